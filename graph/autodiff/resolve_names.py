@@ -23,6 +23,13 @@ from graph.ops.registry.onnx_fallback import numpy_dtype
 from graph.transforms.lint import orphan_barriers
 
 UNREACHABLE_POLICIES = ("null", "error", "zeros")
+#: Field of `GradientOptions` -> its choices, in the order in which they are checked.
+OPTION_CHOICES = {
+    "mixed": ("error", "densify"),
+    "devices": ("error", "copy"),
+    "shared": ("one", "copies"),
+    "versions": ("keep", "strict"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +69,11 @@ def resolve_gradient_spec(
         by = resolver.named(wanted, "with_respect_to")
     stops = {v for v, value in enumerate(graph.values) if value.stop_gradient}
     stops.update(resolver.named(no_gradient, "no_gradient"))
-    for name, word, words in (
-        ("unreachable", unreachable, UNREACHABLE_POLICIES),
-        ("mixed", options.mixed, ("error", "densify")),
-        ("devices", options.devices, ("error", "copy")),
-        ("shared", options.shared, ("one", "copies")),
-        ("versions", options.versions, ("keep", "strict")),
-    ):
-        resolver.one_of(name, word, words)
-    for field_, chosen in (("of", of), ("with_respect_to", by)):
-        for v in chosen:
-            if not carries_gradient(graph.values[v]):
-                findings.add(
-                    "not_floating",
-                    f"differentiate.{field_}",
-                    f"{graph.values[v].name} of {graph.values[v].type}",
-                    "a floating type",
-                    "name a floating value",
-                )
+    resolver.one_of("unreachable", unreachable, UNREACHABLE_POLICIES)
+    for name, choices in OPTION_CHOICES.items():
+        resolver.one_of(name, getattr(options, name), choices)
+    resolver.check_floating(of, "of")
+    resolver.check_floating(by, "with_respect_to")
     rows = options.row_sparse
     spec = GradientSpec(
         tuple(zip(of, resolver.heads(of, heads), strict=True)),
@@ -114,6 +108,18 @@ class _SpecResolver:
     def one_of(self, field: str, word: Any, words: Sequence[str]) -> None:
         if word not in words or not isinstance(word, str):
             self.bad("bad_request", field, word, "one of " + ", ".join(words), "choose one of them")
+
+    def check_floating(self, ids: Sequence[int], field: str) -> None:
+        for v in ids:
+            value = self.graph.values[v]
+            if not carries_gradient(value):
+                self.findings.add(
+                    "not_floating",
+                    f"differentiate.{field}",
+                    f"{value.name} of {value.type}",
+                    "a floating type",
+                    "name a floating value",
+                )
 
     def named(self, names: Any, field: str) -> list[int]:
         """Ids of a list of names; adds a finding for anything else."""

@@ -1,11 +1,13 @@
-"""Programs whose names are written more than once: which write each read sees, and ways to single definition and back.
+"""SSA form: versions of names that are written more than once, conversion to SSA, and names of the values of a graph.
 
-    Document, "naming": "mutable" ──single_definition──▶ Document ──▶ Graph
-                ▲                                                       │
-                ╰──────────────────── mutable_document ◀────────────────╯
+May import graph.analysis, errors, formats.document, ir and ops.registry. Start at `version_table.py`, then `to_ssa.py`.
 
-One table, `VersionTable`, stands behind all of it. A name given from outside is version 0 and every write adds
-one, so the first write of a new name is version 1.
+    Document, "naming": "mutable" ──convert_to_ssa──▶ Document ──▶ Graph
+                ▲                                                    │
+                ╰──── graph.formats.native.mutable_document ◀────────╯
+
+A name that exists from the start (input, parameter, constant, state) is version 0. Each write adds one, so the first
+write of a new name is version 1.
 """
 
 from __future__ import annotations

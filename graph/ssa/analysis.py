@@ -1,4 +1,4 @@
-"""Everything the version table tells of a program at once: who writes, who reads, what is missing, what is for nothing.
+"""Version analysis of a program: producers, consumers, undefined reads, dead ops and unread versions.
 
 a: x ──▶ y    b: y ──▶ y    c: x ──▶ y        outputs y:  y@3 is final, a and b are dead, x@0 is undefined
 """
@@ -17,74 +17,76 @@ from graph.ops.registry import find_op
 from graph.ssa.naming import versions_of_graph, without_name_order
 from graph.ssa.version_table import OpSlot, VersionTable, versions_of
 
-_ACTING = (Effect.ONCE, Effect.COLLECTIVE)
+_SIDE_EFFECTS = (Effect.ONCE, Effect.COLLECTIVE)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class VersionAnalysis:
-    """The table of a program and what follows from it; ops and versions by number."""
+    """The version table of a program and derived facts; ops and versions by id."""
 
     table: VersionTable
     producers: list[OpSlot | None]  # per version
     consumers: list[list[OpSlot]]  # per version
-    undefined: list[int]  # versions read although no op makes them, in order of first read
-    dead: list[int]  # ops on which no result and no effect depends
-    unread: list[int]  # versions that an op writes, nobody reads and that are no result
+    undefined: list[int]  # versions read but not written by an op, in order of first read
+    dead: list[int]  # ops on which no result and no side effect depends
+    unread: list[int]  # versions written by an op, never read, and not a result
 
 
 def analysis_of(graph: Graph, start: Mapping[str, int] = EMPTY) -> VersionAnalysis:
-    """The analysis of a graph, under its names where they are written more than once. O(nodes + reads).
+    """The analysis of a graph, with versions of the names that are written more than once. O(nodes + reads).
 
-    `start` are numbers that names come with.
+    `start`: name -> its initial version number.
     """
     graph = without_name_order(graph)
     results = [*graph.outputs, *(gradient for _, gradient in graph.gradients)]
-    acting = [n for n, node in enumerate(graph.nodes) if has_side_effects(graph, node)]
-    return _analysis(versions_of_graph(graph, start), results, acting, [node.after for node in graph.nodes])
+    with_side_effects = [n for n, node in enumerate(graph.nodes) if has_side_effects(graph, node)]
+    return _analysis(versions_of_graph(graph, start), results, with_side_effects, [node.after for node in graph.nodes])
 
 
 def analysis_of_document(document: Document, start: Mapping[str, int] = EMPTY) -> VersionAnalysis:
-    """The analysis of a program as it was sent: sizes need not be known. `start` as in `versions_of`."""
+    """The analysis of an unvalidated document, whose sizes may be unknown. `start` as in `versions_of`."""
     table = versions_of(document, start)
     named = [*document.outputs, *document.gradients.values()]
     results = [table.final[name] for name in named if name in table.final]
     given = {value.name for value in document.values if value.role != Role.ACTIVATION.value}
-    acting = [n for n, row in enumerate(document.nodes) if _row_acts(row, given)]
-    place: dict[str, int] = {}
+    with_side_effects = [n for n, row in enumerate(document.nodes) if _has_side_effects(row, given)]
+    row_of: dict[str, int] = {}
     if any(row.after for row in document.nodes):
-        place = {row.name: n for n, row in enumerate(document.nodes)}
-    after = [[place[name] for name in row.after if name in place] if row.after else () for row in document.nodes]
-    return _analysis(table, results, acting, after)
+        row_of = {row.name: n for n, row in enumerate(document.nodes)}
+    after = [[row_of[name] for name in row.after if name in row_of] if row.after else () for row in document.nodes]
+    return _analysis(table, results, with_side_effects, after)
 
 
-def _row_acts(row: NodeRow, given: set[str]) -> bool:
-    """As `graph.transforms.dead_code.acts`, for a row."""
+def _has_side_effects(row: NodeRow, given: set[str]) -> bool:
+    """Same as `graph.analysis.effects.has_side_effects`, for a row of a document."""
     effect = row.effect
     if effect is None:
         record = find_op(row.op)
         effect = record.effect.value if record is not None else None
-    return effect in _ACTING or any(source in given for source in row.in_place.values())
+    return effect in _SIDE_EFFECTS or any(source in given for source in row.in_place.values())
 
 
 def _analysis(
-    table: VersionTable, results: Sequence[int], acting: Iterable[int], after: Sequence[Sequence[int]]
+    table: VersionTable, results: Sequence[int], with_side_effects: Iterable[int], after: Sequence[Sequence[int]]
 ) -> VersionAnalysis:
     producers, consumers = table.producers(), table.consumers()
-    maker = [-1 if place is None else place[0] for place in producers]
-    alive = reachable_nodes([*acting, *(maker[v] for v in results if maker[v] >= 0)], table.reads, maker, after)
-    kept = set(results)
+    producer = [-1 if place is None else place[0] for place in producers]
+    alive = reachable_nodes(
+        [*with_side_effects, *(producer[v] for v in results if producer[v] >= 0)], table.reads, producer, after
+    )
+    returned = set(results)
     return VersionAnalysis(
         table,
         producers,
         consumers,
         table.undefined(),
         [op for op in range(len(table.reads)) if not alive[op]],
-        [v for v, place in enumerate(producers) if place is not None and not consumers[v] and v not in kept],
+        [v for v, place in enumerate(producers) if place is not None and not consumers[v] and v not in returned],
     )
 
 
 def analysis_json(graph: Graph, found: VersionAnalysis | None = None) -> dict[str, Any]:
-    """The analysis of a graph as JSON: columns with one entry a value; nodes by place, names with numbers."""
+    """The analysis of a graph as JSON: columns with one entry per value; nodes by index, versions as [name, number]."""
     found = found or analysis_of(graph)
     table = found.table
     return {

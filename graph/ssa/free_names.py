@@ -1,6 +1,6 @@
-"""Names a nested program shares with the one around it, where it refers to them by name alone.
+"""Free names of a nested program: names of the enclosing program that it reads or writes.
 
-outside: x, y        inside: x ──▶ a ──▶ t    t ──▶ b ──▶ y        reads x, writes y; t is its own
+outer: x, y        nested: x ──▶ a ──▶ t    t ──▶ b ──▶ y        reads x, writes y; t is local
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graph.ssa.version_table import captured_names, table_of
 
 @dataclass(frozen=True, slots=True)
 class ExternalNames:
-    """Names in the order they are met."""
+    """Names shared with the enclosing program, in order of first use."""
 
     reads: tuple[str, ...]
     writes: tuple[str, ...]
@@ -25,25 +25,25 @@ class ExternalNames:
 def external_names(
     nodes: Sequence[NodeRow], visible: Collection[str], declared: Sequence[str] = (), path: str = ""
 ) -> ExternalNames:
-    """What a nested program reads before it writes it, with the names `declared` as external, and what it writes
-    of the names visible outside. Raises BadGraph for a read of a name that is not visible.
+    """Free names of a nested program: names read before they are written, and visible names that it writes.
 
-    What bodies of its nodes capture is read by those nodes.
+    `visible`: names of the enclosing program. `declared`: names that count as read. Captures of a body are reads of
+    the node with the body. Raises BadGraph for a read of a name that is not visible.
     """
     findings = Findings()
     table = table_of((), nodes, (), {}, path, findings)
     read = dict.fromkeys([*(table.names[v] for v in table.undefined()), *declared])
-    there = frozenset(visible)
-    for name in [name for name in read if name not in there][:MAX_FINDINGS]:
+    outer = frozenset(visible)
+    for name in [name for name in read if name not in outer][:MAX_FINDINGS]:
         n = next((n for n, row in enumerate(nodes) if name in (*row.inputs, *captured_names(row.bodies))), None)
         where = "" if n is None else f"nodes[{n}]"
         findings.add(
             "undefined_value",
             f"{path}{where}",
-            f"{quoted(name)}, which is read inside and not there outside",
-            "names that are written inside before, or visible outside",
-            did_you_mean(name, there, "write it outside first, or hand it in"),
+            f"{quoted(name)}, read in the nested graph and undefined in the outer one",
+            "names written earlier in the nested graph, or visible in the outer one",
+            did_you_mean(name, outer, "write it in the outer graph first, or pass it as an input"),
         )
     findings.settle()
-    written = dict.fromkeys(name for row in nodes for name in row.outputs if name in there)
+    written = dict.fromkeys(name for row in nodes for name in row.outputs if name in outer)
     return ExternalNames(tuple(read), tuple(written))

@@ -1,4 +1,4 @@
-"""Values as people name them: `y` is the value called so, `y@2` the second write of y, `y@last` its last one."""
+"""Lookup of values and nodes by name: `y` is the value named y, `y@2` its version 2, `y@last` its last version."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ LAST = "last"
 
 
 def find_values(graph: Graph, references: Sequence[str], field: str, findings: Findings) -> list[int]:
-    """Ids of the values referred to; an unknown one is a finding at `field[i]` and left out.
+    """Ids of the referenced values; an unknown reference is omitted and adds a finding at `field[i]`.
 
-    A value that is called `y@2` itself comes before the second write of y.
+    A value with the literal name `y@2` takes precedence over version 2 of y.
     """
     ids = {value.name: v for v, value in enumerate(graph.values)}
     table: VersionTable | None = None
@@ -31,7 +31,7 @@ def find_values(graph: Graph, references: Sequence[str], field: str, findings: F
             findings.add(
                 "undefined_value",
                 f"{field}[{i}]",
-                f"{quoted(reference)}, which names nothing",
+                f"{quoted(reference)}, which is not a value",
                 "the name of a value, or one with its version such as y@2 or y@last",
                 _remedy(name or reference, ids, "see the analysis of the graph for its names", findings),
             )
@@ -49,7 +49,7 @@ def find_value(graph: Graph, reference: str, field: str) -> int:
 
 
 def find_nodes(graph: Graph, names: Sequence[str], field: str, findings: Findings) -> list[int]:
-    """Ids of nodes by name; an unknown one is a finding and left out."""
+    """Ids of nodes by name; an unknown name is omitted and adds a finding at `field[i]`."""
     ids = {node.name: n for n, node in enumerate(graph.nodes)}
     for i, name in enumerate(names):
         if name not in ids:
@@ -64,7 +64,7 @@ def find_nodes(graph: Graph, names: Sequence[str], field: str, findings: Finding
 
 
 def _remedy(word: str, words: Mapping[str, int], otherwise: str, findings: Findings) -> str:
-    """The closest word there is, looked for only while findings are kept: it takes a look at every word."""
+    """A remedy with the most similar name; skipped when the finding is not kept, since the search is linear."""
     return did_you_mean(word, words, otherwise) if len(findings) < MAX_FINDINGS else otherwise
 
 

@@ -1,10 +1,10 @@
-"""What the values of a graph are called in a program that writes names more than once, and the order that asks for.
+"""Names of the values of a graph in a program with mutable names, and the order edges that these names require.
 
-x ──▶ a ──▶ h ──▶ b ──▶ h/1 (a version of h)       b may write h again: nobody reads the first h after b
-            h ──▶ c                                ... if c stands before b; else h/1 keeps a name of its own
+x ──▶ a ──▶ h ──▶ b ──▶ h/1 (a version of h)       b may overwrite h if the first h has no reader after b:
+            h ──▶ c                                if c is before b; otherwise h/1 keeps a unique name
 
-A value takes the name it is a version of when the value that has it is never read again; so whatever a pass
-did to the graph, no live value is written over.
+A value takes its shared name only when the value that holds the name is dead. So no live value is overwritten,
+whatever passes changed in the graph.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _FOREVER = 1 << 62  # outputs are read after every node
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Naming:
-    """Names of the values of one graph, nested ones apart."""
+    """Names of the values of one graph, without nested graphs."""
 
     names: list[str]  # per value
-    replaced: list[int]  # per value the one whose name it takes over, or ABSENT
-    before: Mapping[int, tuple[int, ...]]  # per node those that must run before it writes over names
+    replaced: list[int]  # per value: the value whose name it takes over, or ABSENT
+    before: Mapping[int, tuple[int, ...]]  # node -> nodes that must run before it overwrites names
 
 
 class UniqueNames:
-    """Hands out names nobody has: the one asked for, or with `/1`, `/2`, ... behind it."""
+    """Allocates unique names: the wanted one, or the wanted one with the suffix `/1`, `/2`, ..."""
 
     def __init__(self, taken: set[str]):
         self.taken = taken
-        self.last: dict[str, int] = {}  # name -> the number that was handed out last; none below is free
+        self.last: dict[str, int] = {}  # name -> last suffix used; all lower ones are taken
 
     def name(self, wanted: str) -> str:
         candidate, k = wanted, self.last.get(wanted, 0)
@@ -48,13 +48,13 @@ class UniqueNames:
 
 
 def base_name(value: Value) -> str:
-    """The name a value shares with others, or its own."""
+    """The name of which the value is a version, else its own name."""
     name = value.annotations.get(VERSION_OF) if value.annotations else None
     return name if isinstance(name, str) and name else value.name
 
 
 def naming_of(graph: Graph) -> Naming:
-    """What each value is called, reading nodes in their order. O(nodes + reads)."""
+    """Names of the values, assigned in the order of the nodes. O(nodes + reads)."""
     wanted = [base_name(value) for value in graph.values]
     unshared = Naming([value.name for value in graph.values], [ABSENT] * len(graph.values), {})
     if wanted == unshared.names:
@@ -63,28 +63,28 @@ def naming_of(graph: Graph) -> Naming:
 
 
 class _NameAssignment:
-    """One sweep over the nodes of a graph: which value has which name at the moment."""
+    """Assigns names in one pass over the nodes; `holder` maps a name to the value that has it now."""
 
     def __init__(self, graph: Graph, wanted: list[str]):
         self.graph, self.wanted = graph, wanted
         self.names = [value.name for value in graph.values]
         self.replaced = [ABSENT] * len(graph.values)
-        self.made_by = producers(graph)
+        self.producer = producers(graph)
         self.readers: list[list[int]] = [[] for _ in graph.values]
         for n, node in enumerate(graph.nodes):
             for v in node.reads:
                 self.readers[v].append(n)
         self.kept = {*graph.outputs, *(gradient for _, gradient in graph.gradients)}
-        self.fresh = UniqueNames({*wanted, *self.names})
-        self.shared_words = {name for name, own in zip(wanted, self.names, strict=True) if name != own}
+        self.unique = UniqueNames({*wanted, *self.names})
+        self.shared_names = {name for name, own in zip(wanted, self.names, strict=True) if name != own}
         self.holder: dict[str, int] = {}
-        self.declared: dict[str, int] = {}  # the value whose declaration stands for all versions of the name
+        self.declared: dict[str, int] = {}  # name -> the value whose declaration applies to all versions
         self.inference: TypeInference | None = None
 
     def naming(self) -> Naming:
         before: dict[int, tuple[int, ...]] = {}
         for v, name in enumerate(self.names):
-            if self.made_by[v] < 0:
+            if self.producer[v] < 0:
                 self._take(v, name)
         for n, node in enumerate(self.graph.nodes):
             waits: dict[int, None] = {}
@@ -96,8 +96,8 @@ class _NameAssignment:
                     self._take(v, self.wanted[v])
                     self.replaced[v] = old
                     waits.update(dict.fromkeys(self.readers[old]))
-                    if self.made_by[old] >= 0:
-                        waits[self.made_by[old]] = None
+                    if self.producer[old] >= 0:
+                        waits[self.producer[old]] = None
                 else:
                     self._take(v, self._free(self.names[v]))
             waits.pop(n, None)
@@ -111,12 +111,12 @@ class _NameAssignment:
         self.declared.setdefault(name, v)
 
     def _free(self, name: str) -> str:
-        """`name`, or the next of its kind that no other value has or wants."""
-        return name if name not in self.shared_words else self.fresh.name(name)
+        """`name`, or a unique variant when it is also a shared name."""
+        return name if name not in self.shared_names else self.unique.name(name)
 
     def _may_replace(self, n: int, node: Node, old: int, v: int) -> bool:
-        """True when `old` is read for the last time by node `n` or before, and one declaration does for both."""
-        if self.made_by[old] == n or old in self.kept or (self.readers[old] and self.readers[old][-1] > n):
+        """True when `old` has no reader after node `n`, and one declaration fits both values."""
+        if self.producer[old] == n or old in self.kept or (self.readers[old] and self.readers[old][-1] > n):
             return False
         one, other = self.graph.values[self.declared[self.wanted[v]]], self.graph.values[v]
         notes, others = own_annotations(one), own_annotations(other)
@@ -127,21 +127,21 @@ class _NameAssignment:
         return not other.fixed_bytes and other.bytes is None and one.bytes is None and self._is_inferred(node, v)
 
     def _is_inferred(self, node: Node, v: int) -> bool:
-        """True when the op table tells the type of `v`, whatever is declared."""
+        """True when type inference yields the type of `v` without its declaration."""
         values = self.graph.values
         if self.inference is None:
             contents = {c: value.data for c, value in enumerate(values) if value.data is not None}
             self.inference = TypeInference(self.graph.opset.get("", 21), contents)
         try:
-            told = None if node.bodies else self.inference.outputs(node, [value.type for value in values])
+            types = None if node.bodies else self.inference.outputs(node, [value.type for value in values])
         except TYPE_RULE_ERRORS:
             return False
-        place = node.outputs.index(v)
-        return told is not None and place < len(told) and told[place] == values[v].type
+        position = node.outputs.index(v)
+        return types is not None and position < len(types) and types[position] == values[v].type
 
 
 def own_annotations(value: Value) -> Mapping[str, Any]:
-    """Annotations of a value but for what it is a version of."""
+    """Annotations of a value without `version_of`."""
     if VERSION_OF not in value.annotations:
         return value.annotations
     if len(value.annotations) == 1:
@@ -150,9 +150,9 @@ def own_annotations(value: Value) -> Mapping[str, Any]:
 
 
 def versions_of_graph(graph: Graph, start: Mapping[str, int] = EMPTY) -> VersionTable:
-    """The version table of a graph, under its names where they are written more than once. Ids are value ids.
+    """The version table of a graph; ids are value ids.
 
-    `start` are numbers that names come with; 0 for one that it leaves out.
+    `start`: name -> its initial version number, 0 by default.
     """
     naming = naming_of(graph)
     numbers = [start.get(name, 0) for name in naming.names]
@@ -167,17 +167,17 @@ def versions_of_graph(graph: Graph, start: Mapping[str, int] = EMPTY) -> Version
         tuple([outer for body in node.bodies.values() for _, outer in body.captures]) if node.bodies else ()
         for node in graph.nodes
     ]
-    reads = [node.inputs + caught for node, caught in zip(graph.nodes, captures, strict=True)]
+    reads = [node.inputs + captured for node, captured in zip(graph.nodes, captures, strict=True)]
     return VersionTable(naming.names, numbers, naming.replaced, reads, writes, final, ())
 
 
 def without_name_order(graph: Graph) -> Graph:
-    """`graph` without the order that only its names ask for, nested graphs included."""
+    """`graph` without the `after` edges that only its names require, in nested graphs too."""
     return _with_after(graph, lambda node, before: tuple([m for m in node.after if m not in before]))
 
 
 def with_name_order(graph: Graph) -> Graph:
-    """`graph` with every write of a name after the readers and the writer of the version it replaces."""
+    """`graph` with every write of a name `after` the readers and the writer of the version it replaces."""
     return _with_after(graph, lambda node, before: tuple(dict.fromkeys((*node.after, *before))))
 
 
@@ -199,7 +199,7 @@ def _nested(bodies: Mapping[str, Body], after: Any) -> Mapping[str, Body]:
 
 
 def with_names(graph: Graph, names: Sequence[str] | Mapping[int, str]) -> Graph:
-    """`graph` with other names for values, all or some, which are versions of nothing from then on."""
+    """`graph` with new names for all or some values; renamed values lose `version_of`."""
     chosen: Iterable[tuple[int, str]] = names.items() if isinstance(names, Mapping) else enumerate(names)
     values = list(graph.values)
     for v, name in chosen:

@@ -1,9 +1,9 @@
-"""A program whose names are written more than once, as one in which every name is written once.
+"""Conversion of a document with mutable names to SSA form: every name is written once.
 
 w ──▶ step1 ──▶ w        becomes        w ──▶ step1 ──▶ w/1
 w ──▶ step2 ──▶ w                     w/1 ──▶ step2 ──▶ w/2        after every reader of w/1
 
-What is there first keeps the plain name; a later value says by the annotation `version_of` what it was called.
+The first version keeps the plain name; later versions have their original name as annotation `version_of`.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from graph.formats.document.schema import BodyRow, Document, NodeRow, ValueRow
 from graph.ir import ABSENT
 from graph.ssa.version_table import VersionTable, table_of
 
-VERSION_OF = "version_of"  # annotation of a value: the name it shares with others
-MAX_DEPTH = 64  # of nested bodies; what lies deeper is left as it is, for the reader to refuse
+VERSION_OF = "version_of"  # annotation of a value: the name of which it is a version
+MAX_DEPTH = 64  # maximum nesting of bodies to convert; deeper ones are unchanged and refused by the reader
 _SLOT = re.compile(r"(inputs|outputs)\[\d+\]\Z")
 _NONE: Mapping[str, int] = {}
 
-#: Per scope, by its path ("" is the program itself), the values whose declaration is that of several versions.
+#: Path of a scope ("" for the program) -> values that share one declaration with other versions.
 SharedDeclarations = dict[str, frozenset[str]]
 
 
 def convert_to_ssa(
     document: Document, findings: Findings, depth: int = MAX_DEPTH
 ) -> tuple[Document, SharedDeclarations]:
-    """The document with one name for each version, and which of them share a declaration and may differ in type.
+    """(document with one name per version, names that share a declaration and may differ in type).
 
-    A write comes `after` the reads and the write of the version it replaces, so that the document can be
-    turned back. Version k of NAME is called `NAME/k`, or by a higher k where that is taken. Bodies are scopes
-    of their own, converted alike. O(reads + writes).
+    A write has `after` edges to the reads and the write of the version it replaces, so that the conversion can be
+    undone. Version k of NAME is named `NAME/k`, or with a higher k if taken. Bodies are separate scopes, converted in
+    the same way. O(reads + writes).
     """
     shared: SharedDeclarations = {}
     scope = _Scope(document.values, document.nodes, (), "", _ScopeContext(findings, shared), depth)
@@ -54,7 +54,7 @@ def convert_to_ssa(
 
 @dataclass(frozen=True, slots=True)
 class _ScopeContext:
-    """What all scopes of one program add to."""
+    """Results shared by all scopes of one program."""
 
     findings: Findings
     shared: SharedDeclarations
@@ -62,14 +62,14 @@ class _ScopeContext:
 
 @dataclass(slots=True)
 class _RenamedOperands:
-    """What the names a node uses became."""
+    """Old name -> new name of the operands of a node."""
 
     inputs: dict[str, str]
     outputs: dict[str, str]
 
 
 class _Scope:
-    """One program or body, its table, and the name of each version."""
+    """One program or body: its version table, and the unique name of each version."""
 
     def __init__(
         self,
@@ -77,14 +77,14 @@ class _Scope:
         rows: Sequence[NodeRow],
         given: Sequence[str],
         path: str,
-        whole: _ScopeContext,
+        context: _ScopeContext,
         depth: int,
     ):
-        self.declared, self.rows, self.path, self.whole, self.depth = values, rows, path, whole, depth
-        self.table = table_of(values, rows, given, _NONE, path, whole.findings)
+        self.declared, self.rows, self.path, self.context, self.depth = values, rows, path, context, depth
+        self.table = table_of(values, rows, given, _NONE, path, context.findings)
         self.names = unique_names(self.table, {value.name for value in values})
-        self.given = len(set(given))  # their versions come first in the table
-        whole.shared[path] = self._shared()
+        self.given = len(set(given))  # number of names from the enclosing scope; their versions come first in the table
+        context.shared[path] = self._shared()
 
     def name_at_end(self, name: str) -> str:
         v = self.table.final.get(name)
@@ -94,11 +94,11 @@ class _Scope:
         return [v for v, name in enumerate(self.table.names) if self.names[v] != name]
 
     def values(self) -> list[ValueRow]:
-        """The declarations; a later version has that of its name, and says what it is a version of."""
+        """Declarations of all versions; a later version copies that of its name and adds `version_of`."""
         declared = {value.name: value for value in self.declared}
-        notes: dict[str, dict[str, Any]] = {}  # one record for all versions of a name
+        notes: dict[str, dict[str, Any]] = {}  # name -> annotations shared by its versions
         table, renamed = self.table, self._renamed()
-        # First versions stand in front of later ones, declared or not, so that the order does not depend on it.
+        # First versions come before later ones, declared or not, so that the order is independent of declarations.
         first = [v for v, old in enumerate(table.replaced) if old == ABSENT and (table.numbers[v] or v < self.given)]
         more = [ValueRow(self.names[v]) for v in first if renamed and table.names[v] not in declared]
         for v in renamed:
@@ -113,7 +113,7 @@ class _Scope:
         return [*self.declared, *more]
 
     def _shared(self) -> frozenset[str]:
-        """Unique names of declared versions of names that have several."""
+        """Unique names of the versions that share a declaration."""
         declared = {value.name: value.role for value in self.declared}
         renamed = [v for v in self._renamed() if self.table.names[v] in declared]
         first = {self.table.names[v] for v in renamed if declared[self.table.names[v]] == "activation"}
@@ -124,7 +124,7 @@ class _Scope:
         return [self._node(n, row, order.get(n, ())) for n, row in enumerate(self.rows)]
 
     def _node(self, n: int, row: NodeRow, before: Sequence[int]) -> NodeRow:
-        """The node with versions for names, after everything its writes replace."""
+        """The node with unique names, and `after` edges to the readers and writers of versions it replaces."""
         names, table, width = self.names, self.table, len(row.inputs)
         read, written = table.reads[n], table.writes[n]
         inputs = [names[v] if v >= 0 else "" for v in (read[:width] if row.bodies else read)]
@@ -143,25 +143,25 @@ class _Scope:
             after=after,
             alias_of={own.outputs.get(o, o): own.inputs.get(i, i) for o, i in row.alias_of.items()},
             in_place={own.outputs.get(o, o): own.inputs.get(i, i) for o, i in row.in_place.items()},
-            gradient_reads=None if reads is None else [self._own(own, name, n) for name in reads],
+            gradient_reads=None if reads is None else [self._gradient_read(own, name, n) for name in reads],
             bodies=self._bodies(row.bodies, read[width:], f"{self.path}nodes[{n}].bodies."),
         )
 
-    def _own(self, own: _RenamedOperands, name: str, n: int) -> str:
-        """The version of one of the node's own names; a name it both reads and writes does not tell which."""
+    def _gradient_read(self, own: _RenamedOperands, name: str, n: int) -> str:
+        """Unique name for an entry of `gradient_reads`; a name that the node both reads and writes is ambiguous."""
         read, written = own.inputs.get(name), own.outputs.get(name)
         if read and written and read != written and not _SLOT.match(name):
-            self.whole.findings.add(
+            self.context.findings.add(
                 "ambiguous_name",
                 f"{self.path}nodes[{n}].gradient_reads",
                 f"{quoted(name)}, which the node reads and writes",
                 "the version before or after the write",
-                "write inputs[0] or outputs[0] with its place instead",
+                "refer to the operand by position, such as inputs[0] or outputs[0]",
             )
         return written or read or name
 
     def _bodies(self, bodies: Mapping[str, BodyRow], captured: Sequence[int], path: str) -> dict[str, BodyRow]:
-        """The bodies, each a scope of its own whose captures are versions of this one."""
+        """The converted bodies; their captures are versions of this scope."""
         if not self.depth:
             return dict(bodies)
         versions = iter(captured)
@@ -172,7 +172,7 @@ class _Scope:
 
     def _body(self, body: BodyRow, captured: Sequence[int], path: str) -> BodyRow:
         given = [*body.inputs, *body.captures]
-        scope = _Scope(body.values, body.nodes, given, path, self.whole, self.depth - 1)
+        scope = _Scope(body.values, body.nodes, given, path, self.context, self.depth - 1)
         outside = [self.names[v] if v >= 0 else "" for v in captured]
         return replace(
             body,
@@ -184,7 +184,7 @@ class _Scope:
 
 
 def unique_names(table: VersionTable, declared: set[str]) -> list[str]:
-    """Per version a name nothing else has: the plain one for the first of a name, `NAME/k` for version k."""
+    """Per version a unique name: NAME for the first version, `NAME/k` for version k."""
     taken = declared.union(table.names)
     last: dict[str, int] = {}
     names = []
@@ -201,32 +201,32 @@ def unique_names(table: VersionTable, declared: set[str]) -> list[str]:
 
 
 def overwrite_dependencies(table: VersionTable) -> dict[int, tuple[int, ...]]:
-    """Per op those it must follow because it takes a name over: who made and who read the version before."""
-    found: dict[int, tuple[int, ...]] = {}
-    readers, maker = _ops(table)
+    """Op -> ops that must run before it: the producer and the readers of each version that it replaces."""
+    dependencies: dict[int, tuple[int, ...]] = {}
+    readers, producer = _ops(table)
     for n, written in enumerate(table.writes):
         before: dict[int, None] = {}
         for v in written:
             old = table.replaced[v] if v >= 0 else ABSENT
             if old >= 0:
                 before.update(dict.fromkeys(readers[old]))
-                if maker[old] >= 0:
-                    before[maker[old]] = None
+                if producer[old] >= 0:
+                    before[producer[old]] = None
         before.pop(n, None)
         if before:
-            found[n] = tuple(before)
-    return found
+            dependencies[n] = tuple(before)
+    return dependencies
 
 
 def _ops(table: VersionTable) -> tuple[list[list[int]], list[int]]:
-    """(ops that read each version, the op that makes it or -1)."""
+    """Per version: (ops that read it, op that writes it or -1)."""
     readers: list[list[int]] = [[] for _ in table.names]
-    maker = [-1] * len(table.names)
+    producer = [-1] * len(table.names)
     for op, (read, written) in enumerate(zip(table.reads, table.writes, strict=True)):
         for v in read:
             if v >= 0:
                 readers[v].append(op)
         for v in written:
             if v >= 0:
-                maker[v] = op
-    return readers, maker
+                producer[v] = op
+    return readers, producer

@@ -1,9 +1,9 @@
-"""The version table: per op which write of a name it reads, and which it makes.
+"""The version table: per op the versions of names that it reads and writes.
 
-    w ──▶ step1 ──▶ w        reads w@0, writes w@1        w is given from outside
+    w ──▶ step1 ──▶ w        reads w@0, writes w@1        w is an input
     w ──▶ step2 ──▶ w        reads w@1, writes w@2        w@2 is final
 
-Versions have dense ids in the order they first appear; a table of a Graph has the ids of its values.
+Versions have dense ids in order of first appearance; in the table of a Graph they are value ids.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from graph.errors import Findings, quoted
 from graph.formats.document.schema import BodyRow, Document, NodeRow, ValueRow
 from graph.ir import ABSENT
 
-NameVersion = tuple[str, int]  # a name, and which write of it; 0 is what was there before any
-OpSlot = tuple[int, int]  # an op, and which of its inputs or outputs
+NameVersion = tuple[str, int]  # (name, version number); 0 is the version before any write
+OpSlot = tuple[int, int]  # (op, index of an input or output)
 _NONE: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class VersionTable:
-    """Every version of every name of one program, and the ops that read and write it."""
+    """All versions of all names of one program, and the ops that read and write them."""
 
-    names: list[str]  # per version
-    numbers: list[int]  # per version: which write of the name it is
-    replaced: list[int]  # per version: the one it takes the name from, ABSENT for the first
-    reads: list[tuple[int, ...]]  # per op the version in each input slot, ABSENT where left out; then captures
-    writes: list[tuple[int, ...]]  # per op the version in each output slot, ABSENT where left out
-    final: Mapping[str, int]  # name -> the version that stands at the end; undeclared names only once written
-    undeclared: tuple[int, ...]  # read, though neither declared nor written before; number 0
+    names: list[str]  # per version: its name
+    numbers: list[int]  # per version: its number within the name
+    replaced: list[int]  # per version: the previous version of the name, ABSENT for the first
+    reads: list[tuple[int, ...]]  # per op: the version in each input slot, ABSENT if omitted; then captures
+    writes: list[tuple[int, ...]]  # per op: the version in each output slot, ABSENT if omitted
+    final: Mapping[str, int]  # name -> its last version; without undeclared names that are never written
+    undeclared: tuple[int, ...]  # versions read but neither declared nor written before; number 0
 
     def version(self, v: int) -> NameVersion:
         return self.names[v], self.numbers[v]
 
     def versioned(self, op: int) -> tuple[list[NameVersion], list[NameVersion]]:
-        """(inputs, outputs) of an op as names with numbers; absent ones and captures are left out."""
+        """(inputs, outputs) of an op as (name, number), without absent operands."""
         return (
             [self.version(v) for v in self.reads[op] if v != ABSENT],
             [self.version(v) for v in self.writes[op] if v != ABSENT],
@@ -46,20 +46,20 @@ class VersionTable:
         return {name: self.numbers[v] for name, v in self.final.items()}
 
     def undefined(self) -> list[int]:
-        """Versions read although no op made them and no number was handed in: number 0, in order of first read."""
+        """Versions with number 0 that are read, in order of first read."""
         return [v for v in dict.fromkeys(v for read in self.reads for v in read if v != ABSENT) if not self.numbers[v]]
 
     def producers(self) -> list[OpSlot | None]:
-        """Per version the op and output slot that writes it; None where it was there from the start."""
-        made: list[OpSlot | None] = [None] * len(self.names)
+        """Per version the op and output slot that writes it; None for a version without a writer."""
+        writers: list[OpSlot | None] = [None] * len(self.names)
         for op, written in enumerate(self.writes):
             for slot, v in enumerate(written):
                 if v != ABSENT:
-                    made[v] = (op, slot)
-        return made
+                    writers[v] = (op, slot)
+        return writers
 
     def consumers(self) -> list[list[OpSlot]]:
-        """Per version the ops and input slots that read it, in order; slots past the inputs are captures."""
+        """Per version the ops and input slots that read it, in order; slots after the inputs are captures."""
         readers: list[list[OpSlot]] = [[] for _ in self.names]
         for op, read in enumerate(self.reads):
             for slot, v in enumerate(read):
@@ -68,15 +68,15 @@ class VersionTable:
         return readers
 
     def ids(self) -> dict[NameVersion, int]:
-        """Id by name and number."""
+        """(name, number) -> version id."""
         return {version: v for v, version in enumerate(zip(self.names, self.numbers, strict=True))}
 
 
 def versions_of(document: Document, start: Mapping[str, int] = _NONE) -> VersionTable:
-    """The table of a program. `start` are numbers that names come with, such as those an earlier program ends with.
+    """The version table of a document. `start`: name -> initial version number, e.g. from an earlier program.
 
-    Where nothing is declared as given from outside, names read first are. Raises BadGraph for an op that
-    writes one name twice. O(reads + writes).
+    In a document without inputs, parameters, constants and states, names read before they are written count as
+    inputs. Raises BadGraph for an op that writes one name twice. O(reads + writes).
     """
     findings = Findings()
     table = table_of(document.values, document.nodes, (), start, "", findings)
@@ -85,7 +85,7 @@ def versions_of(document: Document, start: Mapping[str, int] = _NONE) -> Version
 
 
 def versions_of_each(documents: Sequence[Document]) -> list[VersionTable]:
-    """Tables of programs that run one after the other: each goes on with the numbers the one before ends with."""
+    """Tables of programs run in sequence: each starts with the final version numbers of the previous ones."""
     tables: list[VersionTable] = []
     numbers: dict[str, int] = {}
     for document in documents:
@@ -102,9 +102,9 @@ def table_of(
     path: str,
     findings: Findings,
 ) -> VersionTable:
-    """The table of one scope. `given` are names that come from outside beside the declared ones."""
-    outside = [*given, *(value.name for value in values if value.role != "activation")]
-    declared = dict.fromkeys([*outside, *start])
+    """The version table of one scope. `given`: names from the enclosing scope, in addition to declared ones."""
+    outer = [*given, *(value.name for value in values if value.role != "activation")]
+    declared = dict.fromkeys([*outer, *start])
     names, numbers = list(declared), [start.get(name, 0) for name in declared]
     current = {name: v for v, name in enumerate(names)}
     replaced = [ABSENT] * len(names)
@@ -117,7 +117,7 @@ def table_of(
         for name in read:
             if name not in current:
                 current[name] = len(names)
-                if outside:
+                if outer:
                     undeclared.append(len(names))
                 names.append(name)
                 numbers.append(0)
@@ -132,30 +132,30 @@ def table_of(
             reads.append(first_reads(read))
         if len(row.outputs) > 1:
             _check_once(row, f"{path}nodes[{n}]", findings)
-        made = []
+        written = []
         for name in row.outputs:
             if not name:
-                made.append(ABSENT)
+                written.append(ABSENT)
                 continue
             old = current.get(name, ABSENT)
-            made.append(len(names))
+            written.append(len(names))
             current[name] = len(names)
             names.append(name)
             numbers.append(1 if old < 0 else numbers[old] + 1)
             replaced.append(old)
-        writes.append(tuple(made))
-    unmade = set(undeclared)
-    final = {name: v for name, v in current.items() if v != ABSENT and v not in unmade}
+        writes.append(tuple(written))
+    undefined = set(undeclared)
+    final = {name: v for name, v in current.items() if v != ABSENT and v not in undefined}
     return VersionTable(names, numbers, replaced, reads, writes, final, tuple(undeclared))
 
 
 def captured_names(bodies: Mapping[str, BodyRow]) -> list[str]:
-    """Names outside that bodies read, body after body, once for each capture."""
+    """Names of the outer scope that bodies capture, body by body, one entry per capture."""
     return [outer for body in bodies.values() for outer in body.captures.values()]
 
 
 def _check_once(row: NodeRow, path: str, findings: Findings) -> None:
-    """Collect names that the op writes more than once: which of both stands afterwards, nobody can say."""
+    """Add a finding for each name that the op writes more than once."""
     if len(set(row.outputs)) == len(row.outputs):
         return
     seen: set[str] = set()
@@ -164,8 +164,8 @@ def _check_once(row: NodeRow, path: str, findings: Findings) -> None:
             findings.add(
                 "output_twice",
                 f"{path}.outputs[{i}]",
-                f"{quoted(name)}, which {quoted(row.name)} writes already",
-                "a name of its own",
-                "give each output of an op another name",
+                f"{quoted(name)}, already an output of {quoted(row.name)}",
+                "a unique name",
+                "give each output of an op a different name",
             )
         seen.add(name)

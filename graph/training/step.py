@@ -50,16 +50,7 @@ def training_step(
     check_callbacks(callbacks)
     check_fields({"of": of, **more})
     options = parse_recipe(recipe, update)
-    notes: list[str] = []
-    targets: list[str] | Mapping[str, Any]
-    if loss is not None:
-        graph = with_named_loss(graph, loss)
-        targets = {loss: None, **of} if isinstance(of, Mapping) else list(dict.fromkeys([loss, *(of or ())]))
-    elif of is not None:
-        targets = of if isinstance(of, Mapping) else list(of)
-    else:
-        graph, name, notes = with_added_loss(graph)
-        targets = [name]
+    graph, targets, notes = _with_targets(graph, loss, of)
     graph, mode_notes = in_training_mode(graph)
     notes += mode_notes
     if rewrite is not None:
@@ -78,6 +69,20 @@ def training_step(
     pairs = [(v, gradient) for v, gradient in gradients if not isinstance(gradient, IndexedSlices)]
     update_builder.finish(pairs)
     return with_gradient_outputs(builder, graph, gradients, update_builder.updated), notes
+
+
+def _with_targets(
+    graph: Graph, loss: str | None, of: Sequence[str] | Mapping[str, Any] | None
+) -> tuple[Graph, list[str] | Mapping[str, Any], list[str]]:
+    """(graph with the loss among its outputs, targets, notes on an added loss)."""
+    if loss is not None:
+        graph = with_named_loss(graph, loss)
+        targets = {loss: None, **of} if isinstance(of, Mapping) else list(dict.fromkeys([loss, *(of or ())]))
+        return graph, targets, []
+    if of is not None:
+        return graph, of if isinstance(of, Mapping) else list(of), []
+    graph, name, notes = with_added_loss(graph)
+    return graph, [name], notes
 
 
 def check_fields(given: Mapping[str, Any]) -> None:

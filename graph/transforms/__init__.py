@@ -1,5 +1,5 @@
-"""Rewriting of graphs, one file a pass. Each is a function from a graph to a new one, or to an answer about it.
+"""Graph passes (`Graph` -> `Graph`) and graph queries, one file each; all work on SSA values.
 
-All work on values that are written once, so a pass never meets a name that means two things; names that are
-written more than once are versions there, and come back with `graph.formats.native.mutable_names`.
+May import graph.analysis, builder, errors, execution, formats.document, ir, ops.control_flow, ssa and validate.
+Start at `dead_code.py`; names with several versions are restored by `graph.formats.native.mutable_names`.
 """

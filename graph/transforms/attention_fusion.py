@@ -1,11 +1,11 @@
-"""Attention that is spelled out, as one node that keeps no scores.
+"""Attention fusion: a decomposed attention becomes one node that does not materialize the scores.
 
     q ──▶ MatMul ──▶ Mul ──▶ Add ──▶ Where ──▶ Softmax ──▶ MatMul ──▶ y
     kt ──▶╯          scale   bias    mask                  v ──▶╯              becomes
 
     q, kt, v, bias, mask ──▶ remat::FusedAttention ──▶ y
 
-Scale (a known number, times or over), bias and mask may each be missing. Everything between has one reader.
+Scale (Mul or Div by a constant), bias and mask are optional. Each intermediate value has one reader.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ FLOAT_DTYPES = frozenset({"float16", "bfloat16", "float32", "float64"})
 
 @dataclass(slots=True)
 class _Match:
-    """What a fused node is made of; filled in from the softmax back to the first product."""
+    """Operands of a fused node; filled in from the softmax back to the first product."""
 
-    last: int  # the product with the values
-    gone: list[int]
+    last: int  # node id of the product with the values
+    replaced: list[int]  # nodes replaced
     scale: float = 1.0
     fill: float = -np.inf
     bias: int = ABSENT
     keep: int = ABSENT
-    is_inverted: bool = False  # `keep` says where scores are left out
+    is_inverted: bool = False  # True: `keep` marks masked scores
     q: int = ABSENT
     kt: int = ABSENT
 
 
 def with_fused_attention(graph: Graph) -> Graph:
-    """`graph` with every attention that allows it as one node. O(nodes + reads). Raises BadGraph when none does."""
+    """`graph` with every matching attention fused. O(nodes + reads). Raises BadGraph when there is none."""
     graph = without_name_order(graph)
     finder = _AttentionFinder(graph)
     matches = {match.last: match for match in map(finder.match, finder.softmaxes()) if match is not None}
     if not matches:
         names = [quoted(graph.nodes[n].name) for n in finder.softmaxes()]
-        found = f"{names[0]}, whose scores are no such product or are read elsewhere" if names else "no Softmax"
+        found = f"{names[0]}, whose scores do not match or have another reader" if names else "no Softmax"
         raise BadGraph.one(
             "cannot_fuse",
             "fuse_attention",
             found,
-            "a Softmax of masked scores between two products of like stacks",
-            "leave fuse_attention out",
+            "a Softmax of masked scores between two products with equal batch dimensions",
+            "remove fuse_attention",
         )
-    return _written(graph, matches)
+    return _rewrite(graph, matches)
 
 
 class _AttentionFinder:
@@ -68,7 +68,7 @@ class _AttentionFinder:
         return [n for n, node in enumerate(self.graph.nodes) if node.op == "Softmax" and self._is_plain(n)]
 
     def _is_plain(self, n: int) -> bool:
-        """Nothing is said of the node that the fused one would not do."""
+        """True for a node without `after` edges, declared cost or recompute hint, which fusion would lose."""
         node = self.graph.nodes[n]
         return not node.after and n not in self.tied and node.cost is UNKNOWN_COST and node.recompute is None
 
@@ -76,7 +76,7 @@ class _AttentionFinder:
         return self.readers[v] == [reader] and v not in self.outputs
 
     def match(self, n: int) -> _Match | None:
-        """The attention around a Softmax."""
+        """The attention around a Softmax; None when the pattern does not match."""
         nodes, softmax = self.graph.nodes, self.graph.nodes[n]
         p, scores = softmax.outputs[0], self.graph.values[softmax.inputs[0]].type
         if scores is None or len(scores.shape) < 2 or not scores.elements or len(self.readers[p]) != 1:
@@ -93,25 +93,25 @@ class _AttentionFinder:
             step = self.producer[v]
             if step < 0 or not self._is_plain(step) or not self._is_between(v, reader):
                 return None
-            following = self._read(match, nodes[step], scores.shape)
+            following = self._extend(match, nodes[step], scores.shape)
             if following == ABSENT:
                 return None
-            match.gone.append(step)
+            match.replaced.append(step)
             v, reader = following, step
         return match if self._fits(match, last.inputs[1], scores.shape) else None
 
-    def _read(self, match: _Match, node: Node, shape: tuple[int, ...]) -> int:
-        """Take one node into the match; the value to go on from, ABSENT where it does not belong to one."""
+    def _extend(self, match: _Match, node: Node, shape: tuple[int, ...]) -> int:
+        """Add one node to the match; returns the value to continue from, ABSENT for a node outside the pattern."""
         if node.op == "MatMul":
             match.q, match.kt = node.inputs
             return node.inputs[0]
         if match.scale != 1.0 and node.op not in ("Mul", "Div"):
-            return ABSENT  # what is scaled after this is no score
+            return ABSENT  # the scale is applied to the scores only, before bias and mask
         if node.op == "Where" and match.keep == match.bias == ABSENT:
             return self._mask(match, node, shape)
         if node.op == "Add" and match.bias == ABSENT:
             for v, other in (node.inputs, node.inputs[::-1]):
-                if self._shape(v) == shape and self._producer_is_score(v) and self._spreads(other, shape):
+                if self._shape(v) == shape and self._producer_is_score(v) and self._broadcasts(other, shape):
                     match.bias = other
                     return v
         if node.op in ("Mul", "Div"):
@@ -131,13 +131,18 @@ class _AttentionFinder:
         condition, one, other = node.inputs
         for v, filler, inverted in ((one, other, False), (other, one, True)):
             number = self._number(filler)
-            if number is not None and number < np.inf and self._shape(v) == shape and self._spreads(condition, shape):
+            if (
+                number is not None
+                and number < np.inf
+                and self._shape(v) == shape
+                and self._broadcasts(condition, shape)
+            ):
                 match.keep, match.fill, match.is_inverted = condition, number, inverted
                 return v
         return ABSENT
 
     def _producer_is_score(self, v: int) -> bool:
-        """The operand of an addition that scores come from, not the bias."""
+        """True for the operand of an addition that carries the scores, not the bias."""
         n = self.producer[v]
         return n >= 0 and self.graph.nodes[n].op in ("MatMul", "Mul", "Div")
 
@@ -149,44 +154,42 @@ class _AttentionFinder:
         data = self.graph.values[v].data
         return float(data.reshape(-1)[0]) if data is not None and data.size == 1 else None
 
-    def _spreads(self, v: int, shape: tuple[int, ...]) -> bool:
-        """The value broadcasts to the shape."""
+    def _broadcasts(self, v: int, shape: tuple[int, ...]) -> bool:
+        """True when the value broadcasts to the shape."""
         own = self._shape(v)
         return (
             own is not None
             and len(own) <= len(shape)
-            and all(mine in (1, length) for mine, length in zip(own[::-1], shape[::-1], strict=False))
+            and all(n in (1, length) for n, length in zip(own[::-1], shape[::-1], strict=False))
         )
 
     def _fits(self, match: _Match, v: int, scores: tuple[int, ...]) -> bool:
-        """Types that the fused op takes: equal stacks, one floating dtype."""
+        """True for types that the fused op accepts: equal batch dimensions, one floating dtype."""
         types = self.graph.types_of((match.q, match.kt, v))
-        beside = self.graph.types_of([x for x in (match.bias,) if x != ABSENT])
+        bias = self.graph.types_of([x for x in (match.bias,) if x != ABSENT])
         if any(type is None or len(type.shape) != len(scores) for type in types):
             return False
-        stacks, dtypes = {t.shape[:-2] for t in types if t}, {t.dtype for t in (*types, *beside) if t}
-        return (
-            stacks == {scores[:-2]} and len(dtypes) == 1 and not dtypes - {"float16", "bfloat16", "float32", "float64"}
-        )
+        batches, dtypes = {t.shape[:-2] for t in types if t}, {t.dtype for t in (*types, *bias) if t}
+        return batches == {scores[:-2]} and len(dtypes) == 1 and dtypes <= FLOAT_DTYPES
 
 
-def _written(graph: Graph, matches: dict[int, _Match]) -> Graph:
+def _rewrite(graph: Graph, matches: dict[int, _Match]) -> Graph:
     builder = Builder.from_graph(graph)
     builder.nodes.clear()
-    gone = {n for match in matches.values() for n in match.gone}
+    replaced = {n for match in matches.values() for n in match.replaced}
     place: dict[int, int] = {}
     for n, node in enumerate(graph.nodes):
         if n in matches:
-            _write(builder, node, matches[n])
-        elif n not in gone:
+            _append_fused(builder, node, matches[n])
+        elif n not in replaced:
             place[n] = len(builder.nodes)
             builder.nodes.append(replace(node, after=tuple(place[m] for m in node.after)))
-    made = replace(graph, values=tuple(builder.values), nodes=tuple(builder.nodes))
-    return keep_nodes(made, range(len(made.nodes)), made.outputs)
+    rewritten = replace(graph, values=tuple(builder.values), nodes=tuple(builder.nodes))
+    return keep_nodes(rewritten, range(len(rewritten.nodes)), rewritten.outputs)
 
 
-def _write(builder: Builder, node: Node, match: _Match) -> None:
-    """The fused node where the last product stood, under its name."""
+def _append_fused(builder: Builder, node: Node, match: _Match) -> None:
+    """Add the fused node in place of the last product, named after it."""
     keep = match.keep
     if match.is_inverted:
         emit = Emit(builder, f"{node.name}/keep", node.phase, annotations=node.annotations)

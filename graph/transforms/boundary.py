@@ -1,4 +1,4 @@
-"""What flows into and out of a set of nodes: also the interface of a segment that is recomputed as a whole.
+"""Boundary of a set of nodes: its input and output values, e.g. the interface of a recomputed segment.
 
 A: x ──▶ y    B: y, w ──▶ z    C: z ──▶ y    D: y, z ──▶ u        boundary of B, C: y@1, w ──▶ z, y@2
 """
@@ -13,17 +13,17 @@ from graph.ir import Graph, consumers
 
 @dataclass(frozen=True, slots=True)
 class SubgraphBoundary:
-    """Value ids."""
+    """Values that cross the boundary, as value ids."""
 
-    inputs: tuple[int, ...]  # read inside, not written inside; in order of first read
-    outputs: tuple[int, ...]  # written inside, read outside or an output of the graph; in order of writing
+    inputs: tuple[int, ...]  # read but not written by the nodes; in order of first read
+    outputs: tuple[int, ...]  # written by the nodes, and an output of the graph or read elsewhere; in order of writing
 
 
 @dataclass(frozen=True, slots=True)
 class ValueUses:
-    """Who uses the values of a graph."""
+    """Uses of the values of a graph."""
 
-    readers: list[list[int]]  # per value
+    readers: list[list[int]]  # per value: ids of the nodes that read it
     results: frozenset[int]  # outputs of the graph, and gradients
 
     @classmethod
@@ -32,7 +32,7 @@ class ValueUses:
 
 
 def boundary(graph: Graph, nodes: Collection[int], uses: ValueUses | None = None) -> SubgraphBoundary:
-    """The values that cross the border of a set of nodes. Linear in what the nodes read and who reads them."""
+    """The boundary of a set of nodes. Linear in the operands of the nodes and the readers of their outputs."""
     uses = uses or ValueUses.of(graph)
     inside = set(nodes)
     ordered = sorted(inside)

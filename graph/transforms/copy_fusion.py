@@ -1,4 +1,4 @@
-"""Copies from one device to another and back again, taken out.
+"""Copy fusion: removes copies from one device to another and back.
 
 a ──▶ copy to B ──▶ b ──▶ copy to A ──▶ c1 ──▶ next1        becomes        a ──▶ next1
                     b ──▶ copy to A ──▶ c2 ──▶ next2                       a ──▶ next2
@@ -16,32 +16,34 @@ Route = tuple[str | None, str | None]
 
 
 def without_round_trips(graph: Graph) -> Graph:
-    """`graph` without copies whose every reader copies back; readers of those read the original, all of them.
+    """`graph` without copies whose every reader copies back; readers of the copies back read the original.
 
-    A copy stays when it, or what is copied back, is an output, or when the way back ends on another device
-    than the way began on. Longer chains go as well: nodes are visited in order, and what a fused copy gave
-    is the original for those behind it. O(nodes + reads).
+    A copy is kept when it, or a copy back, is an output, or when a copy back is to another device than the original.
+    Longer chains are removed too: nodes are visited in order, and the output of a fused pair counts as the original
+    for the nodes after it. O(nodes + reads).
     """
     graph = without_name_order(graph)
     uses = ValueUses.of(graph)
     routes = {n: route for n, node in enumerate(graph.nodes) if (route := _route(node)) is not None}
     readers = [list(reading) for reading in uses.readers]
-    instead: dict[int, int] = {}
-    gone: set[int] = set()
+    replacement: dict[int, int] = {}
+    removed: set[int] = set()
     for n, route in routes.items():
         node = graph.nodes[n]
         copy, returns = node.outputs[0], readers[node.outputs[0]]
-        if n in gone or copy in uses.results or not returns:
+        if n in removed or copy in uses.results or not returns:
             continue
         back = [graph.nodes[m].outputs[0] for m in returns if _undoes(routes.get(m), route)]
         if len(back) < len(returns) or not uses.results.isdisjoint(back):
             continue
-        original = instead.get(node.inputs[0], node.inputs[0])
-        gone.update((n, *returns))
+        original = replacement.get(node.inputs[0], node.inputs[0])
+        removed.update((n, *returns))
         for returned in back:
-            instead[returned] = original
+            replacement[returned] = original
             readers[original] += readers[returned]
-    return keep_nodes(graph, [n for n in range(len(graph.nodes)) if n not in gone], graph.outputs, instead=instead)
+    return keep_nodes(
+        graph, [n for n in range(len(graph.nodes)) if n not in removed], graph.outputs, instead=replacement
+    )
 
 
 def _route(node: Node) -> Route | None:
@@ -54,7 +56,7 @@ def _undoes(second: Route | None, first: Route) -> bool:
 
 
 def _same(one: str | None, other: str | None) -> bool:
-    """Equal devices; a family without a number, such as gpu, stands for any of its devices."""
+    """True for equal devices; a family without a number, such as gpu, matches any device of it."""
     if one is None or other is None:
         return False
     family, _, number = one.partition(":")

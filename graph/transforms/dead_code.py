@@ -1,10 +1,10 @@
-"""Passes from graph to graph: dead nodes, identities, and what all passes that leave nodes out have in common.
+"""Dead code elimination, identity elimination, and `keep_nodes`, the base of all passes that remove nodes.
 
 a ──▶ b ──▶ c ──▶ out
-       ╰──▶ d                 without_dead_nodes(graph): d goes
+       ╰──▶ d                 without_dead_nodes(graph) removes d
 
-None changes its argument. Where names are written more than once, the order they ask for is taken off
-before a pass and put back for what is left; `graph.surgery` holds the passes that need more than this.
+For names with several versions, the `after` edges that keep versions apart are removed before a pass and added for
+the remaining nodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from graph.validate.check import check
 
 
 def without_dead_nodes(graph: Graph) -> Graph:
-    """`graph` without nodes that no output, gradient, effect or overwritten state depends on. O(nodes + reads)."""
+    """`graph` without nodes that no output, gradient, side effect or state update depends on. O(nodes + reads)."""
     graph = without_name_order(graph)
     wanted = [*graph.outputs, *(gradient for _, gradient in graph.gradients)]
     acting = [n for n, node in enumerate(graph.nodes) if has_side_effects(graph, node)]
@@ -33,9 +33,9 @@ def without_dead_nodes(graph: Graph) -> Graph:
 def required_nodes(
     graph: Graph, values: Iterable[int], given: Collection[int] = (), nodes: Iterable[int] = ()
 ) -> list[int]:
-    """Nodes that must run, in order, for `values` and `nodes` when the `given` values are there. O(nodes + reads).
+    """Nodes, in order, that must run to compute `values` and `nodes` from the `given` values. O(nodes + reads).
 
-    A node needs the producers of what it reads and what it comes after.
+    A node requires the producers of its operands and the nodes in its `after`.
     """
     producer = [-1 if v in given else n for v, n in enumerate(producers(graph))]
     roots = [*nodes, *(producer[v] for v in values if producer[v] >= 0)]
@@ -44,23 +44,22 @@ def required_nodes(
 
 
 def without_identities(graph: Graph) -> Graph:
-    """`graph` without nodes that show an input under its own type; readers read the input itself.
+    """`graph` without nodes whose outputs are views of an input with the same type; readers read the input.
 
-    One that makes an output of the graph stays: outputs keep their names.
+    A node that writes an output of the graph is kept: outputs keep their names.
     """
     graph = without_name_order(graph)
     instead: dict[int, int] = {}
     outputs = {*graph.outputs, *(gradient for _, gradient in graph.gradients)}
-    stay = []
+    kept = []
     for n, node in enumerate(graph.nodes):
-        shown = views_of(graph, node)
-        pairs = [(node.outputs[output], node.inputs[source]) for output, source in shown]
+        pairs = [(node.outputs[output], node.inputs[source]) for output, source in views_of(graph, node)]
         same = all(graph.values[new].type == graph.values[old].type is not None for new, old in pairs)
         if pairs and len(pairs) == len(node.writes) and same and not outputs.intersection(node.writes):
             instead.update((new, instead.get(old, old)) for new, old in pairs)
         else:
-            stay.append(n)
-    return keep_nodes(graph, stay, graph.outputs, instead=instead)
+            kept.append(n)
+    return keep_nodes(graph, kept, graph.outputs, instead=instead)
 
 
 def keep_nodes(
@@ -72,26 +71,20 @@ def keep_nodes(
     unread: Collection[int] | None = None,
     instead: Mapping[int, int] = MappingProxyType({}),
 ) -> Graph:
-    """The given nodes of `graph` in their order, under dense ids; `instead` says which value is read for another.
+    """`graph` with the given nodes only, in their order, under dense ids; `instead` maps a value to its replacement.
 
-    `new_inputs` are activations that become inputs and are written no more. What is there from the start
-    stays when it is read; of the inputs that nobody reads those in `unread` stay, all by default. Who waits
-    for a node that is left out waits for what that one waited for; the order that names ask for is put back.
+    `new_inputs`: activations that become inputs and are no longer written. Parameters, constants and states are kept
+    when read. Inputs are kept when read or in `unread` (default: all). An `after` edge to a removed node is replaced
+    by edges to the nodes in its `after`. Order edges for names with several versions are added.
     Raises BadGraph when a read loses its producer.
     """
     chosen, cut = list(nodes), frozenset(new_inputs)
     outputs = [instead.get(v, v) for v in outputs]
-    used = set(outputs) | cut | set(graph.inputs if unread is None else unread)
-    for n in chosen:
-        node = graph.nodes[n]
-        used.update(instead.get(v, v) for v in node.reads)
-        used.update(set(node.writes) - cut)
-    for parameter, gradient in graph.gradients:
-        if instead.get(gradient, gradient) in used:
-            used.add(parameter)
+    roots = set(outputs) | cut | set(graph.inputs if unread is None else unread)
+    used = _used_values(graph, chosen, roots, cut, instead)
     place = {v: i for i, v in enumerate(sorted(used))}
     number = {n: i for i, n in enumerate(chosen)}
-    waits = _waits(graph, number)
+    after_edges = _after_edges(graph, number)
 
     def new(v: int) -> int:
         return ABSENT if v == ABSENT else place[instead.get(v, v)]
@@ -101,7 +94,7 @@ def keep_nodes(
             node,
             new,
             outputs=tuple(ABSENT if v in cut else new(v) for v in node.outputs),
-            after=tuple(dict.fromkeys(i for n in node.after for i in waits.get(n, ()))),
+            after=tuple(dict.fromkeys(i for n in node.after for i in after_edges.get(n, ()))),
         )
 
     result = replace(
@@ -117,8 +110,23 @@ def keep_nodes(
     return result
 
 
-def _waits(graph: Graph, number: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
-    """Per node that others wait for the new numbers to wait for instead: its own, or those it waited for."""
+def _used_values(
+    graph: Graph, nodes: Iterable[int], roots: set[int], cut: Collection[int], instead: Mapping[int, int]
+) -> set[int]:
+    """`roots` with the values that the nodes read, or write and are not in `cut`, and wanted values of gradients."""
+    used = set(roots)
+    for n in nodes:
+        node = graph.nodes[n]
+        used.update(instead.get(v, v) for v in node.reads)
+        used.update(v for v in node.writes if v not in cut)
+    for parameter, gradient in graph.gradients:
+        if instead.get(gradient, gradient) in used:
+            used.add(parameter)
+    return used
+
+
+def _after_edges(graph: Graph, number: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
+    """Per node in some `after`: the new ids to run after instead, its own or, if removed, those of its `after`."""
     found: dict[int, tuple[int, ...]] = {}
     for n in sorted({m for node in graph.nodes for m in node.after}):
         if n in number:

@@ -1,9 +1,9 @@
-"""Nodes on devices: where values lie, and copies where a node reads what lies elsewhere.
+"""Device placement: inserts a copy where a node reads a value that is on another device.
 
 data (cpu) ──▶ relu (gpu:1)      becomes      data ──▶ Copy ──▶ data/on/gpu:1 ──▶ relu
 data (cpu) ──▶ tanh (gpu:1)                                     data/on/gpu:1 ──▶ tanh
 
-A node says its device by the annotation `device`; one without runs on the default device.
+The annotation `device` of a node is its device; a node without it runs on the default device.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def base_op(node: Node) -> str:
 
 
 def device_of(node: Node) -> str | None:
-    """The device the node is placed on, where it says so."""
+    """The device in the annotations of the node; None without one."""
     device = node.annotations.get(DEVICE)
     return device if isinstance(device, str) and device else None
 
 
 def copy_route(node: Node) -> tuple[str | None, str | None] | None:
-    """(from, to) of a node that copies between devices, None for any other; an end may be unknown.
+    """(from, to) of a node that copies between devices, None for any other node; a side may be unknown (None).
 
-    The device of an op whose name tells both sides is that of the side which is not the host.
+    For an op with fixed sides, such as CopyCPUToGPU, the annotated device is that of the side that is not the host.
     """
     own = device_of(node)
     if base_op(node) in _FIXED:
@@ -58,7 +58,7 @@ def uniform_devices(node: Node, source: str | None, target: str | None) -> Opera
 
 
 def operand_devices(node: Node, device: str) -> OperandDevices:
-    """Where a node has its inputs and outputs: a copy from side to side, any other on its device."""
+    """Devices of the operands of a node: both sides of a copy; `device` for any other node."""
     source, target = copy_route(node) or (device, device)
     return uniform_devices(node, source, target)
 
@@ -69,7 +69,7 @@ def copy_name(name: str, target: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CopyStyle:
-    """How copies are written, and which there are before the first node."""
+    """Op and name of inserted copies, and the devices of operands."""
 
     op: Callable[[str, str], str] = lambda source, target: COPY  # (from, to) -> op
     name: Callable[[str, str], str] = copy_name  # (name of the value, to) -> name of the copy
@@ -78,11 +78,11 @@ class CopyStyle:
 
 @dataclass(frozen=True, slots=True)
 class PlacedGraph:
-    """A graph in which every node reads what lies on its device."""
+    """A graph in which every node reads values on its device only."""
 
     graph: Graph
-    devices: Mapping[str, str]  # name -> where its last version lies
-    copies: Mapping[tuple[str, str], str]  # (name, device) -> its copy there, of what the name stands for at the end
+    devices: Mapping[str, str]  # name -> device of its last version
+    copies: Mapping[tuple[str, str], str]  # (name, device) -> name of the copy of its last version there
 
 
 def with_copies(
@@ -92,29 +92,29 @@ def with_copies(
     default: str = HOST,
     style: CopyStyle = CopyStyle(),
 ) -> PlacedGraph:
-    """`graph` with a copy for each value and device it is read on elsewhere; readers there share it.
+    """`graph` with one copy per value and other device that reads it; readers on that device share the copy.
 
-    `devices` says by name where values from outside lie, `default` for all others; `copies` are copies an
-    earlier graph has made of them, read as inputs. Raises BadGraph when a name is written again on
-    another device than it was: one buffer cannot lie on two.
+    `devices`: name -> device of inputs and parameters; `default` for all others. `copies`: copies of them made by an
+    earlier graph, read as inputs. Raises BadGraph when a name is overwritten on another device: one buffer cannot be
+    on two devices.
     """
     return _Placing(without_name_order(graph), dict(devices or {}), dict(copies or {}), default, style).placed()
 
 
 class _Placing:
-    """One sweep over the nodes in their order."""
+    """One pass over the nodes in order."""
 
     def __init__(
         self, graph: Graph, devices: dict[str, str], copies: dict[tuple[str, str], str], default: str, style: CopyStyle
     ):
         self.graph, self.devices, self.default, self.style = graph, devices, default, style
-        self.earlier = copies
+        self.given_copies = copies
         self.naming = naming_of(graph)
         self.values = list(graph.values)
         self.inputs = list(graph.inputs)
         self.nodes: list[Node] = []
         self.place: dict[int, int] = {}  # node of the old graph -> of the new one
-        self.lies: dict[int, str] = {}  # value -> device
+        self.location: dict[int, str] = {}  # value -> device
         self.copied: dict[tuple[int, str], int] = {}  # (value, device) -> its copy
         self.value_names = UniqueNames({*self.naming.names, *(value.name for value in graph.values)})
         self.node_names = UniqueNames({node.name for node in graph.nodes})
@@ -123,65 +123,65 @@ class _Placing:
         findings = Findings()
         for v, value in enumerate(self.graph.values):
             if value.role is not Role.ACTIVATION:
-                self.lies[v] = self.devices.get(self.naming.names[v], self.default)
+                self.location[v] = self.devices.get(self.naming.names[v], self.default)
         for n, node in enumerate(self.graph.nodes):
             self._node(n, node, findings)
         findings.settle()
         result = replace(self.graph, values=tuple(self.values), nodes=tuple(self.nodes), inputs=tuple(self.inputs))
         final = {name: v for v, name in enumerate(self.naming.names)}
-        final |= {name: v for v, name in enumerate(self.naming.names) if v in self.lies}
-        ends = {**self.devices, **{name: self.lies[v] for name, v in final.items() if v in self.lies}}
-        made = {
+        final |= {name: v for v, name in enumerate(self.naming.names) if v in self.location}
+        final_devices = {**self.devices, **{name: self.location[v] for name, v in final.items() if v in self.location}}
+        made_copies = {
             (self.naming.names[v], device): self.values[copy].name
             for (v, device), copy in self.copied.items()
             if final[self.naming.names[v]] == v
         }
-        return PlacedGraph(with_name_order(result), ends, {**self.earlier, **made})
+        return PlacedGraph(with_name_order(result), final_devices, {**self.given_copies, **made_copies})
 
     def _node(self, n: int, node: Node, findings: Findings) -> None:
         home = device_of(node) or self.default
         inputs, outputs = self.style.operand_devices(node, home)
-        read = tuple(self._there(v, device) for v, device in zip(node.inputs, inputs, strict=True))
-        bodies = {name: remap_captures(body, lambda v: self._there(v, home)) for name, body in node.bodies.items()}
+        read = tuple(self._on_device(v, device) for v, device in zip(node.inputs, inputs, strict=True))
+        bodies = {name: remap_captures(body, lambda v: self._on_device(v, home)) for name, body in node.bodies.items()}
         for v, device in zip(node.outputs, outputs, strict=True):
             if v != ABSENT:
-                self.lies[v] = device or self.default
-                self._check_stays(n, node, v, findings)
+                self.location[v] = device or self.default
+                self._check_device(n, node, v, findings)
         self.place[n] = len(self.nodes)
         after = tuple(self.place[m] for m in node.after)
         reads = node.gradient_reads
-        instead = dict(zip(node.inputs, read, strict=True))
+        moved = dict(zip(node.inputs, read, strict=True))
         if reads is not None:
-            reads = tuple(instead.get(v, v) for v in reads)
+            reads = tuple(moved.get(v, v) for v in reads)
         self.nodes.append(replace(node, inputs=read, after=after, gradient_reads=reads, bodies=bodies))
 
-    def _there(self, v: int, device: str | None) -> int:
-        """The value, or its copy on the device."""
-        return v if v == ABSENT or device is None or self.lies[v] == device else self._copy(v, device)
+    def _on_device(self, v: int, device: str | None) -> int:
+        """The value, or its copy on `device`."""
+        return v if v == ABSENT or device is None or self.location[v] == device else self._copy(v, device)
 
-    def _check_stays(self, n: int, node: Node, v: int, findings: Findings) -> None:
+    def _check_device(self, n: int, node: Node, v: int, findings: Findings) -> None:
         old = self.naming.replaced[v]
-        if old >= 0 and self.lies.get(old, self.lies[v]) != self.lies[v]:
+        if old >= 0 and self.location.get(old, self.location[v]) != self.location[v]:
             findings.add(
                 "written_on_two_devices",
                 f"nodes[{n}]",
-                f"{quoted(self.naming.names[v])}, written on {self.lies[v]} by {quoted(node.name)} and on "
-                f"{self.lies[old]} before",
-                "one device for all that is written to a name",
-                "write another name, or place the node where the name lies",
+                f"{quoted(self.naming.names[v])}, written on {self.location[v]} by {quoted(node.name)} and on "
+                f"{self.location[old]} before",
+                "one device for all versions of a name",
+                f"write another name, or place the node on {self.location[old]}",
             )
 
     def _copy(self, v: int, device: str) -> int:
-        """The copy of a value on a device, made once."""
+        """The copy of a value on a device; added on first use."""
         if (v, device) in self.copied:
             return self.copied[v, device]
         value, name = self.graph.values[v], self.naming.names[v]
-        given = self.earlier.get((name, device))
+        given = self.given_copies.get((name, device))
         if given is not None and value.role is not Role.ACTIVATION:
             copy = self._value(value, given, Role.INPUT)
             self.inputs.append(copy)
         else:
-            copy, source = self._value(value, self.style.name(name, device), Role.ACTIVATION), self.lies[v]
+            copy, source = self._value(value, self.style.name(name, device), Role.ACTIVATION), self.location[v]
             self.nodes.append(
                 Node(
                     self.node_names.name(f"copy/{self.values[copy].name}"),
@@ -192,11 +192,11 @@ class _Placing:
                 )
             )
         self.copied[v, device] = copy
-        self.lies[copy] = device
+        self.location[copy] = device
         return copy
 
     def _value(self, like: Value, name: str, role: Role) -> int:
-        """Id of a new value; the copies of several versions are versions of one name."""
+        """Id of a new value; copies of versions of one name are versions of one name too."""
         unique = self.value_names.name(name)
         notes = dict(own_annotations(like)) | ({VERSION_OF: name} if unique != name else {})
         self.values.append(replace(like, name=unique, role=role, data=None, annotations=notes or EMPTY))
@@ -204,17 +204,17 @@ class _Placing:
 
 
 def check_placement(graph: Graph, default: str = HOST) -> None:
-    """Raises BadGraph where a node reads what lies on another device: bytes and plans are those of one device."""
-    lies: dict[int, str] = {}
+    """Raise BadGraph where a node reads a value on another device: a plan covers the memory of one device."""
+    location: dict[int, str] = {}
     for n, node in enumerate(graph.nodes):
         inputs, outputs = operand_devices(node, device_of(node) or default)
         for v, device in zip(node.inputs, inputs, strict=True):
-            if v in lies and device is not None and lies[v] != device:
+            if v in location and device is not None and location[v] != device:
                 raise BadGraph.one(
                     "device_conflict",
                     f"nodes[{n}]",
-                    f"{quoted(node.name)} on {device} reads {quoted(graph.values[v].name)}, which lies on {lies[v]}",
-                    "all that a node reads on its device",
-                    "insert copies first",
+                    f"{quoted(node.name)} on {device} reads {quoted(graph.values[v].name)}, which is on {location[v]}",
+                    "inputs on the device of the node",
+                    "run the pass `insert_copies` first",
                 )
-        lies.update((v, device or default) for v, device in zip(node.outputs, outputs, strict=True) if v != ABSENT)
+        location.update((v, device or default) for v, device in zip(node.outputs, outputs, strict=True) if v != ABSENT)

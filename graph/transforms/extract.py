@@ -1,4 +1,4 @@
-"""The part of a graph that computes some values from others, as a graph of its own.
+"""Subgraph extraction: the part of a graph that computes some values from others, as a graph.
 
 a ──▶ b ──▶ c ──▶ out        extract(graph, ["out"], given=["b"]):  b (an input) ──▶ c ──▶ out
        ╰──▶ d
@@ -20,62 +20,62 @@ from graph.transforms.dead_code import keep_nodes, required_nodes
 def extract(
     graph: Graph, outputs: Sequence[str], given: Sequence[str] | Mapping[str, str] = (), prefix: str = ""
 ) -> Graph:
-    """What computes `outputs` from the `given` values and what is there from the start; values as `reference` names.
+    """The subgraph that computes `outputs` from the `given` values, inputs and parameters.
 
-    Given values become inputs, under the names a mapping gives them. `prefix` goes in front of everything
-    that is computed, so that several parts fit into one program. Nodes that act on something outside are left
-    out unless an output needs them. Raises BadGraph for unknown names, and where a node that is needed is
-    needed as well to make a given value: running it would make that value again.
+    Values are referred to as in `graph.ssa.lookup`. Given values become inputs; a mapping renames them. `prefix` is
+    prepended to all computed names, so that several parts fit into one program. Nodes with side effects are omitted
+    unless an output needs them. Raises BadGraph for unknown names, and for a required node that a given value depends
+    on too: running it would recompute that value.
     """
     findings = Findings()
     wanted = find_values(graph, outputs, "outputs", findings)
-    stops = find_values(graph, list(given), "given", findings)
+    given_values = find_values(graph, list(given), "given", findings)
     findings.settle()
     graph = without_name_order(graph)
-    chosen = required_nodes(graph, wanted, set(stops))
-    _check_not_made_again(graph, chosen, stops, findings)
+    chosen = required_nodes(graph, wanted, set(given_values))
+    _check_not_recomputed(graph, chosen, given_values, findings)
     findings.settle()
     names = (
-        {graph.values[v].name: name for v, name in zip(stops, given.values(), strict=True)}
+        {graph.values[v].name: name for v, name in zip(given_values, given.values(), strict=True)}
         if isinstance(given, Mapping)
         else {}
     )
-    new_inputs = [v for v in dict.fromkeys(stops) if graph.values[v].role is Role.ACTIVATION]
+    new_inputs = [v for v in dict.fromkeys(given_values) if graph.values[v].role is Role.ACTIVATION]
     from_outside = {graph.values[v].name for v in new_inputs}
     part = keep_nodes(graph, chosen, wanted, new_inputs=new_inputs, unread=())
     return _renamed(part, names, from_outside, prefix)
 
 
-def _check_not_made_again(graph: Graph, chosen: Sequence[int], stops: Sequence[int], findings: Findings) -> None:
-    """Collect a chosen node that would make, or help to make, a given value once more."""
-    again = sorted(set(chosen) & set(required_nodes(graph, stops)))
-    if not again:
+def _check_not_recomputed(graph: Graph, chosen: Sequence[int], given_values: Sequence[int], findings: Findings) -> None:
+    """Add a finding for a chosen node on which a given value depends."""
+    recomputed = sorted(set(chosen) & set(required_nodes(graph, given_values)))
+    if not recomputed:
         return
-    made = set(graph.nodes[again[0]].writes)
-    for node in graph.nodes[again[0] + 1 :]:
-        if not made.isdisjoint(node.reads):
-            made.update(node.writes)
-    name = quoted(graph.nodes[again[0]].name)
-    value = next((quoted(graph.values[v].name) for v in stops if v in made), "a given value")
+    affected = set(graph.nodes[recomputed[0]].writes)
+    for node in graph.nodes[recomputed[0] + 1 :]:
+        if not affected.isdisjoint(node.reads):
+            affected.update(node.writes)
+    name = quoted(graph.nodes[recomputed[0]].name)
+    value = next((quoted(graph.values[v].name) for v in given_values if v in affected), "a given value")
     findings.add(
         "given_recomputed",
-        f"nodes[{again[0]}]",
-        f"{name}, which must run although it helps to make the given {value}",
-        "outputs that need nothing of what makes a given value",
-        "give as well what the outputs need from there, or do not give this value",
+        f"nodes[{recomputed[0]}]",
+        f"{name}, which is required although the given {value} depends on it",
+        "outputs that do not depend on the nodes that compute a given value",
+        "add the values that the outputs need from there to given, or remove this value from given",
     )
 
 
 def _renamed(part: Graph, names: Mapping[str, str], from_outside: set[str], prefix: str) -> Graph:
-    """The part under new names: inputs as asked or as they were written, what is computed with the prefix."""
-    taken = {value.name for value in part.values}
+    """The part with new names: inputs by `names` or their base names, computed values with the prefix."""
+    names_in_use = {value.name for value in part.values}
 
     def named(value: Value) -> Value:
         if value.name in names:
             return replace(value, name=names[value.name], annotations=own_annotations(value))
         base = base_name(value)
         if value.name in from_outside:
-            return replace(value, name=value.name if base in taken else base, annotations=own_annotations(value))
+            return replace(value, name=value.name if base in names_in_use else base, annotations=own_annotations(value))
         if value.role is not Role.ACTIVATION or not prefix:
             return value
         notes = own_annotations(value)
@@ -97,8 +97,8 @@ def _check_distinct(values: Sequence[Value]) -> None:
                 "name_taken",
                 "given",
                 f"{quoted(value.name)} for two values",
-                "names of their own",
-                "give the value another name, or another prefix",
+                "unique names",
+                "choose another name for the value, or another prefix",
             )
         seen.add(value.name)
     findings.settle()

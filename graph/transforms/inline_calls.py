@@ -1,4 +1,4 @@
-"""Graphs in the standard's own control flow: calls written out at their place, every If with both branches.
+"""Lowering to ONNX control flow: inlines `remat::Call`, and gives every If both branches.
 
 x ──▶ call: [ a ──▶ b ] ──▶ y        becomes        x ──▶ call/a ──▶ call/b ──▶ y
 """
@@ -16,16 +16,17 @@ from graph.ops.control_flow.interface import CALL, with_else_branch
 
 
 def without_calls(graph: Graph) -> Graph:
-    """`graph` without remat::Call and without an If that has one branch only, in bodies too. Value ids stay.
+    """`graph` without remat::Call and without If nodes that have one branch only, in bodies too. Value ids are kept.
 
-    What a call draws it draws still: the streams inside are named after it. Depth is that of the bodies.
+    Random draws are unchanged: streams of inlined nodes are derived from that of the call. Recursion depth is that of
+    the bodies.
     """
-    if not any(_is_ours(node) for nested in walk(graph) for node in nested.nodes):
+    if not any(_is_nonstandard(node) for nested in walk(graph) for node in nested.nodes):
         return graph
     return _Inlining(graph).inlined()
 
 
-def _is_ours(node: Node) -> bool:
+def _is_nonstandard(node: Node) -> bool:
     return node.op == CALL or (node.op == "If" and "else_branch" not in node.bodies)
 
 
@@ -37,14 +38,14 @@ class _Inlining:
         self.node_names = {node.name for node in graph.nodes}
 
     def inlined(self) -> Graph:
-        last: dict[int, int] = {}  # node -> the last that stands for it
+        last: dict[int, int] = {}  # node -> the last node that replaces it
         for n, node in enumerate(self.graph.nodes):
             if node.op == "If":
                 node = with_else_branch(node, self.graph.types_of(node.inputs))
             bodies = {key: replace(body, graph=without_calls(body.graph)) for key, body in node.bodies.items()}
             after = tuple(last[before] for before in node.after if before in last)
             if node.op == CALL:
-                self._write_out(replace(node, after=after), bodies["body"])
+                self._inline(replace(node, after=after), bodies["body"])
             else:
                 self.nodes.append(
                     replace(node, after=after, bodies=MappingProxyType(bodies) if bodies else node.bodies)
@@ -53,8 +54,8 @@ class _Inlining:
                 last[n] = len(self.nodes) - 1
         return replace(self.graph, values=tuple(self.values), nodes=tuple(self.nodes))
 
-    def _write_out(self, call: Node, body: Body) -> None:
-        """Add the nodes of a call's body, under its name."""
+    def _inline(self, call: Node, body: Body) -> None:
+        """Add the nodes of the body of a call, with names derived from the call."""
         graph, first = body.graph, len(self.nodes)
         place = {ABSENT: ABSENT, **dict(zip(graph.inputs, call.inputs, strict=True)), **dict(body.captures)}
         written = {v for node in graph.nodes for v in node.writes}
@@ -67,7 +68,7 @@ class _Inlining:
         for v, value in enumerate(graph.values):
             if v not in place:
                 place[v] = len(self.values)
-                self.values.append(self._own(call, value))
+                self.values.append(self._inlined_value(call, value))
         for inner in graph.nodes:
             self._node(call, inner, place, first)
         for v, outer in copies:
@@ -76,8 +77,8 @@ class _Inlining:
                 Node(name, "Identity", (place[v],), (outer,), phase=call.phase, annotations=call.annotations)
             )
 
-    def _own(self, call: Node, value: Value) -> Value:
-        """A value of the body among those of the graph; nothing is given to it any more."""
+    def _inlined_value(self, call: Node, value: Value) -> Value:
+        """A value of the body renamed for the graph; a formal input becomes an activation."""
         role = Role.ACTIVATION if value.role is Role.INPUT else value.role
         return replace(value, name=reserve_name(f"{call.name}/{value.name}", self.value_names), role=role)
 

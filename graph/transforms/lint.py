@@ -1,7 +1,7 @@
-"""What is legal and still looks like a mistake: told by the analysis, refused by none but who depends on it.
+"""Lint: legal graphs that look like a mistake. Findings are warnings of the analysis, not errors.
 
-x ──▶ StopGradient ──▶ y, unread        orphan_barrier: whoever reads x meets the gradient all the same
-x ──▶ a ──▶ y,  x ──▶ b ──▶ y           overwritten_unread: the first y is written for nobody
+x ──▶ StopGradient ──▶ y, unread        orphan_barrier: readers of x still propagate the gradient
+x ──▶ a ──▶ y,  x ──▶ b ──▶ y           overwritten_unread: the first y is never read
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STOP_GRADIENT_OP = "StopGradient"  # in any domain: a gradient ends here; what i
 
 
 def lint_findings(graph: Graph, analysis: VersionAnalysis | None = None) -> list[Finding]:
-    """Findings about a graph that may run as it stands, ten of a kind at most."""
+    """Warnings about a legal graph, at most ten per kind."""
     analysis = analysis or analysis_of(graph)
     kinds: list[Callable[[Graph, VersionAnalysis, Findings], None]] = [
         lambda graph, _, findings: orphan_barriers(graph, (), findings),
@@ -37,9 +37,10 @@ def lint_findings(graph: Graph, analysis: VersionAnalysis | None = None) -> list
 
 
 def orphan_barriers(graph: Graph, also_read: Collection[int], findings: Findings) -> None:
-    """Collect barriers nobody looks behind: the gradient still passes the value they stand beside.
+    """Add a finding for each gradient barrier without a reader: the gradient still passes its input.
 
-    A barrier that writes the name it reads is looked behind by whoever reads that name.
+    `also_read`: values that count as read. A barrier that overwrites the name it reads is not reported: readers of
+    the name read its output.
     """
     barriers = [(n, node) for n, node in enumerate(graph.nodes) if base_op(node) == STOP_GRADIENT_OP]
     if not barriers:
@@ -53,7 +54,7 @@ def orphan_barriers(graph: Graph, also_read: Collection[int], findings: Findings
             findings.add(
                 "orphan_barrier",
                 f"nodes[{n}]",
-                f"{written}, which {node.op} {quoted(node.name)} writes and nobody reads",
+                f"{written}, written by {node.op} {quoted(node.name)} and never read",
                 "a barrier whose output is read",
                 "read its output instead of its input, or remove it",
             )
@@ -70,8 +71,8 @@ def _overwritten_unread(graph: Graph, analysis: VersionAnalysis, findings: Findi
             findings.add(
                 "overwritten_unread",
                 f"nodes[{place[0]}].outputs[{place[1]}]",
-                f"{quoted(table.names[v])} at version {table.numbers[v]}, which {by} writes over before it is read",
-                "a version that somebody reads",
+                f"{quoted(table.names[v])} at version {table.numbers[v]}, overwritten by {by} before it is read",
+                "a version with a reader",
                 "read it, write another name, or prune the graph",
             )
 
@@ -83,7 +84,7 @@ def _dead(graph: Graph, analysis: VersionAnalysis, findings: Findings) -> None:
             f"nodes[{n}]",
             f"{quoted(graph.nodes[n].name)}, on which no output depends",
             "nodes that an output or an effect needs",
-            "prune the graph, or hand its result out",
+            "prune the graph, or make its result an output",
         )
 
 
@@ -94,9 +95,9 @@ def _unused(graph: Graph, analysis: VersionAnalysis, findings: Findings) -> None
             findings.add(
                 "unused_value",
                 f"values[{v}]",
-                f"{value.role.value} {quoted(value.name)}, which nobody reads",
+                f"{value.role.value} {quoted(value.name)}, which no node reads",
                 "values that are read",
-                "leave it out: it is resident all the same",
+                "remove it: it occupies memory for the whole run",
             )
 
 

@@ -1,4 +1,4 @@
-"""Replacing a group of nodes by nothing: its readers take what went in for what came out.
+"""Removal of a group of nodes that acts as an identity: readers of its output read its input.
 
 r ──▶ Shape ──▶ s ──▶ ... ──▶ ns ──╮
 r ─────────────────────────────▶ Reshape ──▶ rr ──▶ FC        becomes        r ──▶ FC
@@ -14,21 +14,21 @@ from graph.ssa.naming import without_name_order
 from graph.transforms.boundary import ValueUses, boundary
 from graph.transforms.dead_code import keep_nodes
 
-#: Whether a node reads a value alike when it has another shape.
+#: True for a node that accepts an operand with another shape of equal content.
 ShapePredicate = Callable[[Node], bool]
 
 
 def accepts_none(node: Node) -> bool:
-    """No node takes a value of another shape."""
+    """False: no node accepts another shape."""
     return False
 
 
 def replace_by_identity(graph: Graph, nodes: Collection[int], accepts: ShapePredicate = accepts_none) -> Graph:
-    """`graph` without a group of nodes whose one result is taken to be its one input.
+    """`graph` without a group of nodes; readers of its one result read its one input instead.
 
-    What comes from outside counts as parameters of the group, not as its input; parameters that only the
-    group reads go with it. Raises BadGraph when the group is not isolated, when its result is an output of
-    the graph, or when the input has another type and a reader does not accept it.
+    Inputs and parameters of the graph do not count as input of the group; those that only the group reads are removed
+    with it. Raises BadGraph when the group is not isolated, when its result is an output of the graph, or when the
+    input has another type and a reader does not accept it.
     """
     graph, findings = without_name_order(graph), Findings()
     pair = identity_pair(graph, nodes, ValueUses.of(graph), accepts, findings)
@@ -37,37 +37,37 @@ def replace_by_identity(graph: Graph, nodes: Collection[int], accepts: ShapePred
 
 
 def without_groups(graph: Graph, nodes: Collection[int], instead: Mapping[int, int]) -> Graph:
-    """`graph` without the nodes; `instead` says which value is read for a result. What only they read goes too."""
-    stay = [n for n in range(len(graph.nodes)) if n not in nodes]
+    """`graph` without the nodes and the inputs that only they read; `instead` maps a result to its replacement."""
+    kept = [n for n in range(len(graph.nodes)) if n not in nodes]
     read = {v for n in nodes for v in graph.nodes[n].reads}
-    return keep_nodes(graph, stay, graph.outputs, instead=instead, unread=[v for v in graph.inputs if v not in read])
+    return keep_nodes(graph, kept, graph.outputs, instead=instead, unread=[v for v in graph.inputs if v not in read])
 
 
 def identity_pair(
     graph: Graph, nodes: Collection[int], uses: ValueUses, accepts: ShapePredicate, findings: Findings
 ) -> tuple[int, int]:
-    """(what goes in, what comes out) of the group; findings say why there is no such pair, and it is (-1, -1)."""
+    """(input, output) of the group; (-1, -1) with findings when there is no such pair."""
     inside = frozenset(nodes)
     border = boundary(graph, inside, uses)
-    going_in = [v for v in border.inputs if graph.values[v].role is Role.ACTIVATION]
-    if len(going_in) != 1 or len(border.outputs) != 1:
-        named = ", ".join(quoted(graph.values[v].name) for v in (*going_in, *border.outputs)[:8])
+    activations_in = [v for v in border.inputs if graph.values[v].role is Role.ACTIVATION]
+    if len(activations_in) != 1 or len(border.outputs) != 1:
+        named = ", ".join(quoted(graph.values[v].name) for v in (*activations_in, *border.outputs)[:8])
         findings.add(
             "not_isolated",
             "nodes",
-            f"{len(going_in)} inputs that are no parameters and {len(border.outputs)} outputs: {named}",
+            f"{len(activations_in)} inputs that are no parameters and {len(border.outputs)} outputs: {named}",
             "one input and one output",
-            "name a group that only one value enters and one leaves",
+            "choose a group with one input and one output",
         )
         return -1, -1
-    source, result = going_in[0], border.outputs[0]
+    source, result = activations_in[0], border.outputs[0]
     if result in uses.results:
         findings.add(
             "not_isolated",
             "nodes",
             f"{quoted(graph.values[result].name)}, which is an output of the graph",
-            "a result that only nodes read",
-            "leave the group in, or choose another output",
+            "a result that is not an output",
+            "keep the group, or choose another output",
         )
     one, other = graph.values[source], graph.values[result]
     if (one.type, one.nbytes) != (other.type, other.nbytes):
@@ -77,8 +77,8 @@ def identity_pair(
                     "type_conflict",
                     f"nodes[{n}]",
                     f"{quoted(graph.nodes[n].name)} reads {quoted(other.name)}, {_size(other)}",
-                    f"{_size(one)}, as {quoted(one.name)} has",
-                    "leave the group in, or say that this op takes either",
+                    f"{_size(one)}, the type of {quoted(one.name)}",
+                    "keep the group, or declare that this op accepts both shapes",
                 )
     return source, result
 

@@ -1,9 +1,9 @@
-"""Reshapes whose target is computed from what they reshape, found and taken out where their readers need none.
+"""Removal of reshapes whose target shape is computed from their data and whose readers flatten the data anyway.
 
 data ──▶ Shape ──▶ Slice ──▶ Concat ──▶ target ──╮
   ╰──────────────────────────────────────────▶ Reshape ──▶ FC        the group: Shape, Slice, Concat, Reshape
 
-A dense op that flattens its data by itself reads the value before as well as after such a group.
+A dense op that flattens its data computes the same from the value before such a group and the value after it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from graph.transforms.device_placement import base_op
 from graph.transforms.remove_group import identity_pair, without_groups
 
 RESHAPE = "Reshape"
-#: Ops that read their data as a matrix, whatever its rank.
+#: Ops that flatten their data to a matrix.
 FLATTENING = frozenset({"FC", "FullyConnected", "Int8FC"})
 
 
 def reshape_groups(graph: Graph) -> list[list[int]]:
-    """Per Reshape of a value to a target: the nodes on any path from the one to the other, then the Reshape.
+    """Per Reshape: the nodes on any path from its data to its target shape, then the Reshape.
 
-    A target that does not depend on the value gives the Reshape alone. Linear in the nodes between the two.
+    Only the Reshape when the target does not depend on the data. Linear in the nodes between the two.
     """
     producer = producers(graph)
     return [
@@ -36,8 +36,8 @@ def reshape_groups(graph: Graph) -> list[list[int]]:
 
 
 def _between(graph: Graph, producer: Sequence[int], source: int, target: int) -> list[int]:
-    """Nodes on any path from value `source` to value `target`: what the target needs, as far as it needs the source."""
-    first = producer[source]  # no node of a path stands before it
+    """Nodes on any path from value `source` to value `target`."""
+    first = producer[source]  # every node of a path comes after it
     seen: set[int] = set()
     pending = [producer[target]]
     while pending:
@@ -55,9 +55,9 @@ def _between(graph: Graph, producer: Sequence[int], source: int, target: int) ->
 
 
 def without_reshapes(graph: Graph, readers: Collection[str] = FLATTENING) -> Graph:
-    """`graph` without the reshape groups whose results only ops among `readers` read, all of them at once.
+    """`graph` without the reshape groups whose results are read by ops in `readers` only.
 
-    A group stays when it is not isolated: when something else enters or leaves it.
+    A group with more than one activation as input, or more than one output, is kept.
     """
     graph = without_name_order(graph)
     uses = ValueUses.of(graph)

@@ -1,4 +1,4 @@
-"""Renaming one version of a name, with everything that reads it; other versions keep theirs.
+"""Renaming of one version of a name, with all its readers; other versions keep the name.
 
 A: x ──▶ y    B: y ──▶ z    C: y ──▶ y    D: y ──▶ w        output 0 of A to q:
 A: x ──▶ q    B: q ──▶ z    C: q ──▶ y    D: y ──▶ w
@@ -14,22 +14,22 @@ from graph.ssa.naming import base_name, naming_of, with_name_order, with_names, 
 
 
 def rename_value(graph: Graph, value: int, name: str) -> Graph:
-    """`graph` with another name for one value. Raises BadGraph when the name is empty or stands for another value."""
+    """`graph` with another name for one value. Raises BadGraph when the name is empty or taken."""
     _check_free(graph, value, name)
     return with_name_order(with_names(without_name_order(graph), {value: name}))
 
 
 def rename_output(graph: Graph, node: int, position: int, name: str) -> Graph:
-    """`graph` with another name for what the node writes there; readers and the outputs of the graph follow."""
+    """`graph` with another name for an output of a node; readers and the outputs of the graph follow."""
     return rename_value(graph, _slot(graph, node, "outputs", position), name)
 
 
 def rename_input(graph: Graph, node: int, position: int, name: str, *, from_producer: bool = False) -> Graph:
-    """`graph` with another name for what the node reads there, if it is the only node that does.
+    """`graph` with another name for an input of a node, if that node is its only reader.
 
-    With `from_producer` the node that writes it writes the new name, and all readers follow. Raises BadGraph
-    when others read it, or there is no such node. A value that comes from outside is renamed there as well:
-    see `rename_initial_graph`.
+    With `from_producer` the producer writes the new name, and all readers follow. Raises BadGraph when the value has
+    other readers, or no producer. For a parameter, rename it in the initialization graph too: see
+    `rename_initial_graph`.
     """
     v = _slot(graph, node, "inputs", position)
     path = f"nodes[{node}].inputs[{position}]"
@@ -41,35 +41,35 @@ def rename_input(graph: Graph, node: int, position: int, name: str, *, from_prod
                 path,
                 f"{own}, which no node of the graph writes",
                 "a value that a node writes",
-                "rename it without from_producer, or where it comes from",
+                "rename it without from_producer",
             )
     elif len(consumers(graph)[v]) > 1:
         others = [quoted(graph.nodes[n].name) for n in consumers(graph)[v] if n != node]
         raise BadGraph.one(
             "several_readers",
             path,
-            f"{own}, which {', '.join(others[:4])} read beside {reader}",
+            f"{own}, read by {reader} and by {', '.join(others[:4])}",
             "a value that only this node reads",
-            "rename it where it is written: say from_producer",
+            "rename it at its producer: set from_producer",
         )
     return rename_value(graph, v, name)
 
 
 def rename_initial_graph(before: Graph, after: Graph, initial: Graph) -> Graph:
-    """The graph that makes what `before` is given, with the names that its inputs have in `after`.
+    """The initialization graph `initial` with the renames of inputs and parameters between `before` and `after`.
 
-    The two are one graph before and after a renaming: values have the same ids.
+    `before` and `after` are the same graph before and after a renaming: value ids are equal.
     """
     for old, new in zip(before.values, after.values, strict=True):
         if old.role is not Role.ACTIVATION and old.name != new.name:
-            made = [v for v in initial.outputs if base_name(initial.values[v]) == old.name]
-            for v in made:
+            renamed = [v for v in initial.outputs if base_name(initial.values[v]) == old.name]
+            for v in renamed:
                 initial = rename_value(initial, v, new.name)
     return initial
 
 
 def _slot(graph: Graph, node: int, side: str, position: int) -> int:
-    """The value at an input or output. Raises BadGraph when there is none."""
+    """The value at an input or output of a node. Raises BadGraph when there is none."""
     slots: Sequence[int] = ()
     if 0 <= node < len(graph.nodes):
         slots = graph.nodes[node].inputs if side == "inputs" else graph.nodes[node].outputs
@@ -77,7 +77,7 @@ def _slot(graph: Graph, node: int, side: str, position: int) -> int:
         raise BadGraph.one(
             "unknown_id",
             f"nodes[{node}].{side}[{position}]",
-            "a place with nothing in it",
+            "no value at this position",
             f"one of its {len(slots)} {side}" if 0 <= node < len(graph.nodes) else f"one of {len(graph.nodes)} nodes",
             "count from 0",
         )
@@ -86,14 +86,14 @@ def _slot(graph: Graph, node: int, side: str, position: int) -> int:
 
 def _check_free(graph: Graph, value: int, name: str) -> None:
     if not name:
-        raise BadGraph.one("empty_name", "to", "an empty name", "a name", "name it")
+        raise BadGraph.one("empty_name", "to", "an empty name", "a name", "choose a name")
     names = naming_of(graph).names
     for v, other in enumerate(graph.values):
         if v != value and name in (other.name, names[v]):
             raise BadGraph.one(
                 "name_taken",
                 "to",
-                f"{quoted(name)}, which stands for another value already",
-                "a free name",
+                f"{quoted(name)}, the name of another value",
+                "an unused name",
                 "choose another name",
             )

@@ -1,4 +1,4 @@
-"""The same program in another order, with some nodes run again.
+"""Replay: a graph rewritten to a given execution order, with recomputed nodes.
 
 replay(graph, [0, 1, 2, 1, 3])     # node 1 runs twice; node 3 reads its second copy
 """
@@ -15,19 +15,18 @@ from graph.ir.renumber import remap_captures
 
 
 def replay(graph: Graph, order: Sequence[int], handed_out: Mapping[int, int] | None = None) -> Graph:
-    """`graph` with its nodes run as `order` says: each at least once, repeats allowed.
+    """`graph` with its nodes in the order `order`: every node at least once, repeats are recomputations.
 
-    Every read binds to the latest earlier copy. Run k of node `n` is called `n/k` and carries
-    `annotations.origin = [n, k]`; a repeat belongs to the phase it runs in. An output of the graph
-    keeps its name on the copy that is handed out: its last one, unless `handed_out` says at which
-    place of `order` it is made. Raises BadGraph when a node is left out or reads what does not exist
-    yet. O(nodes + reads).
+    Every read binds to the latest earlier copy. Run k > 0 of node `n` is named `n/k`; each run has
+    `annotations.origin = [n, k]`. A repeat gets the phase that has been reached. An output of the graph is its last
+    copy, or with `handed_out` the copy written at that position of `order`; that copy keeps the name of the output.
+    Raises BadGraph when a node is missing or a read has no earlier write. O(nodes + reads).
     """
     return _Replay(graph, order, handed_out or {}).graph()
 
 
 class _Replay:
-    """One replay under way: which copy of each value is the latest, and what was made so far."""
+    """State of one replay: the latest copy of each value, and the rewritten nodes and values so far."""
 
     def __init__(self, graph: Graph, order: Sequence[int], handed_out: Mapping[int, int]):
         self.source, self.order, self.handed_out = graph, order, handed_out
@@ -40,11 +39,11 @@ class _Replay:
         self.total = [0] * len(graph.nodes)
         for n in order:
             self.total[n] += 1
-        self.outputs = dict.fromkeys(graph.outputs, ABSENT)  # output -> the copy that is handed out
+        self.outputs = dict.fromkeys(graph.outputs, ABSENT)  # output of the source -> the copy that is the output
         self.value_names = {value.name for value in graph.values}
         self.node_names = {node.name for node in graph.nodes}
         self.phase = Phase.FORWARD
-        # Values nobody writes come first and keep their place among themselves.
+        # Values without a writer come first, in their order.
         for v, value in enumerate(graph.values):
             if v not in written:
                 self.latest[v] = len(self.values)
@@ -52,12 +51,12 @@ class _Replay:
 
     def graph(self) -> Graph:
         source = self.source
-        left_out = [node.name for node, total in zip(source.nodes, self.total, strict=True) if not total]
-        if left_out:
+        missing = [node.name for node, total in zip(source.nodes, self.total, strict=True) if not total]
+        if missing:
             raise BadGraph.one(
                 "node_left_out",
                 "order",
-                f"no run of {left_out[0]} ({len(left_out)} nodes left out)",
+                f"no run of {missing[0]} ({len(missing)} nodes missing)",
                 "every node at least once",
                 "add the missing nodes or prune them from the graph first",
             )
@@ -77,7 +76,7 @@ class _Replay:
         )
 
     def _final(self, v: int) -> int:
-        """The copy of `v` that stands for it in the rewritten graph."""
+        """The copy of `v` that is an output or gradient of the rewritten graph."""
         copy = self.outputs.get(v, ABSENT)
         return self.latest[v] if copy == ABSENT else copy
 
@@ -88,12 +87,12 @@ class _Replay:
             self.phase = node.phase
         inputs = tuple([ABSENT if v == ABSENT else latest[v] for v in node.inputs])
         if ABSENT in inputs:
-            self._all_exist(node, node.inputs)
+            self._check_written(node, node.inputs)
         bodies = node.bodies and {name: self._captured(node, body) for name, body in node.bodies.items()}
         is_last = self.runs[n] == self.total[n]
         outputs = tuple([ABSENT if v == ABSENT else self._write(v, run, is_last) for v in node.outputs])
         reads, annotations = node.gradient_reads, {**node.annotations, "origin": [node.name, run]}
-        # Draws inside bodies are named after the node: a repeat draws under the name of the first run.
+        # Random streams in bodies derive from the node name: a recomputed node needs the stream of its first run.
         stream = node.stream or (node.name if run and bodies else None)
         if run == 0:
             self.first_run[n] = len(self.nodes)
@@ -122,24 +121,24 @@ class _Replay:
             )
         )
 
-    def _all_exist(self, node: Node, reads: Iterable[int]) -> None:
-        """Raises BadGraph when one of these values has no copy yet."""
+    def _check_written(self, node: Node, reads: Iterable[int]) -> None:
+        """Raise BadGraph when one of these values has no copy yet."""
         for v in reads:
             if v != ABSENT and self.latest[v] == ABSENT:
                 raise BadGraph.one(
                     "undefined_value",
                     f"order[{len(self.nodes)}]",
-                    f"{node.name} reads {self.source.values[v].name}, which does not exist yet",
+                    f"{node.name} reads {self.source.values[v].name} before its first write",
                     "its producer earlier in the order",
-                    "run the producer first",
+                    "move the producer before it",
                 )
 
     def _captured(self, node: Node, body: Body) -> Body:
-        self._all_exist(node, [outer for _, outer in body.captures])
+        self._check_written(node, [outer for _, outer in body.captures])
         return remap_captures(body, self.latest.__getitem__)
 
     def _write(self, v: int, run: int, is_last: bool) -> int:
-        """Id of this run's copy of value `v`, which becomes the latest."""
+        """Id of a new copy of value `v`, written by run number `run`; it becomes the latest copy."""
         value, copy = self.source.values[v], len(self.values)
         if v not in self.outputs:
             keeps_name = run == 0

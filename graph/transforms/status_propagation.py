@@ -1,7 +1,7 @@
-"""What is so of every value, told by a rule about single nodes: devices, layouts, element types, shards.
+"""Status propagation: infers one property of every value (device, layout, element type, shard) from a rule per node.
 
-x (?) ──▶ relu ──▶ a (?) ──▶ copy to cpu ──▶ b (?)        rule: a copy goes from gpu to cpu, any other op stays
-x gpu ◀── relu ◀── a gpu ◀── copy to cpu ──▶ b cpu        one sweep forwards, one backwards
+x (?) ──▶ relu ──▶ a (?) ──▶ copy to cpu ──▶ b (?)        rule: a copy is from gpu to cpu, other ops keep the device
+x gpu ◀── relu ◀── a gpu ◀── copy to cpu ──▶ b cpu        one forward pass, one backward pass
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from graph.ssa.naming import versions_of_graph
 from graph.transforms.device_placement import base_op
 
 Statuses = Sequence[str | None]
-#: (node, status of its inputs, of its outputs as far as they are known) -> what both must be, None where it cannot tell
+#: (node, known statuses of its inputs, of its outputs) -> required statuses of both, None where unknown
 StatusRule = Callable[[Node, Statuses, Statuses], tuple[Statuses, Statuses]]
 
 
 def infer_status(graph: Graph, rule: StatusRule, known: Mapping[str, Any] | None = None) -> list[str | None]:
-    """Per value its status by `rule`, from hints `known` by name; None for values no node touches.
+    """Per value its status by `rule`, from hints `known` by name; None for values that no node reads or writes.
 
-    One sweep forwards and one backwards. Raises BadGraph for a hint about no value or without a status, for
-    two statuses of one value, and for values whose status both sweeps left open.
+    One forward and one backward pass. Raises BadGraph for a hint with an unknown name or without a status, for two
+    statuses of one value, and for values without a status after both passes.
     """
-    return _Sweeps(graph, rule, known or {}).statuses()
+    return _Propagation(graph, rule, known or {}).statuses()
 
 
 def same_status(fixed: Mapping[str, tuple[str | None, str | None]]) -> StatusRule:
-    """The rule that all a node touches has one status, but for ops with `fixed` ones of (inputs, outputs)."""
+    """Rule: all operands of a node have one status, except for ops with `fixed` ones: op -> (inputs, outputs)."""
 
     def rule(node: Node, inputs: Statuses, outputs: Statuses) -> tuple[Statuses, Statuses]:
         sides = fixed.get(node.op) or fixed.get(base_op(node))
@@ -42,13 +42,13 @@ def same_status(fixed: Mapping[str, tuple[str | None, str | None]]) -> StatusRul
     return rule
 
 
-class _Sweeps:
-    """What is known so far."""
+class _Propagation:
+    """The statuses known so far, and both passes."""
 
     def __init__(self, graph: Graph, rule: StatusRule, known: Mapping[str, Any]):
         self.graph, self.rule = graph, rule
         self.table = versions_of_graph(graph)
-        self.found: list[str | None] = [None] * len(graph.values)
+        self.status: list[str | None] = [None] * len(graph.values)
         findings = Findings()
         for v, status in zip(_hinted(graph, known, findings), known.values(), strict=False):
             if not isinstance(status, str) or not status:
@@ -57,18 +57,18 @@ class _Sweeps:
                     "known",
                     f"{status!r} for {quoted(self._name(v))}",
                     "a status",
-                    "leave the value out, or say what it is",
+                    "remove the value, or give its status",
                 )
-            elif self.found[v] not in (None, status):
+            elif self.status[v] not in (None, status):
                 findings.add(
                     "status_conflict",
                     "known",
-                    f"{self.found[v]} and {status} for {quoted(self._name(v))}",
+                    f"{self.status[v]} and {status} for {quoted(self._name(v))}",
                     "one status",
-                    "say it once",
+                    "give one status per value",
                 )
             else:
-                self.found[v] = status
+                self.status[v] = status
         findings.settle()
 
     def statuses(self) -> list[str | None]:
@@ -77,37 +77,37 @@ class _Sweeps:
             self._visit(n, node)
         findings = Findings()
         for v in dict.fromkeys(v for node in self.graph.nodes for v in (*node.reads, *node.writes)):
-            if self.found[v] is None:
+            if self.status[v] is None:
                 findings.add(
                     "unknown_status",
                     "known",
-                    f"nothing that tells the status of {quoted(self._name(v))}",
-                    "a status for every value after one sweep forwards and one backwards",
-                    "give a hint for it",
+                    f"no status of {quoted(self._name(v))}",
+                    "a status for every value after one forward and one backward pass",
+                    "add a hint for it",
                 )
         findings.settle()
-        return self.found
+        return self.status
 
     def _visit(self, n: int, node: Node) -> None:
         sides = [[self._at(v) for v in slots] for slots in (node.inputs, node.outputs)]
-        told = self.rule(node, *sides)
-        for field, slots, statuses in zip(("inputs", "outputs"), (node.inputs, node.outputs), told, strict=True):
+        required = self.rule(node, *sides)
+        for field, slots, statuses in zip(("inputs", "outputs"), (node.inputs, node.outputs), required, strict=True):
             for i, (v, status) in enumerate(zip(slots, statuses, strict=True)):
                 if v == ABSENT or status is None:
                     continue
-                if self.found[v] not in (None, status):
+                if self.status[v] not in (None, status):
                     raise BadGraph.one(
                         "status_conflict",
                         f"nodes[{n}].{field}[{i}]",
-                        f"{quoted(self._name(v))}, which is {self.found[v]} and which {quoted(node.name)} ({node.op}) "
-                        f"takes as {status}",
+                        f"{quoted(self._name(v))}, which is {self.status[v]} and which {quoted(node.name)} ({node.op}) "
+                        f"requires as {status}",
                         "one status for each value",
-                        "correct the hints, or put an op between that goes from one to the other",
+                        "correct the hints, or insert an op that converts one status to the other",
                     )
-                self.found[v] = status
+                self.status[v] = status
 
     def _at(self, v: int) -> str | None:
-        return None if v == ABSENT else self.found[v]
+        return None if v == ABSENT else self.status[v]
 
     def _name(self, v: int) -> str:
         name, number = self.table.version(v)

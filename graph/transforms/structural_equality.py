@@ -1,10 +1,10 @@
-"""Whether two graphs are one computation: the same data flow, whatever values and nodes are called.
+"""Structural equality: two graphs have the same data flow, independent of the names of values and nodes.
 
-x ──▶ fc ──▶ y ──▶ fc ──▶ y          y written twice is two values; a graph that reads the second where
-x ──▶ fc ──▶ a ──▶ fc ──▶ b          the first was meant is another computation
+x ──▶ fc ──▶ y ──▶ fc ──▶ y          two versions of y are two values: a graph that reads the second version
+x ──▶ fc ──▶ a ──▶ fc ──▶ b          instead of the first is not equal
 
-Every value gets a number that stands for how it is computed; equal numbers, equal content. Sources: Cocke,
-Schwartz, "Programming Languages and Their Compilers", 1970 (value numbering).
+Every value gets a number for its computation; equal numbers mean equal content. Source: Cocke, Schwartz,
+"Programming Languages and Their Compilers", 1970 (value numbering).
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ def equal_up_to_renaming(a: Graph, b: Graph, *, repeats: bool = False, inputs_by
 
 
 def difference(a: Graph, b: Graph, *, repeats: bool = False, inputs_by_name: bool = True) -> str | None:
-    """What one graph computes and the other does not, in one sentence; None for equal data flow.
+    """One difference in data flow between two graphs, as a sentence; None for equal data flow.
 
-    Compared are ops, attributes, operands, effects in their order, and the outputs in theirs; not names,
-    phases, annotations or the order of what is independent. Values that are there from the start are the
-    same when they have the same name, or with `inputs_by_name` false when they are used in the same
-    places. With `repeats` a node may run more often in one graph than in the other, as after
-    recomputation; what has an effect may not. O(nodes + reads).
+    Compared: ops, attributes, operands, the order of side effects and of outputs. Not compared: names, phases,
+    annotations, the order of independent nodes. Inputs and parameters are equal when they have the same name, or with
+    `inputs_by_name` false when they have the same uses. With `repeats` a node without side effects may run more often
+    in one graph than in the other, as after recomputation. O(nodes + reads).
     """
     numbers = _Numbers()
     found = [numbers.of_graph(graph, _leaves(graph, inputs_by_name)) for graph in (a, b)]
@@ -56,13 +55,13 @@ def difference(a: Graph, b: Graph, *, repeats: bool = False, inputs_by_name: boo
 
 
 def value_numbers(graph: Graph) -> list[int]:
-    """Per value a number that is equal for values computed in the same way from the same."""
+    """Per value its value number: equal for equal computations of equal inputs."""
     return _Numbers().of_graph(graph, _leaves(graph, True)).values
 
 
 @dataclass(slots=True)
 class _Numbered:
-    """What the values of one graph are, by number."""
+    """Value numbers of one graph."""
 
     values: list[int]
     outputs: list[int]
@@ -71,7 +70,7 @@ class _Numbered:
 
 
 class _Numbers:
-    """Numbers handed out to what is computed, shared by the graphs that are compared."""
+    """Assigns numbers to computations; shared by the graphs to compare."""
 
     def __init__(self) -> None:
         self.numbers: dict[Hashable, int] = {}
@@ -80,7 +79,7 @@ class _Numbers:
         return self.numbers.setdefault(key, len(self.numbers))
 
     def of_graph(self, graph: Graph, leaves: Mapping[int, Hashable]) -> _Numbered:
-        """Numbers of a graph whose values without a producer are known by `leaves`."""
+        """Value numbers of a graph; `leaves` are the keys of values without a producer."""
         values = [self.of(("leaf", leaves[v])) if v in leaves else ABSENT for v in range(len(graph.values))]
         result = _Numbered(values, [])
         effects: Counter[Hashable] = Counter()
@@ -95,7 +94,7 @@ class _Numbers:
         return result
 
     def _key(self, graph: Graph, node: Node, values: Sequence[int], effects: Counter[Hashable]) -> Hashable:
-        """What the node computes, and for one with an effect which of its kind it is."""
+        """Key of the computation of a node; with a side effect it includes a count per op."""
         reads = tuple(ABSENT if v == ABSENT else values[v] for v in node.inputs)
         bodies = tuple((name, self._body(body, values)) for name, body in sorted(node.bodies.items()))
         key: Hashable = (node.op, text_of_attributes(node.attributes), reads, bodies, node.stream, node.in_place)
@@ -114,12 +113,12 @@ class _Numbers:
 
 
 def text_of_attributes(attributes: Mapping[str, Any]) -> str:
-    """Attributes as text that is equal for equal content."""
+    """Canonical text of attributes: equal for equal content."""
     return json.dumps(write_attributes(attributes), sort_keys=True) if attributes else ""
 
 
 def _leaves(graph: Graph, by_name: bool) -> dict[int, Hashable]:
-    """What the values without a producer are known by: name, content, or the place of their first use."""
+    """Keys of the values without a producer: name, content, or position of their first use."""
     producer = producers(graph)
     leaves: dict[int, Hashable] = {}
     unnamed = []
@@ -138,18 +137,18 @@ def _leaves(graph: Graph, by_name: bool) -> dict[int, Hashable]:
 
 
 def _by_first_use(graph: Graph, producer: Sequence[int]) -> Iterable[int]:
-    """Values without a producer in the order a walk back from the outputs meets them, then the rest as read."""
-    met: dict[int, None] = {}
+    """Values without a producer, in the order of a backward walk from the outputs; then the others as read."""
+    ordered: dict[int, None] = {}
     seen = [False] * len(graph.nodes)
     pending = list(reversed(graph.outputs))
     while pending:
         v = pending.pop()
         n = producer[v]
         if n < 0:
-            met.setdefault(v)
+            ordered.setdefault(v)
         elif not seen[n]:
             seen[n] = True
             pending += reversed(graph.nodes[n].reads)
     for node in graph.nodes:
-        met.update((v, None) for v in node.reads if producer[v] < 0)
-    return met
+        ordered.update((v, None) for v in node.reads if producer[v] < 0)
+    return ordered

@@ -439,7 +439,7 @@ def unknown_checkpoints_are_noted(run: Recomputed, words: re.Match[str]) -> None
     for names, missing in unknown:
         notes = Recomputed(run.case, names).segments("pass").notes
         assert [name for name in missing if any(name in note for note in notes)] == missing
-        assert len([note for note in notes if "left out" in note]) == len(missing)
+        assert len([note for note in notes if "ignored" in note]) == len(missing)
 
 
 @AREA.sentence(r"checkpoints are sorted by their last producing op, graph inputs first")

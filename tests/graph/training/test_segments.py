@@ -51,7 +51,7 @@ def test_nothing_to_segment_says_why():
     found = segments_between(ForwardPath.of(chain(SKIP)), [])
     assert found.ranges == () and "no checkpoint" in found.notes[-1]
     found = segments_between(ForwardPath.of(chain("x>a a>e")), ["x"])
-    assert found.ranges == () and "no run of ops" in found.notes[-1]
+    assert found.ranges == () and "no ops between" in found.notes[-1]
 
 
 def test_an_unknown_checkpoint_is_told_or_refused():

@@ -130,7 +130,7 @@ def test_a_softmax_somebody_else_reads_stays():
     probability = builder.nodes[-1].outputs[0]
     builder.node("Log", [probability], name="log")
     step, notes = training_step(builder.build([probability]))
-    assert any(node.op == "Softmax" for node in step.nodes) and "passed over" in notes[0]
+    assert any(node.op == "Softmax" for node in step.nodes) and "bypassed" in notes[0]
 
 
 def test_a_scalar_output_is_the_loss_itself():
@@ -207,7 +207,7 @@ def test_running_statistics_are_updated_in_place_once(attributes):
     assert held["var"] == pytest.approx(0.8 * NORMALISED["var"] + 0.2 * x.var((0, 2)))
     assert sum(node.op == "remat::RunningStatistics" for node in step.nodes) == 1
     assert step.values[step.value_named("mean")].role is Role.STATE
-    assert any("batch normalisation" in note for note in notes)
+    assert any("BatchNorm layers run in training mode" in note for note in notes)
 
 
 def test_a_normalisation_used_twice_updates_its_statistics_twice_in_order():

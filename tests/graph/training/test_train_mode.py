@@ -38,7 +38,7 @@ def normalised(captured: bool) -> Graph:
 def test_statistics_that_do_not_last_are_told_and_stay(captured: bool):
     graph, notes = in_training_mode(normalised(captured))
     check(graph)
-    assert any("'norm' are not updated: it runs inside a body" in note for note in notes)
+    assert any("'norm' are not updated: it runs in a nested graph" in note for note in notes)
     ops = {node.op for nested in walk(graph) for node in nested.nodes}
     assert "remat::BatchNorm" in ops and "remat::RunningStatistics" not in ops
     assert not any(value.role is Role.STATE for nested in walk(graph) for value in nested.values)

@@ -105,7 +105,7 @@ def test_scores_that_are_handed_out_stay(name: str) -> None:
     graph = attention("times")
     b = Builder.from_graph(graph)
     shown = next(v for v, value in enumerate(graph.values) if value.name == name)
-    with pytest.raises(BadGraph, match="read elsewhere"):
+    with pytest.raises(BadGraph, match="have another reader"):
         with_fused_attention(b.build([*graph.outputs, shown]))
 
 

@@ -1,6 +1,6 @@
 """Gradients of elementwise functions: one node each, without temporaries.
 
-Where the derivative can be told from the output, the output is read: the input may then go early.
+Where the output determines the derivative, the rule reads the output, so that the input may die early.
 """
 
 from __future__ import annotations

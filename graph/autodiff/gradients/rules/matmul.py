@@ -1,7 +1,7 @@
 """Gradients of matrix products.
 
-Transposed operands are read as they lie: a product with a plain matrix is a Gemm over flattened
-rows, one of stacks of matrices is remat::MatMul, so that no transposed copy is held.
+No transposed copy is materialized: a product with a plain matrix is a Gemm with transpose flags over flattened rows,
+a batched product is remat::MatMul.
 """
 
 from __future__ import annotations
