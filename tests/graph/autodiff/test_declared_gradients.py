@@ -1,4 +1,4 @@
-"""What a document says of gradients: values they do not pass, and rules of ops of its own."""
+"""Gradient declarations in a document: values that stop gradients, and rules of user-defined ops."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_value_that_stops_gradients_is_not_trained():
     assert set(names(graph)) == {"x"}
 
 
-def test_a_declared_gradient_reads_and_writes_what_it_says():
+def test_a_declared_gradient_has_the_declared_operands():
     graph = differentiate(load(document()), ["y"])
     (node,) = [node for node in graph.nodes if node.op == "acme::ScanBackward"]
     assert [graph.values[v].name for v in node.inputs] == ["w", "grad/fc"]
@@ -57,7 +57,7 @@ def test_a_declared_gradient_reads_and_writes_what_it_says():
 
 
 @pytest.mark.parametrize("form", ["rows", "columns", "onnx"])
-def test_both_are_kept_in_every_form(form):
+def test_stop_gradient_and_declared_rules_survive_every_format(form):
     graph = load(document())
     written = dump_onnx(graph) if form == "onnx" else dump(graph, form)
     again = load(written)
@@ -81,17 +81,17 @@ def test_both_are_kept_in_every_form(form):
         ("missing", "no_gradient"),
     ],
 )
-def test_a_declaration_that_says_nothing_sensible_is_refused(rule, code):
+def test_an_invalid_declaration_is_refused(rule, code):
     with pytest.raises(BadGraph) as raised:
         differentiate(load(document(gradient_rules={"acme::Scan": rule})), ["y"])
     assert code in [finding.code for finding in raised.value.findings]
 
 
-def test_an_op_that_needs_no_gradient_ends_the_path():
+def test_a_rule_none_stops_the_gradient():
     assert names(differentiate(load(document(gradient_rules={"acme::Scan": "none"})), ["y"])) == {}
 
 
-def test_a_request_says_more_than_the_document():
+def test_a_rule_of_the_request_overrides_the_document():
     graph = load(document())
     from graph.autodiff.resolve_names import GradientOptions
 

@@ -1,4 +1,4 @@
-"""The reverse walk: contributions, heads, what is wanted, what is refused."""
+"""Differentiation: contributions, head gradients, wanted values, refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SQUARE = TensorType("float64", (3, 3))
 
 
 def chain(*ops: str, type: TensorType = SQUARE) -> Graph:
-    """x, w ── MatMul ── op ── op ── ... ── loss (a sum); each op makes a value of its own name."""
+    """x, w ── MatMul ── op ── op ── ... ── loss (a sum); each op writes a value with its name."""
     builder = Builder("chain")
     x, w = builder.value("x", type, Role.INPUT), builder.value("w", type, Role.PARAMETER)
     (h,) = builder.node("MatMul", [x, w], name="fc", outputs=["h"])
@@ -37,7 +37,7 @@ def gradients(graph: Graph) -> dict[str, str]:
 
 def fan_out(readers: int) -> Graph:
     #   w ──▶ r0 ──╮
-    #    ├──▶ r1 ──┼──▶ loss        as many readers of w as asked
+    #    ├──▶ r1 ──┼──▶ loss        `readers` readers of w
     #    ╰──▶ ...──╯
     builder = Builder("fan out")
     w = builder.value("w", SQUARE, Role.PARAMETER)
@@ -63,7 +63,7 @@ def program(steps: list[tuple[str, int, int]]) -> Graph:
         elif op == "Concat+Split":  # both halves, in turn
             (both,) = builder.node("Concat", [x, y], attributes={"axis": 0})
             values.extend(builder.node("Split", [both], outputs=2, attributes={"num_outputs": 2, "axis": 0})[::-1])
-        elif op == "Halves":  # one of two outputs is used by nobody
+        elif op == "Halves":  # one of two outputs has no reader
             (both,) = builder.node("Concat", [x, y], attributes={"axis": 1})
             values.append(builder.node("Split", [both], outputs=2, attributes={"num_outputs": 2, "axis": 1})[1])
         else:
@@ -97,7 +97,7 @@ def test_backward_nodes_come_in_reverse_order_of_the_nodes_they_differentiate(st
     assert own == sorted(own, reverse=True)
 
 
-def test_an_addition_passes_its_gradient_on_without_a_node():
+def test_the_gradient_of_an_addition_needs_no_node():
     builder = Builder("residual")
     x, w = builder.value("x", SQUARE, Role.INPUT), builder.value("w", SQUARE, Role.PARAMETER)
     (y,) = builder.node("Add", [x, w], name="add", outputs=["y"])
@@ -107,18 +107,18 @@ def test_an_addition_passes_its_gradient_on_without_a_node():
 
 
 @pytest.mark.parametrize("readers", [2, 7])
-def test_up_to_seven_parts_are_summed_at_once(readers):
+def test_up_to_seven_contributions_are_summed_by_one_node(readers):
     sums = [node for node in backward(differentiate(fan_out(readers), ["loss"])) if node.op in ("Add", "Sum")]
     assert [len(node.inputs) for node in sums] == [readers]
 
 
-def test_more_than_seven_parts_are_added_as_they_come():
+def test_more_than_seven_contributions_are_summed_pairwise():
     graph = differentiate(fan_out(8), ["loss"])
     ops = [node.op.removeprefix("remat::") for node in backward(graph)]
     assert ops[-15:] == ["TanhGrad", *["TanhGrad", "Add"] * 7]
 
 
-def test_a_sum_stands_right_after_its_last_part():
+def test_a_sum_directly_follows_its_last_contribution():
     #   w is read by a and c; between their gradients nothing of w's is waited for
     builder = Builder("early")
     w = builder.value("w", SQUARE, Role.PARAMETER)
@@ -129,7 +129,7 @@ def test_a_sum_stands_right_after_its_last_part():
     assert names.index("grad/w") < names.index("grad/early")
 
 
-def test_an_operand_given_twice_has_two_parts():
+def test_a_repeated_operand_has_two_contributions():
     builder = Builder("square")
     w = builder.value("w", SQUARE, Role.PARAMETER)
     (y,) = builder.node("Add", [w, w], name="double", outputs=["y"])
@@ -138,7 +138,7 @@ def test_an_operand_given_twice_has_two_parts():
     assert (found[gradients(graph)["w"]] == 2).all()
 
 
-def test_a_head_gradient_is_one_more_part_of_a_target_read_inside():
+def test_a_head_gradient_is_one_contribution_to_a_target_with_readers():
     #   w ── Tanh ── y (target) ── Sin ── z (target)
     builder = Builder("two targets")
     w = builder.value("w", SQUARE, Role.PARAMETER)
@@ -152,7 +152,7 @@ def test_a_head_gradient_is_one_more_part_of_a_target_read_inside():
     assert found[gradients(graph)["w"]] == pytest.approx(expected)
 
 
-def test_a_target_named_twice_counts_twice():
+def test_a_repeated_target_counts_twice():
     graph = differentiate(chain("Tanh"), ["loss", "loss"])
     once = differentiate(chain("Tanh"), ["loss"])
     at = {"x": np.eye(3), "w": np.full((3, 3), 0.2)}
@@ -166,7 +166,7 @@ def test_the_default_head_of_a_scalar_is_a_constant():
     assert graph.values[first.inputs[0]].role is Role.CONSTANT
 
 
-def test_intermediate_values_may_be_wanted():
+def test_gradients_of_intermediate_values_are_supported():
     graph = differentiate(chain("Tanh", "Sin"), ["loss"], ["tanh0", "w"])
     at = {"x": np.eye(3), "w": np.full((3, 3), 0.2)}
     found = evaluate(graph, at)
@@ -179,12 +179,12 @@ def test_nothing_before_the_wanted_value_is_differentiated():
     assert {node.annotations["gradient_of"] for node in backward(graph)} == {"loss", "Sin1"}
 
 
-def test_the_gradient_does_not_pass_a_value_it_is_stopped_at():
+def test_no_gradient_blocks_the_gradient_at_a_value():
     graph = differentiate(chain("Tanh", "Sin"), ["loss"], no_gradient=["tanh0"])
     assert gradients(graph) == {} and backward(graph) == []
 
 
-def test_gradients_are_outputs_after_those_there_were():
+def test_gradients_are_appended_to_the_outputs():
     graph = differentiate(chain("Tanh"), ["loss"])
     assert [graph.values[v].name for v in graph.outputs] == ["loss", gradients(graph)["w"]]
 
@@ -197,21 +197,21 @@ def test_forward_values_are_not_read_for_their_shape_alone():
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("null", {"w"}), ("zeros", {"w", "unused"})])
-def test_an_unreached_parameter_gets_what_was_asked(mode, expected):
+def test_an_unreachable_parameter_has_no_gradient_or_zeros(mode, expected):
     builder = Builder.from_graph(chain("Tanh"))
     builder.value("unused", SQUARE, Role.PARAMETER)
     graph = differentiate(builder.build([builder.nodes[-1].outputs[0]]), ["loss"], unreachable=mode)
     assert set(gradients(graph)) == expected
 
 
-def test_an_unreached_parameter_is_an_error_when_asked():
+def test_an_unreachable_parameter_is_an_error_on_request():
     builder = Builder.from_graph(chain("Tanh"))
     builder.value("unused", SQUARE, Role.PARAMETER)
     with pytest.raises(BadGraph, match=r"'unused' \(entry 2\): no target depends on it"):
         differentiate(builder.build([builder.nodes[-1].outputs[0]]), ["loss"], unreachable="error")
 
 
-def test_comparisons_end_the_path_quietly():
+def test_comparisons_stop_the_gradient_without_an_error():
     builder = Builder("mask")
     w = builder.value("w", SQUARE, Role.PARAMETER)
     zero = builder.constant(np.float64(0))
@@ -242,11 +242,11 @@ def opaque(**fields: object) -> Graph:
     return builder.build([loss])
 
 
-def test_an_op_nobody_knows_gets_a_gradient_node_that_reads_what_it_declares():
+def test_an_unknown_op_gets_an_opaque_gradient_node_with_the_declared_reads():
     graph = differentiate(opaque(gradient_reads=("h", "m"), cost=Cost(flops=10, traffic_bytes=7)), ["loss"])
     node = next(node for node in graph.nodes if node.op == "acme::MysteryGrad")
     names = [graph.values[v].name if v >= 0 else "" for v in node.inputs]
-    assert names[1:] == ["", "h", "m"]  # the gradient of m, none of n, then what is declared
+    assert names[1:] == ["", "h", "m"]  # the gradient of m, none of n, then the declared reads
     assert [graph.values[v].type for v in node.outputs] == [SQUARE, SQUARE]  # of h, once, and of w
     assert (node.cost.flops, node.cost.traffic_bytes, node.phase) == (20, 14, Phase.BACKWARD)
     assert node.annotations == {"mesh": "a", "gradient_of": "mystery"}
@@ -263,7 +263,7 @@ def test_an_opaque_collective_has_a_collective_gradient():
     assert next(node for node in graph.nodes if node.op == "acme::MysteryGrad").effect is Effect.COLLECTIVE
 
 
-def test_values_of_which_only_a_size_is_known_can_be_differentiated():
+def test_values_with_a_size_but_no_type_can_be_differentiated():
     builder = Builder("sizes")
     w, a, b = (
         builder.value(name, bytes=100, role=role)
@@ -276,12 +276,12 @@ def test_values_of_which_only_a_size_is_known_can_be_differentiated():
     assert all(graph.values[dv].nbytes == 100 for _, dv in graph.gradients)
 
 
-def test_an_unknown_op_without_declared_reads_is_refused_with_its_place():
+def test_an_unknown_op_without_gradient_reads_is_refused_with_its_path():
     with pytest.raises(NoGradient, match=r"nodes\[1\].*acme::Mystery.*'mystery'.*gradient_reads.*no_gradient"):
         differentiate(opaque(), ["loss"])
 
 
-def test_ten_ops_without_gradient_are_told_at_once():
+def test_ten_ops_without_a_gradient_are_reported_together():
     builder = Builder("many")
     h = builder.value("w", SQUARE, Role.PARAMETER)
     for i in range(12):
@@ -291,7 +291,7 @@ def test_ten_ops_without_gradient_are_told_at_once():
     assert len(raised.value.findings) == 10 and raised.value.left_out == 2
 
 
-def test_a_use_its_rule_does_not_cover_is_refused_with_its_place():
+def test_a_use_that_a_rule_does_not_support_is_refused_with_its_path():
     builder = Builder("diagonal")
     w = builder.value("w", SQUARE, Role.PARAMETER)
     (y,) = builder.node(
@@ -312,7 +312,7 @@ def test_a_use_its_rule_does_not_cover_is_refused_with_its_place():
         ({"targets": ["loss"], "unreachable": "maybe"}, "'maybe'"),
     ],
 )
-def test_a_wrong_request_says_what_is_wrong(request_, message):
+def test_an_invalid_request_is_refused_with_its_field(request_, message):
     with pytest.raises(BadGraph, match=message):
         differentiate(chain("Tanh"), **request_)
 
@@ -331,7 +331,7 @@ def test_deep_graphs_need_no_recursion():
     assert len(backward(graph)) > 5000
 
 
-def test_a_second_differentiation_has_names_of_its_own():
+def test_a_second_differentiation_uses_new_names():
     once = differentiate(chain("Exp"), ["loss"])
     twice = differentiate(once, [gradients(once)["w"]], ["x"])
     assert len({node.name for node in twice.nodes}) == len(twice.nodes)

@@ -1,4 +1,4 @@
-"""What the engine does beside the plain walk: states of ops, zeros, rows, copies, devices, versions, events, skips."""
+"""Reverse pass: gradient status of ops, zeros, row-sparse gradients, copies, devices, versions, events, skips."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def codes(raised: pytest.ExceptionInfo[BadGraph]) -> list[str]:
 
 
 def one_op(op: str, *, type: TensorType = SQUARE, wanted: int = 1, **fields: object) -> Graph:
-    """w ── op ── y, an op of nobody's unless it is known."""
+    """w ── op ── y; the op may be unknown."""
     builder = Builder("one op")
     w = builder.value("w", type, Role.PARAMETER)
     builder.node(op, [w], name="op", outputs=["y"], types=[type] if "::" in op else None, **fields)
     return builder.build([builder.nodes[-1].outputs[0]])
 
 
-def test_an_op_is_in_one_state():
+def test_an_op_has_exactly_one_gradient_status():
     assert gradient_status("Relu") is GradientStatus.RULE and gradient_status("Shape") is GradientStatus.NOT_NEEDED
     assert (
         gradient_status("remat::SGD") is GradientStatus.REFUSED and gradient_status("acme::F") is GradientStatus.MISSING
@@ -50,7 +50,7 @@ def test_an_op_is_in_one_state():
     assert not REFUSED_GRADIENTS.keys() & (GRADIENT_RULES.keys() | NON_DIFFERENTIABLE)
 
 
-def test_the_gradient_of_an_update_must_not_be_asked_for():
+def test_the_gradient_of_an_update_op_is_refused():
     builder = Builder("updated")
     w = builder.value("w", SQUARE, Role.STATE)
     (new,) = builder.node("remat::Assign", [w, builder.value("x", SQUARE, Role.INPUT)], name="set", outputs=["new"])
@@ -69,7 +69,7 @@ def test_no_rule_is_needed_where_every_incoming_gradient_is_zero():
         differentiate(one_op("acme::F"), {"y": 0.5})
 
 
-def test_zero_parts_are_left_out_of_a_sum():
+def test_zero_contributions_are_dropped_from_a_sum():
     #   w ── Tanh ── a        head of b is 0: the gradient of w is that of a alone
     #    ╰── Sin ─── b
     builder = Builder("two")
@@ -81,7 +81,7 @@ def test_zero_parts_are_left_out_of_a_sum():
 
 
 @pytest.mark.parametrize("head", [0.5, {"value": 0.5}, {"value": [[0.5] * 3] * 3}, {"value": 0.5, "shape": [3, 3]}])
-def test_a_head_gradient_may_be_content(head: object):
+def test_a_head_gradient_may_be_an_array(head: object):
     graph = differentiate(chain("Tanh"), {"tanh0": head})
     x, w = np.eye(3), np.full((3, 3), 0.2)
     found = evaluate(graph, {"x": x, "w": w})[gradients(graph)["w"]]
@@ -137,7 +137,7 @@ def looked_up(*more: str) -> tuple[Graph, dict[str, np.ndarray]]:
     return builder.build([loss]), given_
 
 
-def test_rows_are_joined_and_mean_what_the_dense_gradient_means():
+def test_row_sparse_gradients_are_concatenated_and_equal_the_dense_gradient():
     graph, given_ = looked_up()
     dense = differentiate(graph, ["loss"])
     rows = differentiate(graph, ["loss"], options=GradientOptions(row_sparse=["table"]))
@@ -151,7 +151,7 @@ def test_rows_are_joined_and_mean_what_the_dense_gradient_means():
     assert {rows.values[v].name for v in rows.outputs} >= set(pair.values())
 
 
-def test_rows_and_dense_parts_do_not_mix_unless_told():
+def test_row_sparse_and_dense_contributions_mix_only_with_densify():
     graph, given_ = looked_up("Tanh")
     with pytest.raises(NoGradient, match="'table' has row-sparse and dense") as raised:
         differentiate(graph, ["more"], options=GradientOptions(row_sparse="all"))
@@ -162,7 +162,7 @@ def test_rows_and_dense_parts_do_not_mix_unless_told():
     np.testing.assert_allclose(found, expected)
 
 
-def test_rows_are_added_up_before_a_rule_reads_them():
+def test_row_sparse_gradients_are_densified_before_a_rule_reads_them():
     #   w ── Tanh ── table ── Gather ── y
     builder = Builder("made")
     w, i = builder.value("w", ROW, Role.PARAMETER), builder.value("i", TensorType("int64", (3,)), Role.INPUT)
@@ -199,14 +199,14 @@ def on_devices(*devices: str | None) -> Graph:
     return builder.build([y])
 
 
-def test_annotations_are_copied_and_a_sum_stands_on_the_first_device_there_is():
+def test_annotations_are_copied_and_a_sum_is_on_the_first_device():
     graph = differentiate(on_devices("gpu:1", None, "gpu:1"), ["y"])
     by_name = {node.name: node.annotations for node in backward(graph)}
     assert by_name["grad/r2"]["device"] == "gpu:1" and by_name["grad/r2"]["mesh"] == [2]
     assert "device" not in by_name["grad/r1"] and by_name["grad/w"]["device"] == "gpu:1"
 
 
-def test_parts_on_different_devices_are_refused_or_copied():
+def test_contributions_on_different_devices_are_refused_or_copied():
     graph = on_devices("gpu:0", "gpu:1")
     with pytest.raises(NoGradient, match=r"'w' are on devices gpu:1 and gpu:0") as raised:
         differentiate(graph, ["y"])
@@ -233,7 +233,7 @@ def overwritten() -> Graph:
     return load(json.dumps(document).encode())
 
 
-def test_a_value_whose_name_was_written_again_is_kept_or_refused():
+def test_a_read_of_an_overwritten_version_keeps_it_or_is_refused():
     graph = overwritten()
     w = np.full((3, 3), 0.3)
     kept = differentiate(graph, ["s"])
@@ -259,7 +259,7 @@ def test_a_gradient_does_not_pass_a_barrier_and_its_output_must_be_read():
     assert codes(raised) == ["orphan_barrier"]
 
 
-def test_a_gradient_may_be_scaled_on_its_way():
+def test_a_gradient_may_be_scaled():
     for scale, attributes in ((-1.0, {}), (0.5, {"scale": 0.5})):
         graph = differentiate(one_op("remat::GradientScale", attributes=attributes), ["y"])
         found = evaluate(graph, {"w": np.eye(3)})
@@ -277,7 +277,7 @@ def insisting(*, anchored: bool) -> Graph:
     return builder.build([h])
 
 
-def test_a_rule_may_insist_on_the_gradient_of_every_output():
+def test_a_rule_may_require_the_gradient_of_every_output():
     options = GradientOptions(gradient_rules={"acme::Cell": {"needs_all_incoming": True}})
     with pytest.raises(NoGradient, match="output 1, 'c', has none") as raised:
         differentiate(insisting(anchored=False), ["h"], options=options)
@@ -287,7 +287,7 @@ def test_a_rule_may_insist_on_the_gradient_of_every_output():
     assert len(node.inputs) == 2 and -1 not in node.inputs
 
 
-def test_a_rule_of_ones_own_gives_a_gradient_for_each_input():
+def test_a_user_rule_returns_one_gradient_per_input():
     def doubled(emit, node, dz):
         return (emit.add(dz, dz),)
 
@@ -304,7 +304,7 @@ def test_a_rule_of_ones_own_gives_a_gradient_for_each_input():
     assert codes(raised) == ["gradient_rule_count"]
 
 
-def test_a_rule_reads_its_own_node_only():
+def test_a_user_rule_reads_values_of_its_node_only():
     builder = Builder.from_graph(one_op("acme::Twice"))
     other = builder.value("other", SQUARE, Role.INPUT)
     rule = {"acme::Twice": lambda emit, node, dz: (emit.mul(dz, emit.val(other)),)}
@@ -316,25 +316,25 @@ def test_a_rule_reads_its_own_node_only():
 
 
 @pytest.mark.parametrize("skip", [["sin1"], {"first": 3}, {"range": [2, 3]}, lambda node: node.op == "Sin"])
-def test_nodes_that_are_skipped_end_the_path(skip: object):
+def test_skipped_nodes_block_the_gradient(skip: object):
     graph = chain("Tanh", "Sin")  # fc, Tanh0, Sin1, loss
     skip = ["Sin1"] if isinstance(skip, list) else skip
     assert gradients(differentiate(graph, ["loss"], options=GradientOptions(skip=skip))) == {}
 
 
 @pytest.mark.parametrize("skip", [["nobody"], "Sin1", {"first": -1}, {"range": [1]}, {"last": 3}, 7, [["Sin1"]]])
-def test_a_skip_nobody_understands_is_refused(skip: object):
+def test_an_invalid_skip_is_refused(skip: object):
     with pytest.raises(BadGraph):
         differentiate(chain("Tanh", "Sin"), ["loss"], options=GradientOptions(skip=skip))
 
 
 @pytest.mark.parametrize("field", ["mixed", "devices", "shared", "versions"])
-def test_a_word_nobody_knows_is_refused(field: str):
+def test_an_unknown_option_is_refused(field: str):
     with pytest.raises(BadGraph, match=f"differentiate.{field}"):
         differentiate(chain("Tanh"), ["loss"], options=GradientOptions(**{field: "perhaps"}))
 
 
-def test_events_tell_of_every_new_node_and_of_every_gradient_once():
+def test_events_report_every_new_node_and_every_gradient_once():
     events: list[GradientEvent] = []
     graph = chain("Tanh", "Sin")
     made = differentiate(graph, ["loss"], ["w", "tanh0"], callbacks=[events.append])
@@ -349,7 +349,7 @@ def test_events_tell_of_every_new_node_and_of_every_gradient_once():
     assert len(report["events"]) == len(events)
 
 
-def test_the_node_that_finishes_a_gradient_says_so():
+def test_the_node_that_completes_a_gradient_is_annotated():
     graph = differentiate(on_devices(None, None), ["y"])
     marked = {
         node.name: node.annotations["finalises_gradient_of"]
@@ -361,7 +361,7 @@ def test_the_node_that_finishes_a_gradient_says_so():
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(_STEP, min_size=1, max_size=14))
-def test_nodes_that_look_alike_have_the_gradient_their_rule_gives(steps):
+def test_cached_templates_give_the_gradients_of_the_rules(steps):
     """With and without templates the backward part is the same, node for node and name for name."""
     graph = program(steps)
     replayed = differentiate(graph, ["loss"])
@@ -377,7 +377,7 @@ def _seen(graph: Graph, node: Node) -> tuple[object, ...]:
     return node.name, node.op, tuple(names), dict(node.attributes), node.phase, dict(node.annotations)
 
 
-def test_a_second_derivative_agrees_with_differences_of_the_first():
+def test_second_order_gradients_agree_with_finite_differences():
     graph = chain("Tanh")
     once = differentiate(graph, ["loss"])
     total = differentiate(once, [gradients(once)["w"]], ["x"])

@@ -1,4 +1,4 @@
-"""Programs that write names more than once: drawn by hand as lines, or at random by hypothesis."""
+"""Programs with mutable names: from lines of text, or random by hypothesis."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNARY, BINARY = ("Relu", "Neg", "Tanh"), ("Add", "Sub", "Mul")
 
 
 def program(*lines: str, outputs: Sequence[str] = (), given: Mapping[str, str] | None = None, **rest: Any) -> Program:
-    """A mutable document of ops `a: x w -> y`, each named as its op; what `given` names comes with that role."""
+    """A mutable document of ops `a: x w -> y`, each named as its op; `given`: name -> role of inputs."""
     nodes = []
     for line in lines:
         name, _, names = line.partition(":")
@@ -50,7 +50,7 @@ def parsed(document: Program) -> Document:
 
 @st.composite
 def mutable_programs(draw: st.DrawFn, most_ops: int = 12) -> Program:
-    """A program on float32[4] whose few names are written again and again; it runs."""
+    """An executable program on float32[4] that overwrites a few names many times."""
     there = ["x", "w"]
     nodes: list[dict[str, Any]] = []
     for n in range(draw(st.integers(1, most_ops))):
@@ -88,7 +88,7 @@ def mutable_programs(draw: st.DrawFn, most_ops: int = 12) -> Program:
 
 
 def interpreted(document: Program, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the program computes, by an interpreter that really writes over names."""
+    """Outputs of the program, from an interpreter that overwrites names."""
     held = dict(feeds)
     kernels = {
         "Relu": lambda a: np.maximum(a, 0),

@@ -1,4 +1,4 @@
-"""The analysis of programs and graphs, names of nested programs, references to versions, names of exporters."""
+"""Version analysis of programs and graphs, free names, references to versions, version names of exporters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.graph.ssa.programs import mutable_programs, parsed, program, read
 ROLES = {"x": "input", "w": "parameter"}
 
 
-def test_dead_ops_are_those_no_result_and_no_effect_depends_on():
+def test_dead_ops_are_those_without_dependent_results_and_side_effects():
     document = program("a: x -> y", "b: y -> y", "c: x -> y", "log: y ->", "print: y ->", given=ROLES, outputs=["y"])
     document["nodes"][3]["effect"] = "once"
     found = analysis_of_document(parsed(document))
@@ -35,7 +35,7 @@ def test_explicit_order_keeps_what_must_run_before():
     assert analysis_of(read(document)).dead == []
 
 
-def test_the_description_of_a_graph_says_names_and_places():
+def test_the_analysis_of_a_graph_lists_names_and_positions():
     document = program("a: x w -> y", "b: y -> y", given=ROLES, outputs=["y"])
     found = analysis_json(read(document))
     assert found["final"] == {"x": 0, "w": 0, "y": 2}
@@ -57,7 +57,7 @@ def test_a_document_and_its_graph_have_one_analysis(document):
     assert pairs[0] == pairs[1]
 
 
-def test_a_nested_program_shares_what_it_reads_first_and_what_it_writes_of_the_names_outside():
+def test_free_names_are_read_before_a_write_or_visible_and_written():
     rows = parsed(program("a: x t0 -> t", "b: t -> y", "c: y -> t")).nodes
     found = external_names(rows, {"x", "y", "t0", "z"}, declared=["z"])
     assert (found.reads, found.writes) == (("x", "t0", "z"), ("y",))
@@ -99,7 +99,7 @@ def test_every_version_is_named_with_its_number_or_where_it_needs_one():
     assert [value.name for value in needed.graph.values] == ["x", "w", "y_1", "y_2"]
 
 
-def test_names_that_are_there_already_are_left_to_their_values():
+def test_existing_names_are_not_reused_for_versions():
     document = program("a: x -> y", "b: y -> y", "c: y -> y_1", given=ROLES, outputs=["y", "y_1"])
     names = with_version_names(read(document), "needed").names
     assert len(set(names.values())) == len(names)
@@ -116,7 +116,7 @@ def test_names_of_versions_are_distinct_and_keep_the_data_flow(document, style):
     assert difference(graph, found.graph, inputs_by_name=False) is None
 
 
-def test_the_program_that_makes_parameters_gets_their_names_and_holds_fills_only():
+def test_the_initialization_program_has_the_parameter_names_and_fills_only():
     initial = read(program("fill: -> w", outputs=["w"]))
     graph = read(program("a: x w -> y", given=ROLES, outputs=["y"]))
     made = with_version_names(graph, "all", initial).initial
@@ -127,7 +127,7 @@ def test_the_program_that_makes_parameters_gets_their_names_and_holds_fills_only
     assert caught.value.findings[0].code == "not_a_fill"
 
 
-def test_parameters_lie_where_the_node_that_makes_them_leaves_them():
+def test_initial_values_have_the_device_of_their_producer():
     document = {
         "format": "remat/1",
         "values": [],

@@ -1,4 +1,4 @@
-"""Version tables, and the ways from names written more than once to single definition and back."""
+"""Version tables, conversion of mutable names to SSA form, and the round trip."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def test_a_given_name_is_version_0_and_each_write_adds_one():
     assert table.final_numbers() == {"x": 0, "w": 1, "y": 2}
 
 
-def test_names_read_first_are_given_when_nothing_is_declared():
+def test_names_read_first_are_inputs_when_nothing_is_declared():
     table = versions_of(parsed(program("a: x -> y", "b: y z -> x")))
     assert table.final_numbers() == {"x": 1, "z": 0, "y": 1}
     assert not table.undeclared
 
 
-def test_an_undeclared_name_is_read_as_version_0_and_told():
+def test_an_undeclared_name_is_version_0_and_reported():
     table = versions_of(parsed(program("a: x z -> y", given=ROLES)))
     assert table.versioned(0)[0] == [("x", 0), ("z", 0)]
     assert [table.names[v] for v in table.undeclared] == ["z"]
@@ -51,7 +51,7 @@ def test_undefined_names_are_those_read_at_version_0():
     assert [going_on.names[v] for v in going_on.undefined()] == ["z"]
 
 
-def test_programs_of_a_list_go_on_with_the_numbers_of_the_one_before():
+def test_programs_in_sequence_continue_the_version_numbers():
     first, second = versions_of_each([parsed(program("f: -> w")), parsed(program("a: w -> w", given=ROLES))])
     assert first.versioned(0) == ([], [("w", 1)])
     assert second.versioned(0) == ([("w", 1)], [("w", 2)])
@@ -74,7 +74,7 @@ def test_an_op_that_writes_a_name_twice_is_refused():
         assert "'y'" in str(caught.value)
 
 
-def test_what_a_body_captures_is_read_by_its_node():
+def test_captures_of_a_body_are_reads_of_its_node():
     document = program("a: x -> y", "b: y -> y", given=ROLES)
     body = {"inputs": [], "captures": {"inner": "y"}, "nodes": [], "outputs": ["inner"]}
     document["nodes"].insert(1, {"name": "if", "op": "If", "inputs": ["x"], "outputs": ["z"], "bodies": {"then": body}})
@@ -121,8 +121,8 @@ SCOPED = {
 }
 
 
-def test_bodies_are_scopes_whose_names_may_be_written_again():
-    #   y ──▶ then: y = exp(y), y = -y      the body reads y/1 outside and writes versions of its own
+def test_bodies_are_scopes_with_mutable_names():
+    #   y ──▶ then: y = exp(y), y = -y      the body captures y/1 and writes its own versions
     graph = read(SCOPED)
     feeds = {"x": np.array([1, 2, -3, 4], np.float32)}
     for choice, expected in ((True, -np.exp(-feeds["x"])), (False, np.abs(feeds["x"]))):
@@ -130,7 +130,7 @@ def test_bodies_are_scopes_whose_names_may_be_written_again():
         np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
-def test_a_program_with_bodies_comes_back_under_its_names():
+def test_a_program_with_bodies_round_trips_with_its_names():
     graph = read(SCOPED)
     document = mutable_document(graph)
     assert [(node.inputs, node.outputs) for node in document.nodes] == [(["x"], ["y"]), (["c"], ["y"])]
@@ -140,8 +140,8 @@ def test_a_program_with_bodies_comes_back_under_its_names():
     assert canonical(read(document)) == canonical(graph)
 
 
-def test_a_live_value_keeps_its_name_to_itself():
-    #   y ──▶ b ──▶ y/2      when y is read again after b wrote y/2, both cannot be called y
+def test_the_name_of_a_live_value_is_not_overwritten():
+    #   y ──▶ b ──▶ y/2      when y is read after b wrote y/2, the two cannot share the name y
     document = program("a: x -> y", "b: y -> y", "c: y -> z", given=ROLES, outputs=["z"])
     graph = read(document)
     first = graph.value_named("y")
@@ -150,14 +150,14 @@ def test_a_live_value_keeps_its_name_to_itself():
     assert names == [["y"], ["y/2"], ["z"]]
 
 
-def test_versions_of_different_sizes_of_an_unknown_op_keep_names_of_their_own():
+def test_versions_of_an_unknown_op_with_different_sizes_have_unique_names():
     document = program("a: x -> y", "b: y -> y2", given=ROLES, outputs=["y2"])
     document["values"][-1] |= {"bytes": 8, "annotations": {"version_of": "y"}}
     document["naming"] = "single"
     assert [node.outputs for node in mutable_document(read(document)).nodes] == [["y"], ["y2"]]
 
 
-def test_an_annotation_somebody_else_wrote_does_no_harm():
+def test_a_foreign_version_of_annotation_is_harmless():
     document = program("a: x -> y", given=ROLES, outputs=["y"], naming="single")
     document["values"][0]["annotations"] = {"version_of": 3}
     assert mutable_document(read(document)).nodes[0].inputs == ["x"]
@@ -165,7 +165,7 @@ def test_an_annotation_somebody_else_wrote_does_no_harm():
 
 @settings(max_examples=150, deadline=None)
 @given(mutable_programs())
-def test_a_program_computes_the_same_in_single_definition_and_back_again(document):
+def test_a_program_computes_the_same_in_ssa_form_and_after_the_round_trip(document):
     expected = interpreted(document, FEEDS)
     graph = read(document)
     back = mutable_document(graph)
@@ -190,7 +190,7 @@ def test_the_table_of_a_graph_is_that_of_its_document(document):
 
 @settings(max_examples=100, deadline=None)
 @given(mutable_programs())
-def test_a_write_follows_every_reader_of_the_version_it_replaces(document):
+def test_a_write_is_after_every_reader_of_the_version_it_replaces(document):
     graph = read(json.loads(json.dumps(document)))
     table = versions_of_graph(graph)
     readers, makers = table.consumers(), table.producers()

@@ -1,4 +1,4 @@
-"""A loss in chunks is the same loss, with scores of one chunk at a time."""
+"""Chunked loss: equal loss and gradients, with the scores of one chunk live at a time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def head(dtype: str = "float32", product: str = "MatMul", weighted: bool = False
 
 
 def steps(forward: Graph, chunks: int, **more: Any) -> tuple[Graph, Graph]:
-    """Its training step as it stands, and in chunks that go back in turn."""
+    """(training step, training step with an interleaved chunked loss)."""
     plain, _ = training_step(forward, **more)
     cut, _ = training_step(forward, rewrite=lambda graph: with_chunked_loss(graph, chunks), **more)
     return plain, interleave_chunks(cut)
@@ -73,7 +73,7 @@ def assert_agree(plain: Graph, cut: Graph, **given: np.ndarray) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
 @pytest.mark.parametrize("product", ["MatMul", "Gemm", "logarithm"])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_chunks_give_the_same_loss_and_gradients(dtype: str, product: str, reduction: str) -> None:
+def test_a_chunked_loss_has_the_same_value_and_gradients(dtype: str, product: str, reduction: str) -> None:
     plain, cut = steps(head(dtype, product, reduction=reduction), 4)
     assert_agree(plain, cut)
 
@@ -88,12 +88,12 @@ def test_ignored_labels_and_class_weights_count_over_all_chunks(weighted: bool, 
     assert not [v for v, _ in cut.gradients if cut.values[v].name == "weights"]
 
 
-def test_a_mean_over_nothing_is_no_number_either_way() -> None:
+def test_a_mean_over_no_labels_is_nan_with_and_without_chunks() -> None:
     plain, cut = steps(head(ignore_index=-100), 2)
     assert_agree(plain, cut, labels=np.full(ROWS, -100))
 
 
-def test_scores_of_one_chunk_are_there_at_a_time() -> None:
+def test_scores_of_one_chunk_are_live_at_a_time() -> None:
     plain, cut = steps(head(), 8)
     ran = execute(cut)
     whole, part = 4 * ROWS * CLASSES, 4 * ROWS * CLASSES // 8
@@ -107,7 +107,7 @@ def test_scores_of_one_chunk_are_there_at_a_time() -> None:
     assert ran.peak_bytes < execute(plain).peak_bytes - whole
 
 
-def test_every_chunk_goes_back_before_the_next_comes_forward() -> None:
+def test_the_backward_pass_of_a_chunk_precedes_the_next_chunk() -> None:
     _, cut = steps(head(), 4)
     turns = [node.annotations[CHUNK_ANNOTATION] for node in cut.nodes if CHUNK_ANNOTATION in node.annotations]
     assert turns == sorted(turns) and set(turns) == {0, 1, 2, 3}
@@ -117,7 +117,7 @@ def test_every_chunk_goes_back_before_the_next_comes_forward() -> None:
 
 
 @pytest.mark.parametrize("chunks", [2, 12])
-def test_weights_get_a_running_sum(chunks: int) -> None:
+def test_weight_gradients_are_running_sums(chunks: int) -> None:
     _, cut = steps(head(), chunks)
     (gradient,) = [g for v, g in cut.gradients if cut.values[v].name == "w"]
     type = cut.values[gradient].type
@@ -126,7 +126,7 @@ def test_weights_get_a_running_sum(chunks: int) -> None:
     assert gradient in added[-1].outputs
 
 
-def test_a_loss_whose_rows_need_one_another_keeps_its_way_back_where_it_was() -> None:
+def test_chunks_that_depend_on_each_other_are_not_interleaved() -> None:
     b = Builder.from_graph(head(reduction="none"))
     loss = next(v for v, value in enumerate(b.values) if value.name == "loss")
     (power,) = b.node("Softmax", [loss], name="focus", attributes={"axis": 0})
@@ -147,13 +147,13 @@ def test_exported_models_agree(name: str, loss: str | None) -> None:
     assert bool(products) is (name == "gpt")  # the others hand their scores out, so only the loss itself is cut
 
 
-def test_other_runtimes_run_chunks_in_turn() -> None:
+def test_onnxruntime_runs_interleaved_chunks() -> None:
     _, cut = steps(head(weighted=True, ignore_index=3), 4)
     fed = compare_outputs.sample_feeds(cut, 0)
     assert compare_outputs.worst_discrepancy(run(dump(cut), fed), execute(cut, fed).outputs).agrees
 
 
-def test_tied_embeddings_get_the_parts_of_both_uses() -> None:
+def test_tied_embeddings_get_contributions_of_both_uses() -> None:
     forward = load((MODELS / "gpt.onnx").read_bytes(), None, ShapeOverrides({}, 4, {"sequence": 8}))
     _, cut = steps(forward, 4)
     (gradient,) = [g for v, g in cut.gradients if cut.values[v].name == "words.weight"]

@@ -1,4 +1,4 @@
-"""Segments run again compute the same, late, from what is held."""
+"""Segment recomputation: equal results from saved values, with copies directly before their readers."""
 
 import random
 
@@ -51,7 +51,7 @@ def same_results(before, after):
 
 @pytest.mark.parametrize("checkpoints", [["h2"], ["h1", "h3"], ["m0", "h5"], ["x", "h4"]])
 @pytest.mark.parametrize("dropout", [False, True])
-def test_results_are_equal_and_less_is_held(checkpoints, dropout):
+def test_results_are_equal_and_fewer_values_are_saved(checkpoints, dropout):
     forward = perceptron(dropout=dropout)
     seeded = with_seeds(forward)
     training = training_step(seeded, loss="loss")[0]
@@ -71,7 +71,7 @@ def test_a_deep_net_with_checkpoints_peaks_lower():
     assert after.peak_bytes - resident < 0.7 * (before.peak_bytes - resident)
 
 
-def test_copies_stand_right_before_their_first_reader_and_wait_for_what_is_in_front():
+def test_copies_directly_precede_their_first_reader_and_run_after_the_node_in_front():
     found = recomputed(training_step(perceptron(3), loss="loss")[0], ["h1"])
     graph = found.graph
     copies = [n for n, node in enumerate(graph.nodes) if node.annotations.get("recomputed")]
@@ -86,14 +86,14 @@ def test_copies_stand_right_before_their_first_reader_and_wait_for_what_is_in_fr
     assert value.name == found.renamed["m0"] == "m0/0"
 
 
-def test_without_a_segment_nothing_changes_and_the_reason_is_told():
+def test_without_a_segment_nothing_changes_and_the_reason_is_noted():
     training = training_step(perceptron(3), loss="loss")[0]
     found = recomputed(training, ["nobody"])
     assert found.graph.nodes == training.nodes and found.copied == ()
     assert "nothing is recomputed" in found.notes[-1]
 
 
-def test_values_that_cross_without_being_checkpoints_are_told():
+def test_crossing_values_that_are_no_checkpoints_are_reported():
     b = Builder("skip")
     v = first = b.value("x", F, Role.INPUT)
     for i in range(4):
@@ -107,7 +107,7 @@ def test_values_that_cross_without_being_checkpoints_are_told():
     same_results(training, found.graph)
 
 
-def test_an_op_with_one_held_output_runs_again_without_it():
+def test_an_op_with_one_saved_output_is_recomputed_without_it():
     b = Builder("split")
     x = b.value("x", F, Role.INPUT)
     left, right = b.node("Split", [x], outputs=["left", "right"], attributes={"num_outputs": 2, "axis": 1})
@@ -124,7 +124,7 @@ def test_an_op_with_one_held_output_runs_again_without_it():
     same_results(training, found.graph)
 
 
-def test_what_cannot_be_repeated_is_held():
+def test_outputs_of_ops_that_cannot_be_recomputed_are_saved():
     b = Builder("draw")
     x = b.value("x", F, Role.INPUT)
     (noise,) = b.node("RandomNormalLike", [x], outputs=["noise"])
@@ -141,7 +141,7 @@ def test_what_cannot_be_repeated_is_held():
     same_results(training, found.graph)
 
 
-def test_a_nested_graph_is_held_or_refused():
+def test_outputs_of_a_nested_graph_are_saved_or_refused():
     inner = Builder("inner")
     i = inner.value("i", F, Role.INPUT)
     body = Body(inner.build(inner.node("Tanh", [i])))
@@ -159,7 +159,7 @@ def test_a_nested_graph_is_held_or_refused():
     assert "'loop'" in str(refusal.value)
 
 
-def test_seeds_are_drawn_in_front_once_and_held():
+def test_seeds_are_drawn_once_and_saved():
     forward, _ = in_training_mode(perceptron(2, dropout=True))
     under_streams = with_seeds(forward)
     assert [node.stream for node in under_streams.nodes if node.op == "remat::Seed"] == ["drop0", "drop1"]

@@ -53,7 +53,7 @@ def slopes(at: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def states(graph: Graph) -> dict[str, np.ndarray]:
-    """Every state as it is before the first step: zeros, or its own content."""
+    """Initial content of every state: its data, else zeros."""
     return {
         v.name: np.zeros(v.type.shape, v.type.dtype if v.type.dtype != "bfloat16" else None)
         for v in graph.values
@@ -62,7 +62,7 @@ def states(graph: Graph) -> dict[str, np.ndarray]:
 
 
 def after(graph: Graph, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What parameters and states hold after the step: the newest value written over each."""
+    """Content of parameters and states after the step: the last version of each."""
     found = evaluate(graph, given)
     newest: dict[int, int] = {}
     origin: dict[int, int] = {}
@@ -125,7 +125,7 @@ def test_the_cross_entropy_is_the_mean_over_the_labels():
     assert loss == pytest.approx(-np.log(np.take_along_axis(probability, labels[..., None], -1)).mean())
 
 
-def test_a_softmax_somebody_else_reads_stays():
+def test_a_softmax_with_another_reader_is_kept():
     builder = Builder.from_graph(classifier(("Softmax", {})))
     probability = builder.nodes[-1].outputs[0]
     builder.node("Log", [probability], name="log")
@@ -148,18 +148,18 @@ def test_an_output_that_is_listed_twice_is_one(forward):
 @pytest.mark.parametrize(
     ("tail", "shape"), [([], (4, 1)), ([], (7,)), ([], (2, 3, 4, 5)), ([("Softmax", {"axis": 0})], (4, 3))]
 )
-def test_an_output_that_is_no_scores_asks_for_a_loss(tail, shape):
+def test_an_output_that_cannot_be_class_scores_needs_a_named_loss(tail, shape):
     with pytest.raises(BadGraph, match="--loss"):
         training_step(classifier(*tail, shape=shape))
 
 
-def test_several_outputs_ask_for_a_loss():
+def test_several_outputs_need_a_named_loss():
     builder = Builder.from_graph(classifier(("Neg", {})))
     with pytest.raises(BadGraph, match=r"2 outputs .*'scores'.*--loss"):
         training_step(builder.build([builder.nodes[0].outputs[0], builder.nodes[1].outputs[0]]))
 
 
-def test_a_loss_no_parameter_reaches_is_refused():
+def test_a_loss_that_depends_on_no_parameter_is_refused():
     builder = Builder("constant loss")
     x = builder.value("x", TensorType("float32", (3,)), Role.INPUT)
     builder.value("w", TensorType("float32", (3,)), Role.PARAMETER)
@@ -216,7 +216,7 @@ def test_a_normalisation_used_twice_updates_its_statistics_twice_in_order():
     assert updates[1].inputs[:2] == updates[0].outputs
 
 
-def test_running_statistics_that_are_not_its_own_are_left_alone():
+def test_shared_running_statistics_are_not_updated():
     builder = Builder.from_graph(normalised())
     builder.node("Neg", [builder.nodes[0].inputs[3]], name="other")
     step, notes = training_step(builder.build([builder.nodes[1].outputs[0]]), "loss")
@@ -224,7 +224,7 @@ def test_running_statistics_that_are_not_its_own_are_left_alone():
     assert any("'bn' are not updated" in note for note in notes)
 
 
-def test_training_normalises_by_the_batch():
+def test_training_mode_uses_batch_statistics():
     step, _ = training_step(normalised())
     found = evaluate(step, NORMALISED)
     y = found[step.values[step.nodes[0].outputs[0]].name]
@@ -241,7 +241,7 @@ def dropped(*rest: np.ndarray | None) -> Graph:
 
 
 @pytest.mark.parametrize("rest", [(), (np.array(0.25),), (np.array(0.25), np.array(False)), (None, np.array(True))])
-def test_dropout_draws_in_training_under_its_own_name(rest):
+def test_dropout_in_training_mode_has_its_own_stream(rest):
     step, notes = training_step(dropped(*rest))
     node = next(node for node in step.nodes if node.op == "Dropout")
     assert node.stream == "drop" and "1 Dropout layers draw random masks; recomputation replays them" in notes
@@ -255,7 +255,7 @@ def test_dropout_draws_in_training_under_its_own_name(rest):
 # The update
 
 
-def test_without_a_recipe_gradients_are_handed_out():
+def test_without_a_recipe_gradients_are_outputs():
     step, _ = training_step(regression(), "loss")
     found = evaluate(step, AT)
     given = {step.values[v].name: found[step.values[dv].name] for v, dv in step.gradients}
@@ -296,7 +296,7 @@ def test_clipping_scales_all_gradients_by_their_common_norm():
     )
 
 
-def test_clipping_leaves_small_gradients_alone():
+def test_clipping_does_not_change_small_gradients():
     loose, free = (stepped({"optimizer": "sgd", **extra}) for extra in ({"clip": 1e6}, {}))
     assert loose["w"] == pytest.approx(free["w"])
 
@@ -312,7 +312,7 @@ def test_accumulation_updates_by_the_mean_and_clears_the_sum(clip):
     assert (held["w/gradient_sum"] == 0).all()
 
 
-def test_accumulation_without_an_optimizer_hands_the_sums_on():
+def test_accumulation_without_an_optimizer_outputs_the_sums():
     graph, _ = training_step(regression(), "loss", {"accumulate": 2})
     held = after(graph, {**states(graph), **AT})
     assert held["w/gradient_sum"] == pytest.approx(slopes(AT)["w"])
@@ -323,7 +323,7 @@ def test_an_average_of_the_weights_follows_the_update():
     assert held["w/average"] == pytest.approx(0.9 + 0.1 * held["w"])
 
 
-def test_half_precision_weights_are_updated_through_their_masters():
+def test_half_precision_weights_are_updated_through_master_weights():
     graph, _ = training_step(
         regression("float16"), "loss", {"optimizer": "sgd", "master_weights": True, "learning_rate": 1e-4}
     )
@@ -335,7 +335,7 @@ def test_half_precision_weights_are_updated_through_their_masters():
     assert (held["w"] == held["w/master"].astype(np.float16)).all()
 
 
-def test_full_precision_weights_need_no_masters():
+def test_full_precision_weights_have_no_master_weights():
     graph, _ = training_step(regression("float32"), "loss", {"optimizer": "sgd", "master_weights": True})
     assert not any("master" in value.name for value in graph.values)
 
@@ -391,13 +391,13 @@ def test_updates_as_ready_compute_what_updates_after_all_do():
     assert all((held[0][name] == held[1][name]).all() for name in held[0])
 
 
-def test_wanted_values_that_are_no_parameters_are_handed_out_beside_the_update():
+def test_gradients_of_other_wanted_values_are_outputs_with_an_optimizer():
     graph, _ = training_step(regression(), "loss", {"optimizer": "sgd"}, with_respect_to=["w", "x"])
     handed = {graph.values[v].name for v, dv in graph.gradients if dv in graph.outputs}
     assert handed == {"x"}
 
 
-def test_update_is_short_for_the_optimizer():
+def test_update_is_a_shorthand_for_the_optimizer():
     graph, _ = training_step(regression(), "loss", update="adam")
     assert any(node.op == "remat::Adam" for node in graph.nodes)
 
@@ -420,13 +420,13 @@ def test_update_is_short_for_the_optimizer():
         ({"clip": 1.0}, "recipe.clip"),
     ],
 )
-def test_a_wrong_recipe_says_which_field(recipe, path):
+def test_an_invalid_recipe_is_refused_with_its_field(recipe, path):
     with pytest.raises(BadGraph) as raised:
         training_step(regression(), "loss", recipe)
     assert [finding.path for finding in raised.value.findings] == [path]
 
 
-def test_every_wrong_field_is_told_at_once():
+def test_all_invalid_fields_are_reported_together():
     with pytest.raises(BadGraph) as raised:
         training_step(regression(), "loss", {"a": 1, "optimizer": 2, "ema": "x"})
     assert len(raised.value.findings) == 3
@@ -443,7 +443,7 @@ def test_every_wrong_field_is_told_at_once():
         ({"callbacks": print}, "callbacks"),
     ],
 )
-def test_a_wrong_option_says_which_field(options, path):
+def test_an_invalid_option_is_refused_with_its_field(options, path):
     with pytest.raises(BadGraph) as raised:
         training_step(regression(), **options)
     assert [finding.path for finding in raised.value.findings] == [path]

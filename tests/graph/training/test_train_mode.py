@@ -1,4 +1,4 @@
-"""Batch normalisations inside bodies normalise by their batch; what does not last is told."""
+"""Training mode of BatchNorm in bodies: batch statistics, and a note that running statistics are not updated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ X, CHANNELS = TensorType("float64", (2, 3, 4)), TensorType("float64", (3,))
 
 
 def normalised(captured: bool) -> Graph:
-    """h = batch norm of h, three times; the running statistics lie outside, or in the body."""
+    """h = batch norm of h, three iterations; the running statistics are captured, or in the body."""
     b = Builder("normalised")
     x = b.value("x", X, Role.PARAMETER)
     trips = b.value("trips", TensorType("float64", (3, 1)), Role.INPUT)
@@ -35,7 +35,7 @@ def normalised(captured: bool) -> Graph:
 
 
 @pytest.mark.parametrize("captured", [True, False])
-def test_statistics_that_do_not_last_are_told_and_stay(captured: bool):
+def test_running_statistics_in_a_nested_graph_are_not_updated_and_reported(captured: bool):
     graph, notes = in_training_mode(normalised(captured))
     check(graph)
     assert any("'norm' are not updated: it runs in a nested graph" in note for note in notes)

@@ -1,4 +1,4 @@
-"""Attention as one node computes what the products around its softmax compute, and keeps no scores."""
+"""Attention fusion: the fused node equals the decomposed attention and does not save scores."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def assert_agree(plain: Graph, fused: Graph, seed: int = 0) -> None:
         ("unless",),
     ],
 )
-def test_one_node_gives_the_same_output_and_gradients(between: tuple[str, ...], dtype: str) -> None:
+def test_fused_attention_has_the_same_output_and_gradients(between: tuple[str, ...], dtype: str) -> None:
     plain, fused = steps(attention(*between, dtype=dtype))
     ops = [node.op for node in fused.nodes]
     assert FUSED_ATTENTION in ops and not {"Softmax", "Where", "remat::SoftmaxGrad"} & set(ops)
     assert_agree(plain, fused)
 
 
-def test_a_bias_is_told_from_the_scores_on_either_side() -> None:
+def test_a_bias_is_recognized_as_either_operand() -> None:
     plain, fused = steps(attention("times", "bias", swapped=True))
     (node,) = [node for node in fused.nodes if node.op == FUSED_ATTENTION]
     assert fused.values[node.inputs[3]].name == "bias"
@@ -95,13 +95,13 @@ def test_a_bias_is_told_from_the_scores_on_either_side() -> None:
 @pytest.mark.parametrize(
     "between", [("relu",), ("mask", "bias"), ("bias", "times"), ("mask", "times"), ("bias", "bias")], ids="-".join
 )
-def test_what_is_no_attention_stays(between: tuple[str, ...]) -> None:
+def test_other_patterns_are_not_fused(between: tuple[str, ...]) -> None:
     with pytest.raises(BadGraph, match="softmax"):
         with_fused_attention(attention(*between))
 
 
 @pytest.mark.parametrize("name", ["scores", "softmax"])
-def test_scores_that_are_handed_out_stay(name: str) -> None:
+def test_attention_with_scores_as_an_output_is_not_fused(name: str) -> None:
     graph = attention("times")
     b = Builder.from_graph(graph)
     shown = next(v for v, value in enumerate(graph.values) if value.name == name)
@@ -109,7 +109,7 @@ def test_scores_that_are_handed_out_stay(name: str) -> None:
         with_fused_attention(b.build([*graph.outputs, shown]))
 
 
-def test_no_scores_are_kept() -> None:
+def test_no_scores_are_saved() -> None:
     plain, fused = steps(attention("times", "mask"))
     scores = (*STACK, QUERIES, KEYS)
     assert not [value for value in fused.values if value.type is not None and value.type.shape == scores]
@@ -124,7 +124,7 @@ def test_exported_models_agree(name: str, loss: str | None, layers: int) -> None
     assert_agree(plain, fused)
 
 
-def test_other_runtimes_get_it_in_standard_ops() -> None:
+def test_fused_attention_is_exported_in_standard_ops() -> None:
     _, fused = steps(attention("times", "bias", "mask"))
     fed = compare_outputs.sample_feeds(fused, 0)
     expected = execute(fused, fed).outputs

@@ -1,4 +1,4 @@
-"""Passes from graph to graph."""
+"""Dead code elimination, identity elimination and extraction."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def names(graph: Graph) -> list[str]:
     return [node.name for node in graph.nodes]
 
 
-def test_dead_nodes_go_with_their_values():
+def test_dead_nodes_are_removed_with_their_values():
     graph = without_dead_nodes(forked())
     assert names(graph) == ["a", "b", "out"]
     assert [value.name for value in graph.values] == ["x", "a", "b", "out"]
 
 
-def test_a_node_with_an_effect_is_not_dead():
+def test_a_node_with_a_side_effect_is_not_dead():
     builder = Builder("log")
     x = builder.value("x", VECTOR, Role.INPUT)
     (out,) = builder.node("Relu", [x], name="a")
@@ -52,20 +52,20 @@ def test_a_node_that_overwrites_a_state_is_not_dead():
     assert names(without_dead_nodes(builder.build())) == ["add"]
 
 
-def test_extraction_stops_at_what_is_given():
+def test_extraction_stops_at_given_values():
     graph = extract(forked(), ["out"], given=["a"])
     assert names(graph) == ["b", "out"]
     assert [graph.values[v].name for v in graph.inputs] == ["a"]
 
 
-def test_an_extracted_part_computes_what_the_whole_did():
+def test_an_extracted_subgraph_computes_the_same_values():
     x = np.array([-1.0, 0.5, 2.0, -3.0], np.float32)
     whole = evaluate(forked(), {"x": x})
     part = evaluate(extract(forked(), ["out"], given=["a"]), {"a": whole["a"]})
     assert (part["out"] == whole["out"]).all()
 
 
-def test_extraction_of_an_unknown_name_says_which():
+def test_extraction_of_an_unknown_name_reports_the_name():
     with pytest.raises(BadGraph, match="'nothing'"):
         extract(forked(), ["out", "nothing"])
 

@@ -1,4 +1,4 @@
-"""Statuses by two sweeps, copies between devices put in and taken out."""
+"""Status propagation, and insertion and fusion of copies between devices."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def named(*lines: str, **rest) -> Program:
 GIVEN = {"x": "input", "w": "parameter"}
 
 
-def test_every_reader_of_what_is_copied_back_reads_the_original():
+def test_every_reader_of_a_round_trip_copy_reads_the_original():
     lines = ("Relu: x -> a", f"{DOWN}: a -> b", f"{UP}: b -> c", "N1: c -> d1", "N2: c -> d2", "N3: c c -> d3")
     graph = read(named(*lines, given=GIVEN, outputs=["d1", "d2", "d3"]))
     assert drawn(without_round_trips(graph)) == ["x -> a", "a -> d1", "a -> d2", "a a -> d3"]
 
 
-def test_a_way_back_to_another_device_is_not_the_same_value():
+def test_a_copy_back_to_another_device_is_kept():
     lines = ("Relu@gpu:0: x -> a", f"{DOWN}@gpu:0: a -> b", f"{UP}@gpu:1: b -> c", "N: c -> d")
     graph = read(named(*lines, given=GIVEN, outputs=["d"]))
     assert drawn(without_round_trips(graph)) == drawn(graph)
@@ -48,8 +48,8 @@ def test_a_way_back_to_another_device_is_not_the_same_value():
     assert drawn(without_round_trips(same)) == ["x -> a", "a -> d"]
 
 
-def test_the_original_is_read_even_where_its_name_is_written_again():
-    #   b, c copy a there and back; a is written again before c is read: both live under names of their own
+def test_the_original_is_read_even_when_its_name_is_overwritten():
+    #   b, c copy a there and back; a is overwritten before c is read: both versions are live under unique names
     lines = ("Relu: x -> a", f"{DOWN}: a -> b", f"{UP}: b -> c", "Neg: x -> a", "N: c a -> d")
     graph = without_round_trips(read(named(*lines, given=GIVEN, outputs=["d"])))
     assert drawn(graph) == ["x -> a", "x -> a/2", "a a/2 -> d"]
@@ -57,7 +57,7 @@ def test_the_original_is_read_even_where_its_name_is_written_again():
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from([DOWN, UP, "Relu"]), min_size=1, max_size=10), st.data())
-def test_fusing_again_changes_nothing(ops, data):
+def test_copy_fusion_is_idempotent(ops, data):
     names = ["x"]
     lines = []
     for n, op in enumerate(ops):
@@ -69,7 +69,7 @@ def test_fusing_again_changes_nothing(ops, data):
     assert mutable_document(once).outputs == outputs
 
 
-def test_a_copy_is_made_once_for_a_value_and_a_device():
+def test_a_value_is_copied_once_per_device():
     lines = ("Relu@gpu:1: x -> a", "Relu: x -> b", "Tanh@gpu:1: x -> c", "Tanh@gpu:0: x -> d")
     placed = with_copies(read(named(*lines, given=GIVEN, outputs=["a", "b", "c", "d"])))
     graph = placed.graph
@@ -86,21 +86,21 @@ def test_a_copy_is_made_once_for_a_value_and_a_device():
     check_placement(graph)
 
 
-def test_a_version_is_copied_and_the_next_one_again():
+def test_every_version_is_copied():
     lines = ("Relu@gpu:1: w -> a", "Step: w -> w", "Relu@gpu:1: w -> b")
     graph = with_copies(read(named(*lines, given=GIVEN, outputs=["a", "b"])), style=CAFFE2).graph
     assert drawn(graph) == ["w -> w_cuda_1", "w_cuda_1 -> a", "w -> w", "w -> w_cuda_1", "w_cuda_1 -> b"]
     assert graph.nodes[0].op == "caffe2::CopyCPUToGPU"
 
 
-def test_a_second_program_reads_the_copies_the_first_one_made():
+def test_a_second_program_reads_copies_of_the_first():
     first = with_copies(read(named("Relu@gpu:1: w -> a", given=GIVEN, outputs=["a"])), style=CAFFE2)
     second = read(named("Tanh@gpu:1: w a -> b", given={**GIVEN, "a": "input"}, outputs=["b"]))
     placed = with_copies(second, first.devices, first.copies, style=CAFFE2)
     assert drawn(placed.graph) == ["w_cuda_1 a -> b"]
 
 
-def test_a_name_stays_on_its_device():
+def test_a_name_may_not_change_its_device():
     graph = read(named("Step: w -> w", "Step@gpu:1: x -> w", given=GIVEN, outputs=["w"]))
     assert refused(lambda: with_copies(graph)) == "written_on_two_devices"
 
@@ -117,7 +117,7 @@ def test_iteration_counts_and_lengths_stay_on_the_host():
     assert len(with_copies(graph, on_gpu).graph.nodes) == 2
 
 
-def test_a_node_that_reads_what_lies_elsewhere_is_told():
+def test_a_read_from_another_device_is_refused():
     graph = read(named("Relu@gpu:1: x -> a", "Relu@gpu:0: a -> b", given=GIVEN, outputs=["b"]))
     assert refused(lambda: check_placement(graph)) == "device_conflict"
     check_placement(with_copies(graph).graph)
@@ -125,7 +125,7 @@ def test_a_node_that_reads_what_lies_elsewhere_is_told():
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["", "@gpu:0", "@gpu:1"]), st.integers(0, 9)), min_size=1, max_size=8))
-def test_copies_in_and_out_again_give_the_program_back(ops):
+def test_inserting_and_fusing_copies_restores_the_program(ops):
     lines, names = [], ["x", "w"]
     for n, (device, source) in enumerate(ops):
         lines.append(f"Relu{device}: {names[source % len(names)]} -> v{n}")
@@ -141,7 +141,7 @@ def test_copies_in_and_out_again_give_the_program_back(ops):
 CHAIN = ("Relu: x -> a", f"{DOWN}: a -> b", "N: b w -> c")
 
 
-def test_one_sweep_each_way_tells_what_a_copy_implies():
+def test_one_pass_in_each_direction_propagates_statuses_of_copies():
     graph = read(named(*CHAIN, given=GIVEN, outputs=["c"]))
     assert dict(zip([v.name for v in graph.values], infer_status(graph, device_rule), strict=True)) == {
         "x": "gpu",
@@ -167,7 +167,7 @@ def test_bad_hints_are_refused(known, code):
     assert refused(lambda: infer_status(graph, device_rule, known)) == code
 
 
-def test_what_both_sweeps_leave_open_is_told_by_version():
+def test_values_without_a_status_are_reported_with_their_version():
     graph = read(named("Relu: x -> a", "Relu: a -> a", given=GIVEN, outputs=["a"]))
     with pytest.raises(BadGraph) as caught:
         infer_status(graph, device_rule)
@@ -181,11 +181,11 @@ def test_layouts_follow_a_table_of_the_ops_that_change_them():
     assert infer_status(graph, rule) == ["nchw", "nchw", "nhwc", "nhwc"]
 
 
-def test_devices_have_other_names_elsewhere():
+def test_device_names_of_other_frameworks_are_mapped():
     assert [device_prefix(device) for device in ("gpu", "gpu:1", "cpu")] == ["cuda", "cuda:1", "cpu"]
 
 
-def test_no_data_flow_changes_when_a_round_trip_goes():
+def test_removing_a_round_trip_keeps_the_data_flow():
     lines = ("Relu: x -> a", f"{DOWN}: a -> b", f"{UP}: b -> c", "N: c -> d")
     graph = read(named(*lines, given=GIVEN, outputs=["d"]))
     short = read(named("Relu: x -> a", "N: a -> d", given=GIVEN, outputs=["d"]))

@@ -1,4 +1,4 @@
-"""Dead ops, extraction, borders, groups taken for identities: on programs that write names again."""
+"""Dead code, extraction, boundaries and group removal on programs with mutable names."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from tests.graph.transforms.test_rename import drawn, refused
 ROLES = {"x": "input", "w": "parameter", "shape": "parameter"}
 
 
-def test_an_op_goes_when_all_its_readers_do_and_not_before():
+def test_an_op_is_removed_when_all_its_readers_are():
     graph = read(program("a: x -> y", "b: y -> z", "c: y -> u", given=ROLES, outputs=["z"]))
     assert drawn(without_dead_nodes(graph)) == ["x -> y", "y -> z"]
 
 
-def test_a_version_nobody_reads_goes_though_its_name_is_an_output():
+def test_an_unread_version_is_removed_even_if_its_name_is_an_output():
     graph = read(program("a: x -> y", "b: y -> y", "c: x -> y", given=ROLES, outputs=["y"]))
     assert drawn(without_dead_nodes(graph)) == ["x -> y"]
 
 
-def test_order_between_ops_that_stay_survives_those_that_go():
+def test_order_between_kept_ops_survives_the_removal_of_others():
     #   a: x ─▶ y   b: y ─▶ z   c: x ─▶ y (dead)   d: x ─▶ y        d writes y, which b reads at version 1
     lines = ("a: x -> y", "b: y -> z", "c: x -> y", "d: x -> y")
     graph = without_dead_nodes(read(program(*lines, given=ROLES, outputs=["y", "z"])))
@@ -42,7 +42,7 @@ def test_order_between_ops_that_stay_survives_those_that_go():
     assert set(graph.nodes[2].after) == {0, 1}
 
 
-def test_who_waits_for_a_node_that_goes_waits_for_what_it_waited_for():
+def test_an_after_edge_to_a_removed_node_is_replaced_by_its_after_edges():
     document = program("a: x ->", "b: y1 -> z", "c: z -> u", given={**ROLES, "y1": "input"}, outputs=["u"])
     document["nodes"][0] |= {"effect": "once"}
     document["nodes"][1] |= {"op": "Identity", "after": ["a"]}
@@ -57,7 +57,7 @@ def test_who_waits_for_a_node_that_goes_waits_for_what_it_waited_for():
     assert graph.nodes[1].after == (0,)
 
 
-def test_a_part_has_the_given_values_as_inputs_under_the_names_asked_for():
+def test_given_values_become_inputs_under_the_requested_names():
     graph = read(program("a: x w -> y", "b: y -> y", "c: y w -> z", given=ROLES, outputs=["z"]))
     part = extract(graph, ["z"], {"y@2": "start"}, "part/")
     assert drawn(part) == ["start w -> part/z"]
@@ -65,17 +65,17 @@ def test_a_part_has_the_given_values_as_inputs_under_the_names_asked_for():
     assert [node.name for node in part.nodes] == ["part/c"]
 
 
-def test_a_given_value_keeps_the_name_it_was_written_under_when_that_is_free():
+def test_a_given_value_keeps_its_base_name_when_unused():
     graph = read(program("a: x -> y", "b: y -> y", "c: y -> z", given=ROLES, outputs=["z"]))
     assert drawn(extract(graph, ["z"], ["y@last"])) == ["y -> z"]
 
 
-def test_names_come_along_with_in_place_chains():
+def test_names_follow_in_place_chains():
     graph = read(program("a: x -> e", "b: e -> e", "c: e -> e", given=ROLES, outputs=["e"]))
     assert drawn(extract(graph, ["e@last"], prefix="p/")) == ["x -> p/e", "p/e -> p/e", "p/e -> p/e"]
 
 
-def test_a_part_that_would_make_a_given_value_again_is_refused():
+def test_extraction_that_would_recompute_a_given_value_is_refused():
     #   x ── a ── b1 ── c1 ── d        c2 is given, but d needs c1, hence a, which also makes c2's b2
     #        ╰─── b2 ── c2 ──╯
     lines = ("a: x -> b1 b2", "c1: b1 -> c1", "c2: b2 -> c2", "d: c1 c2 -> d")
@@ -91,7 +91,7 @@ def test_two_values_under_one_name_are_refused():
     assert refused(lambda: extract(graph, ["z"], {"y": "w"})) == "name_taken"
 
 
-def test_unknown_names_are_all_told():
+def test_all_unknown_names_are_reported():
     graph = read(program("a: x -> y", given=ROLES, outputs=["y"]))
     with pytest.raises(BadGraph) as caught:
         extract(graph, ["nope", "y@7"], ["y@x"])
@@ -100,7 +100,7 @@ def test_unknown_names_are_all_told():
 
 @settings(max_examples=80, deadline=None)
 @given(mutable_programs(), st.data())
-def test_a_part_computes_what_the_whole_does(document, data):
+def test_a_subgraph_computes_the_same_values_as_the_graph(document, data):
     graph = read(document)
     wanted = data.draw(st.sampled_from([v for v, value in enumerate(graph.values) if value.role == "activation"]))
     part = extract(graph, [graph.values[wanted].name], prefix="p/")
@@ -115,7 +115,7 @@ def test_a_part_computes_what_the_whole_does(document, data):
     np.testing.assert_array_equal(ran(part)[0], held[table.names[wanted]])
 
 
-def test_a_border_is_what_crosses_it():
+def test_the_boundary_is_the_values_that_cross_it():
     lines = ("a: x -> y", "b: y w -> z", "c: z -> y", "d: y z -> u")
     graph = read(program(*lines, given=ROLES, outputs=["u", "y"]))
     found = boundary(graph, [1, 2])
@@ -136,7 +136,7 @@ RESHAPED = (
 )
 
 
-def test_a_reshape_group_is_what_lies_between_the_value_and_its_target():
+def test_a_reshape_group_is_the_nodes_between_data_and_target():
     graph = read(program(*RESHAPED, given=ROLES, outputs=["f"]))
     assert reshape_groups(graph) == [[1, 2, 3, 4]]
     after = without_reshapes(graph)
@@ -144,14 +144,14 @@ def test_a_reshape_group_is_what_lies_between_the_value_and_its_target():
     assert [value.name for value in after.values] == ["x", "r", "w", "f"]
 
 
-def test_a_group_that_something_else_reads_stays():
+def test_a_group_with_another_reader_is_kept():
     graph = read(program(*RESHAPED, "tanh: rr -> t", given=ROLES, outputs=["f", "t"]))
     assert drawn(without_reshapes(graph)) == drawn(graph)
     shared = read(program(*RESHAPED, "look: ns -> t", given=ROLES, outputs=["f", "t"]))
     assert drawn(without_reshapes(shared)) == drawn(shared)
 
 
-def test_a_reshape_far_into_a_graph_is_found_whole():
+def test_a_reshape_group_deep_in_a_graph_is_complete():
     lines = [f"n{i}: r{i} -> r{i + 1}" for i in range(400)]
     between = [f"s{i}: t{i} -> t{i + 1}" for i in range(50)]
     lines += ["Shape: r400 -> t0", *between, "Reshape: r400 t50 -> rr", "FC: rr w -> f"]
@@ -160,7 +160,7 @@ def test_a_reshape_far_into_a_graph_is_found_whole():
     assert len(without_reshapes(graph).nodes) == 401
 
 
-def test_a_group_is_replaced_only_when_one_value_enters_and_one_leaves():
+def test_a_group_is_removed_only_with_one_input_and_one_output():
     graph = read(program("a: x -> y", "b: y w -> z", "c: z -> u", "d: z -> v", given=ROLES, outputs=["u", "v"]))
     assert drawn(replace_by_identity(graph, [1])) == ["x -> y", "y -> u", "y -> v"]
     assert refused(lambda: replace_by_identity(graph, [1, 2])) == "not_isolated"
@@ -168,7 +168,7 @@ def test_a_group_is_replaced_only_when_one_value_enters_and_one_leaves():
     assert refused(lambda: replace_by_identity(graph, [])) == "not_isolated"
 
 
-def test_a_reader_that_needs_the_other_size_keeps_the_group():
+def test_a_reader_that_needs_the_other_shape_keeps_the_group():
     document = program("a: x -> y", "b: y -> z", "c: z -> u", given=ROLES, outputs=["u"])
     next(value for value in document["values"] if value["name"] == "z")["bytes"] = 8
     graph = read(document)

@@ -1,4 +1,4 @@
-"""Losses in chunks and fused attention, on random graphs: same results, and plans of them run as they stand."""
+"""Chunked losses and fused attention on random graphs: equal results, and their plans execute without changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEW, MANY = range(40), range(40, 1000)
 
 
 class Drawn:
-    """A graph under construction, everything about it drawn."""
+    """Builder of a random graph."""
 
     def __init__(self, seed: int):
         self.rng, self.b = random.Random(seed), Builder("drawn")
@@ -53,7 +53,7 @@ class Drawn:
 
 
 def head(seed: int) -> tuple[Graph, int]:
-    """(a product, what may stand behind it, and a cross-entropy; a number of chunks)"""
+    """(graph of a product, optional row-wise ops and a cross-entropy; number of chunks)."""
     g = Drawn(seed)
     rng = g.rng
     batch, length, width, classes = rng.choice([2, 3, 4]), rng.choice([1, 2, 6]), rng.choice([1, 3]), rng.choice([2, 7])
@@ -145,7 +145,7 @@ def check_head(seed: int) -> None:
 
 
 def check_attention(seed: int) -> bool:
-    """Whether there was an attention to fuse."""
+    """True when the graph has an attention to fuse."""
     graph = attention(seed)
     try:
         with_fused_attention(graph)
@@ -158,7 +158,7 @@ def check_attention(seed: int) -> bool:
     return True
 
 
-def test_chunks_of_random_losses_agree() -> None:
+def test_chunked_random_losses_agree() -> None:
     for seed in FEW:
         check_head(seed)
 

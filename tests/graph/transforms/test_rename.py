@@ -40,7 +40,7 @@ def test_an_output_of_the_graph_follows_its_last_version():
     assert (drawn(after), mutable_document(after).outputs) == (["x -> y", "y -> q"], ["q"])
 
 
-def test_the_order_that_the_old_name_asked_for_goes_with_it():
+def test_order_edges_of_the_old_name_are_removed():
     graph = read(program("a: x -> y", "b: y -> z", "c: x -> y", given=ROLES, outputs=["y", "z"]))
     assert graph.nodes[2].after == (1, 0)
     assert rename_output(graph, 0, 0, "q").nodes[2].after == ()
@@ -58,7 +58,7 @@ def test_one_op_that_reads_a_value_twice_is_one_reader():
     assert drawn(rename_input(graph, 1, 1, "q")) == ["x -> q", "q q -> z"]
 
 
-def test_the_graph_that_makes_a_parameter_follows():
+def test_the_initialization_graph_follows_a_rename():
     initial = read(program("fill: -> w", outputs=["w"]))
     graph = read(program("a: x w -> y", given=ROLES, outputs=["y"]))
     after = rename_input(graph, 0, 1, "w2")
@@ -73,7 +73,7 @@ def test_a_name_that_is_taken_is_refused(taken):
     assert refused(lambda: rename_value(graph, graph.value_named("z"), "y/2")) == "name_taken"
 
 
-def test_places_with_nothing_in_them_and_empty_names_are_refused():
+def test_empty_slots_and_empty_names_are_refused():
     graph = read(program("a: x -> y", given=ROLES, outputs=["y"]))
     assert refused(lambda: rename_output(graph, 0, 1, "q")) == "unknown_id"
     assert refused(lambda: rename_input(graph, 5, 0, "q")) == "unknown_id"
@@ -95,7 +95,7 @@ def test_renaming_keeps_the_data_flow(document, data):
 
 @settings(max_examples=60, deadline=None)
 @given(mutable_programs(), st.data())
-def test_a_value_under_a_name_that_was_freed_does_not_meet_the_old_one(document, data):
+def test_a_reused_name_does_not_conflict_with_its_old_value(document, data):
     graph = read(document)
     versions = [v for v, value in enumerate(graph.values) if "version_of" in value.annotations]
     assume(versions)

@@ -1,4 +1,4 @@
-"""The same program in another order, with some nodes run again."""
+"""Replay: a graph in another order, with recomputed nodes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_read_binds_to_the_latest_copy() -> None:
     assert reads(again, 3) == ["b", "a/1"]
 
 
-def test_each_copy_remembers_the_node_and_the_run_it_comes_from() -> None:
+def test_each_copy_is_annotated_with_its_node_and_run() -> None:
     again = replay(chain(), [0, 1, 0, 2])
     assert [node.annotations["origin"] for node in again.nodes] == [["exp", 0], ["tanh", 0], ["exp", 1], ["mul", 0]]
 
@@ -55,7 +55,7 @@ def test_a_copy_belongs_to_the_phase_it_runs_in() -> None:
     assert [node.phase for node in again.nodes] == [0, 0, 1, 1, 1]
 
 
-def test_names_taken_by_the_graph_are_not_given_to_copies() -> None:
+def test_copies_do_not_take_names_of_the_graph() -> None:
     b = Builder.from_graph(chain())
     (d,) = b.node("Neg", [1], name="exp/1", outputs=["a/1"])
     again = replay(b.build([2, d]), [0, 1, 3, 0, 2])
@@ -68,7 +68,7 @@ def test_a_node_left_out_is_refused_by_name() -> None:
         replay(chain(), [0, 2])
 
 
-def test_a_read_of_what_does_not_exist_yet_is_refused() -> None:
+def test_a_read_before_the_first_write_is_refused() -> None:
     with pytest.raises(BadGraph, match="tanh reads a"):
         replay(chain(), [1, 0, 2])
 

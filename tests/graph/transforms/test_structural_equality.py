@@ -1,4 +1,4 @@
-"""Two graphs are one computation when their data flow is, whatever names say."""
+"""Structural equality: data flow is compared, names are not."""
 
 import dataclasses
 import random
@@ -25,14 +25,14 @@ def chain(names, ops=("Relu", "Tanh", "Add"), leaf="x"):
     return b.build([three])
 
 
-def test_names_do_not_count_but_ops_and_leaves_do():
+def test_names_are_ignored_but_ops_and_inputs_are_compared():
     assert equal_up_to_renaming(chain("abc"), chain(["p", "q", "r"]))
     assert "Sigmoid" in difference(chain("abc", ("Relu", "Sigmoid", "Add")), chain("abc"))
     assert not equal_up_to_renaming(chain("abc"), chain("abc", leaf="y"))
     assert equal_up_to_renaming(chain("abc"), chain("abc", leaf="y"), inputs_by_name=False)
 
 
-def test_which_value_is_read_counts():
+def test_operands_are_compared():
     def joined(first):
         b = Builder("join")
         x, y = b.value("x", F4, Role.INPUT), b.value("y", F4, Role.INPUT)
@@ -53,7 +53,7 @@ def test_an_input_used_in_two_places_is_not_two_inputs():
     assert not equal_up_to_renaming(product(True), product(False), inputs_by_name=False)
 
 
-def test_effects_keep_their_number_and_order():
+def test_side_effects_are_compared_by_count_and_order():
     def drawn(streams, ops=2):
         b = Builder("draws")
         x = b.value("x", F4, Role.INPUT)
@@ -83,7 +83,7 @@ def test_recomputation_is_equal_with_repeats_only(seed):
     assert equal_up_to_renaming(graph, rewritten) == (not again)
 
 
-def test_bodies_are_compared_inside():
+def test_bodies_are_compared():
     def looped(op):
         inner = Builder("body")
         x = inner.value("x", F4, Role.INPUT)
@@ -98,7 +98,7 @@ def test_bodies_are_compared_inside():
     assert not equal_up_to_renaming(looped("Relu"), looped("Tanh"))
 
 
-def test_constants_are_known_by_content():
+def test_constants_are_compared_by_content():
     def scaled(number, name):
         b = Builder("scaled")
         x = b.value("x", F4, Role.INPUT)

@@ -1,4 +1,4 @@
-"""Gradients of If and Call: only the branch taken counts, and a body run once saves what its gradient reads."""
+"""Gradients of If and Call: gradients of the branch taken only, and values saved for the backward body."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.graph.ops.control_flow.building import (
 
 
 def two_branches(dropout: bool = False) -> Graph:
-    """y = tanh(x w_a) or exp(x w_b) * x; each branch has a weight of its own."""
+    """y = tanh(x w_a) or exp(x w_b) * x; each branch has its own weight."""
     b = Builder("branches")
     c = b.value("c", FLAG, Role.INPUT)
     x = b.value("x", ROW, Role.PARAMETER)
@@ -57,7 +57,7 @@ def two_branches(dropout: bool = False) -> Graph:
 
 @pytest.mark.parametrize("taken", [True, False])
 @pytest.mark.parametrize("dropout", [True, False])
-def test_the_branch_not_taken_gets_zeros(taken: bool, dropout: bool):
+def test_parameters_of_the_branch_not_taken_have_zero_gradients(taken: bool, dropout: bool):
     graph = two_branches(dropout)
     at = {"c": np.array(taken)}
     step = check_gradients(graph, at)
@@ -91,7 +91,7 @@ def test_a_missing_else_keeps_the_previous_version(taken: bool):
 
 
 @pytest.mark.parametrize("taken", [True, False])
-def test_a_branch_may_hand_out_what_it_captures(taken: bool):
+def test_a_branch_may_output_a_captured_value(taken: bool):
     b = Builder("pass")
     c, p, q = b.value("c", FLAG, Role.INPUT), b.value("p", ROW, Role.PARAMETER), b.value("q", ROW, Role.PARAMETER)
     then, other = (body_of(b, {}, [v], lambda inner, given: list(given.values())) for v in (p, q))
@@ -145,7 +145,7 @@ def test_branches_in_branches(outer: bool, inner: bool):
 
 
 def called(dropout: bool = False) -> Graph:
-    """z = tanh(x + y) * w and y itself, from a body of its own."""
+    """z = tanh(x + y) * w and y itself, computed by a Call."""
     b = Builder("called")
     x, y, w = (b.value(name, ROW, Role.PARAMETER) for name in ("x", "y", "w"))
 
@@ -183,7 +183,7 @@ def test_a_call_that_only_passes_through_has_gradients():
     assert (found["z"] == np.cos(np.arange(3.0))).all() and (found["x"] == found["z"]).all()
 
 
-def test_gradients_that_a_branch_has_no_use_for_are_not_given_to_it():
+def test_unused_incoming_gradients_are_not_passed_to_a_branch():
     #   y depends on w, z on nothing that is wanted
     b = Builder("unread")
     c, x = b.value("c", FLAG, Role.INPUT), b.value("x", ROW, Role.INPUT)

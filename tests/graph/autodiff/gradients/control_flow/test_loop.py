@@ -1,4 +1,4 @@
-"""Gradients of Loop: as many trips back as were made, weights summed over them, none at all being legal."""
+"""Gradients of Loop: as many backward as forward iterations, possibly none; weight gradients are summed over them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.graph.ops.control_flow.building import (
 
 
 def powers(trips: int | None, max_trips: int | None = 6, emit: bool = False, op: str = "Mul") -> Graph:
-    """x becomes x w in each trip; `trips` None: until a counter, an input, has come down to zero."""
+    """x becomes x w in each iteration; `trips` None: until a counter, an input, reaches zero."""
     b = Builder("powers")
     x, w = b.value("x", ROW, Role.PARAMETER), b.value("w", ROW, Role.PARAMETER)
     left = b.value("left", COUNT, Role.INPUT)
@@ -65,7 +65,7 @@ def test_a_counted_loop_agrees_with_finite_differences(trips: int):
 
 
 @pytest.mark.parametrize("made", [0, 1, 4, 6])
-def test_a_loop_that_ends_by_its_condition_goes_back_as_often(made: int):
+def test_backward_runs_as_many_iterations_as_a_loop_ended_by_its_condition(made: int):
     graph = powers(None)
     at = {**random_feeds(graph), "left": np.array(made)}
     found = gradients_of(check_gradients(graph, at), at)
@@ -74,7 +74,7 @@ def test_a_loop_that_ends_by_its_condition_goes_back_as_often(made: int):
 
 
 @pytest.mark.parametrize("made", [0, 1, 4, 6])
-def test_what_such_a_loop_stacks_has_as_many_rows_as_trips(made: int):
+def test_a_stacked_output_has_one_row_per_iteration(made: int):
     graph = powers(None, emit=True)
     at = {**random_feeds(graph), "left": np.array(made)}
     assert execute(graph, at).outputs["rows"].shape == (made, 3)
@@ -82,14 +82,14 @@ def test_what_such_a_loop_stacks_has_as_many_rows_as_trips(made: int):
     check_gradients(graph, at)
 
 
-def test_more_trips_than_said_are_refused_when_run():
+def test_more_iterations_than_max_trips_are_refused_at_run_time():
     graph = powers(None)
     with pytest.raises(CannotExecute, match="more than the 6 trips"):
         execute(graph, {**random_feeds(graph), "left": np.array(7)})
 
 
 @pytest.mark.parametrize("made", [0, 2, 6])
-def test_a_loop_that_saves_nothing_marks_its_trips(made: int):
+def test_a_loop_without_saved_values_records_its_iterations(made: int):
     graph = powers(None, op="Add")
     at = {**random_feeds(graph), "left": np.array(made)}
     step = check_gradients(graph, at)
@@ -106,7 +106,7 @@ def test_a_loop_without_a_bound_is_refused_when_it_saves():
 
 
 @pytest.mark.parametrize("outer", [0, 1, 3])
-def test_a_loop_in_a_loop_makes_another_number_of_trips_each_time(outer: int):
+def test_an_inner_loop_may_run_a_different_number_of_iterations_each_time(outer: int):
     #   for t in 0, 1, ...:  while left > 0: y = y w     with left = t, so 0, 1, 2 trips inside
     b = Builder("ragged")
     y0, w = b.value("y0", ROW, Role.PARAMETER), b.value("w", ROW, Role.PARAMETER)

@@ -1,4 +1,4 @@
-"""Gradients of Scan: one backward Scan over what was saved, for every way a body can use what it is given."""
+"""Gradients of Scan: one backward Scan over the saved values, for every use of states, elements and captures."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def test_a_recurrence_agrees_with_finite_differences(trips: int, backwards: bool
     check_gradients(recurrence(trips, backwards, axis))
 
 
-def test_draws_inside_a_body_are_those_of_the_forward_run():
+def test_random_draws_in_a_body_equal_those_of_the_forward_pass():
     step = check_gradients(recurrence(dropout=True))
     saved = [v.name for v in step.values if v.name.startswith("steps/saved/")]
-    assert saved == ["steps/saved/drop:1", "steps/saved/h"]  # the mask, and the state each trip begins with
+    assert saved == ["steps/saved/drop:1", "steps/saved/h"]  # the mask, and the state before each iteration
 
 
-def test_the_backward_node_scans_what_the_forward_node_stacked():
+def test_the_backward_scan_reads_values_stacked_by_the_forward_scan():
     step = check_gradients(recurrence())
     forward, backward = (n for n in step.nodes if n.op == "Scan")
     assert backward.phase is Phase.BACKWARD and backward.annotations["gradient_of"] == forward.name
@@ -81,14 +81,14 @@ def test_the_backward_node_scans_what_the_forward_node_stacked():
     assert set(backward.attributes["scan_input_directions"]) == {1}
 
 
-def test_zero_trips_pass_the_gradient_through():
+def test_zero_iterations_pass_the_gradient_through():
     graph = recurrence(0)
     found = gradients_of(differentiate(graph, ["loss"]), random_feeds(graph))
     assert (found["h0"] == np.cos(np.arange(3.0))).all()
     assert (found["w"] == 0).all() and found["xs"].shape == (0, 3)
 
 
-def test_states_that_only_pass_elements_that_are_unused_and_outputs_nobody_wants():
+def test_pass_through_states_unused_elements_and_absent_outputs():
     b = Builder("odd")
     kept, moved = b.value("kept", ROW, Role.PARAMETER), b.value("moved", ROW, Role.PARAMETER)
     xs, unused = b.value("xs", ROWS, Role.PARAMETER), b.value("unused", ROWS, Role.PARAMETER)

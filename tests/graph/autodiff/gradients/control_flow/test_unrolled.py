@@ -1,4 +1,4 @@
-"""Bodies compute what the same nodes compute written out, draws included, forward and backward; depth has a limit."""
+"""Bodies equal their unrolled nodes, random draws included, forward and backward; nesting depth has a limit."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def called() -> Graph:
 
 
 def unrolled(stream: str) -> Graph:
-    """The same written out; `stream` names the draws of trip {t}."""
+    """The same nodes unrolled; `stream` is the random stream of iteration {t}."""
     b = Builder("unrolled")
     v = given(b)
     h, made = v["h"], []
@@ -113,7 +113,7 @@ def unrolled(stream: str) -> Graph:
     [(scanned, "steps#{t}/drop"), (looped, "steps#{t}/drop"), (called, "steps#{t}/same#0/drop")],
     ids=["scan", "loop", "call"],
 )
-def test_a_body_computes_what_its_nodes_compute_written_out(make, stream: str):
+def test_a_body_equals_its_unrolled_nodes(make, stream: str):
     graph, plain = make(), unrolled(stream)
     at = random_feeds(plain)
     assert execute(graph, at).outputs["loss"] == pytest.approx(execute(plain, at).outputs["loss"], rel=1e-12)
@@ -122,7 +122,7 @@ def test_a_body_computes_what_its_nodes_compute_written_out(make, stream: str):
         assert found[name] == pytest.approx(gradient, rel=1e-10, abs=1e-12), name
 
 
-def test_every_trip_draws_anew_and_a_repeat_draws_the_same():
+def test_every_iteration_draws_new_numbers_and_recomputation_draws_the_same():
     graph, _ = in_training_mode(scanned())
     at = {**random_feeds(graph), "w": np.eye(3), "xs": np.ones((4, 3))}
     rows = execute(graph, at).outputs["rows"]
