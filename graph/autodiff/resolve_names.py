@@ -126,13 +126,13 @@ class _SpecResolver:
         if not isinstance(names, Collection) or isinstance(names, str | bytes | Mapping):
             self.bad("bad_request", field, names, "a list of names", "send a list")
             return []
-        found = []
+        ids = []
         for i, name in enumerate(names):
             if not isinstance(name, str):
                 self.bad("bad_request", f"{field}[{i}]", name, "a name", "name a value of the graph")
             elif (v := self.known(name, f"{field}[{i}]")) is not None:
-                found.append(v)
-        return found
+                ids.append(v)
+        return ids
 
     def known(self, name: str, path: str) -> int | None:
         if name not in self.ids:
@@ -159,7 +159,7 @@ class _SpecResolver:
                 "bad_request", "head_gradients", given, "an object from target to value, or a list", "send an object"
             )
             return [None] * len(of)
-        found: dict[int, HeadGradient] = {}
+        by_target: dict[int, HeadGradient] = {}
         for name, head in given.items():
             path = f"head_gradients.{name!s:.80}"
             v = self.known(str(name), path)
@@ -172,8 +172,8 @@ class _SpecResolver:
                     "add the value to the targets, or remove this entry",
                 )
             elif v is not None:
-                found[v] = self._head(v, head, path)
-        return [found.get(v) for v in of]
+                by_target[v] = self._head(v, head, path)
+        return [by_target.get(v) for v in of]
 
     def _head(self, target: int, given: Any, path: str) -> HeadGradient:
         """Head gradient from a value's name, a number, or {"value": number or content, "shape": [...]}; None: ones."""
@@ -213,10 +213,10 @@ class _SpecResolver:
         if not np.isfinite(array).all():
             self.bad("bad_request", path, content, "finite numbers", "replace infinities and NaN")
             return None
-        found = array.shape if lengths is None else lengths
-        long = [tuple(n for n in each if n != 1) for each in (found, value.type.shape)]
+        head_shape = array.shape if lengths is None else lengths
+        long = [tuple(n for n in each if n != 1) for each in (head_shape, value.type.shape)]
         if (array.ndim or shape is not None) and long[0] != long[1]:
-            self._mismatch(path, f"a head gradient of shape {list(found)}", value)
+            self._mismatch(path, f"a head gradient of shape {list(head_shape)}", value)
             return None
         array = array.astype(numpy_dtype(value.type.dtype))
         return ConstantHead(array.reshape(value.type.shape) if array.ndim else array)

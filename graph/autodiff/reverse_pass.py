@@ -107,7 +107,7 @@ class ReversePass:
 
     def _without_rule(self) -> dict[int, tuple[str, str, str]]:
         """Active nodes without a gradient rule, by id: (code, reason, remedy)."""
-        found = {}
+        missing = {}
         for n in self.path:
             node = self.graph.nodes[n]
             rule = rule_of(node.op, self.spec.rules, self.differentiate_body)
@@ -124,8 +124,8 @@ class ReversePass:
                     "list the values its gradient reads in `gradient_reads`, declare it under `gradient_rules`, "
                     "or list its output under `no_gradient`"
                 )
-            found[n] = (code, reason, remedy)
-        return found
+            missing[n] = (code, reason, remedy)
+        return missing
 
     def _is_covered(self, node: Node, rule: AnyGradientRule | None) -> bool:
         if node.op == ZERO_GRADIENT or node.gradient_reads is not None or isinstance(rule, DeclaredGradient):

@@ -94,13 +94,13 @@ class TemplateCache:
 
     def _has_default_names(self, node: Node, before: tuple[int, int]) -> bool:
         """True when no name was changed by a collision: grad/NAME, grad/NAME/1, ... and their outputs."""
-        made, values = self.builder.nodes[before[0] :], self.builder.values
-        for k, one in enumerate(made):
-            if one.name != f"grad/{node.name}" + (f"/{k}" if k else ""):
+        added, values = self.builder.nodes[before[0] :], self.builder.values
+        for k, each in enumerate(added):
+            if each.name != f"grad/{node.name}" + (f"/{k}" if k else ""):
                 return False
-            single = len(one.outputs) == 1
-            for i, v in enumerate(one.outputs):
-                plain = (one.name,) if single else (f"{one.name}:{i}", f"grad/{node.name}:{i}")
+            single = len(each.outputs) == 1
+            for i, v in enumerate(each.outputs):
+                plain = (each.name,) if single else (f"{each.name}:{i}", f"grad/{node.name}:{i}")
                 if v != ABSENT and values[v].name not in plain:
                     return False
         return True
@@ -109,19 +109,19 @@ class TemplateCache:
         self, node: Node, slots: Sequence[int], before: tuple[int, int], gradients: Sequence[Cotangent | None]
     ) -> GradientTemplate | None:
         builder, prefix = self.builder, f"grad/{node.name}"
-        made = builder.nodes[before[0] :]
-        written = {v for one in made for v in one.writes}
+        added = builder.nodes[before[0] :]
+        written = {v for each in added for v in each.writes}
         place: dict[int, Operand] = {ABSENT: ABSENT}
         for i, v in reversed(list(enumerate(slots))):
             place[v] = ABSENT if v == ABSENT else i
         count = len(slots)
         nodes = []
-        for one in made:
-            if not self._is_plain(one, node, prefix):
+        for each in added:
+            if not self._is_plain(each, node, prefix):
                 return None
-            reads = [place.get(v, -2 - v if self._is_constant(v) else None) for v in one.inputs]
+            reads = [place.get(v, -2 - v if self._is_constant(v) else None) for v in each.inputs]
             writes: list[tuple[str, TensorType | None] | None] = []
-            for v in one.outputs:
+            for v in each.outputs:
                 if v == ABSENT:
                     writes.append(None)
                     continue
@@ -135,11 +135,11 @@ class TemplateCache:
                 return None
             nodes.append(
                 _TemplateNode(
-                    one.name[len(prefix) :],
-                    one.op,
+                    each.name[len(prefix) :],
+                    each.op,
                     tuple(p for p in reads if p is not None),
                     tuple(writes),
-                    one.attributes,
+                    each.attributes,
                 )
             )
         results: list[Operand | None] = []
@@ -169,14 +169,14 @@ class TemplateCache:
         builder, prefix = self.builder, f"grad/{node.name}"
         ids = list(slots)
         names, taken = builder._node_names, builder._value_ids
-        for made in template.nodes:
-            if prefix + made.suffix in names or any(w is not None and prefix + w[0] in taken for w in made.writes):
+        for entry in template.nodes:
+            if prefix + entry.suffix in names or any(w is not None and prefix + w[0] in taken for w in entry.writes):
                 return None
         annotations = provenance(node, node.name)
         values = builder.values
-        for made in template.nodes:
+        for entry in template.nodes:
             outputs = []
-            for written in made.writes:
+            for written in entry.writes:
                 if written is None:
                     outputs.append(ABSENT)
                     continue
@@ -185,15 +185,15 @@ class TemplateCache:
                 values.append(Value(name, written[1]))
                 ids.append(v)
                 outputs.append(v)
-            name = prefix + made.suffix
+            name = prefix + entry.suffix
             names.add(name)
             builder.nodes.append(
                 Node(
                     name,
-                    made.op,
-                    tuple([p if p == ABSENT else ids[p] if p >= 0 else -2 - p for p in made.reads]),
+                    entry.op,
+                    tuple([p if p == ABSENT else ids[p] if p >= 0 else -2 - p for p in entry.reads]),
                     tuple(outputs),
-                    made.attributes,
+                    entry.attributes,
                     Phase.BACKWARD,
                     annotations=annotations,
                 )

@@ -91,8 +91,8 @@ class CotangentSeeds:
         return pairs
 
     def _copy(self, v: int, gradient: int) -> int:
-        name, made = f"grad/{self.builder.values[v].name}/copy", self.builder.values[gradient]
-        copy = self.builder.value(name, made.type, bytes=made.bytes, fixed_bytes=made.fixed_bytes)
+        name, source = f"grad/{self.builder.values[v].name}/copy", self.builder.values[gradient]
+        copy = self.builder.value(name, source.type, bytes=source.bytes, fixed_bytes=source.fixed_bytes)
         self.builder.node(
             "remat::Copy",
             [gradient],

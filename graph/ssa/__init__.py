@@ -4,10 +4,10 @@ May import graph.analysis, errors, formats.document, ir and ops.registry. Start 
 
     Document, "naming": "mutable" ──convert_to_ssa──▶ Document ──▶ Graph
                 ▲                                                    │
-                ╰──── graph.formats.native.mutable_document ◀────────╯
+                ╰──────────────── mutable_document ◀─────────────────╯
 
-A name that exists from the start (input, parameter, constant, state) is version 0. Each write adds one, so the first
-write of a new name is version 1.
+`mutable_document` is in `graph.formats.native.mutable_names`. A name that exists from the start (input, parameter,
+constant, state) is version 0. Each write adds one, so the first write of a new name is version 1.
 """
 
 from __future__ import annotations

@@ -85,22 +85,22 @@ def _analysis(
     )
 
 
-def analysis_json(graph: Graph, found: VersionAnalysis | None = None) -> dict[str, Any]:
+def analysis_json(graph: Graph, analysis: VersionAnalysis | None = None) -> dict[str, Any]:
     """The analysis of a graph as JSON: columns with one entry per value; nodes by index, versions as [name, number]."""
-    found = found or analysis_of(graph)
-    table = found.table
+    analysis = analysis or analysis_of(graph)
+    table = analysis.table
     return {
         "value": [value.name for value in graph.values],
         "name": table.names,
         "version": table.numbers,
-        "producer": [None if place is None else list(place) for place in found.producers],
-        "consumers": [[list(place) for place in places] for places in found.consumers],
+        "producer": [None if place is None else list(place) for place in analysis.producers],
+        "consumers": [[list(place) for place in places] for places in analysis.consumers],
         "nodes": [node.name for node in graph.nodes],
         "inputs": [list(read) for read in table.reads],
         "outputs": [list(written) for written in table.writes],
         "final": table.final_numbers(),
-        "undefined": [list(table.version(v)) for v in found.undefined],
-        "unread": [list(table.version(v)) for v in found.unread],
-        "dead": [graph.nodes[n].name for n in found.dead],
+        "undefined": [list(table.version(v)) for v in analysis.undefined],
+        "unread": [list(table.version(v)) for v in analysis.unread],
+        "dead": [graph.nodes[n].name for n in analysis.dead],
         "gradients": [[list(table.version(p)), list(table.version(g))] for p, g in graph.gradients],
     }

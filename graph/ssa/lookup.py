@@ -20,7 +20,7 @@ def find_values(graph: Graph, references: Sequence[str], field: str, findings: F
     """
     ids = {value.name: v for v, value in enumerate(graph.values)}
     table: VersionTable | None = None
-    found = []
+    values = []
     for i, reference in enumerate(references):
         v = ids.get(reference)
         name, at, number = reference.rpartition("@")
@@ -36,16 +36,16 @@ def find_values(graph: Graph, references: Sequence[str], field: str, findings: F
                 _remedy(name or reference, ids, "see the analysis of the graph for its names", findings),
             )
         else:
-            found.append(v)
-    return found
+            values.append(v)
+    return values
 
 
 def find_value(graph: Graph, reference: str, field: str) -> int:
     """Id of one value. Raises BadGraph."""
     findings = Findings()
-    found = find_values(graph, [reference], field, findings)
+    ids = find_values(graph, [reference], field, findings)
     findings.settle()
-    return found[0]
+    return ids[0]
 
 
 def find_nodes(graph: Graph, names: Sequence[str], field: str, findings: Findings) -> list[int]:

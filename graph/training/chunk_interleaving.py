@@ -76,7 +76,7 @@ def _sums(graph: Graph, producer: list[int]) -> dict[int, tuple[list[int], list[
     """Root of a tree of backward additions -> (leaves of the tree, its inner nodes)."""
     readers = consumers(graph)
     outputs = {*graph.outputs, *(gradient for _, gradient in graph.gradients)}
-    found: dict[int, tuple[list[int], list[int]]] = {}
+    trees: dict[int, tuple[list[int], list[int]]] = {}
     for n, node in enumerate(graph.nodes):
         types = {graph.values[v].type for v in (*node.inputs, *node.writes)}
         if node.op not in ("Add", "Sum") or node.phase is not Phase.BACKWARD or CHUNK_ANNOTATION in node.annotations:
@@ -85,14 +85,14 @@ def _sums(graph: Graph, producer: list[int]) -> dict[int, tuple[list[int], list[
             continue
         leaves, inner = list[int](), list[int]()
         for v in node.inputs:
-            if producer[v] in found and readers[v] == [n] and v not in outputs:
-                more, nodes = found.pop(producer[v])
+            if producer[v] in trees and readers[v] == [n] and v not in outputs:
+                more, nodes = trees.pop(producer[v])
                 leaves += more
                 inner += [producer[v], *nodes]
             else:
                 leaves.append(v)
-        found[n] = leaves, inner
-    return found
+        trees[n] = leaves, inner
+    return trees
 
 
 class _ChunkOrder:

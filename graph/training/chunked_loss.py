@@ -53,14 +53,14 @@ def with_chunked_loss(graph: Graph, chunks: int) -> Graph:
     if chunks < 2:
         return graph
     graph = without_name_order(graph)
-    found = [_LossHeadFinder(graph, chunks).head(n) for n, node in enumerate(graph.nodes) if node.op in LOSSES]
-    heads = [head for head in found if isinstance(head, _Head)]
+    matches = [_LossHeadFinder(graph, chunks).head(n) for n, node in enumerate(graph.nodes) if node.op in LOSSES]
+    heads = [head for head in matches if isinstance(head, _Head)]
     if not heads:
-        why = next((head for head in found if isinstance(head, str)), "no cross-entropy of scores")
+        reason = next((head for head in matches if isinstance(head, str)), "no cross-entropy of scores")
         raise BadGraph.one(
             "cannot_chunk",
             "loss_chunks",
-            why,
+            reason,
             f"a cross-entropy of [rows, classes] in {chunks} equal chunks",
             "choose a number of chunks that divides the rows, or remove loss_chunks",
         )
@@ -107,24 +107,24 @@ class _LossHeadFinder:
         if n < 0 or v in self.outputs or self.readers[v] != [reader]:
             return None
         node = self.graph.nodes[n]
-        made = self.graph.values[v].type
-        given = self.graph.types_of(node.inputs)
-        if made is None or not given or given[0] is None or n in self.ordered or node.cost is not UNKNOWN_COST:
+        type = self.graph.values[v].type
+        types = self.graph.types_of(node.inputs)
+        if type is None or not types or types[0] is None or n in self.ordered or node.cost is not UNKNOWN_COST:
             return None
-        if node.op in _SHAPING and given[0].shape and given[0].shape[-1:] == made.shape[-1:]:
+        if node.op in _SHAPING and types[0].shape and types[0].shape[-1:] == type.shape[-1:]:
             return (n,), node, 0
-        last = int(node.attributes.get("axis", -1)) % max(1, len(made.shape)) == len(made.shape) - 1
+        last = int(node.attributes.get("axis", -1)) % max(1, len(type.shape)) == len(type.shape) - 1
         if node.op in _UNARY or (node.op == "LogSoftmax" and last):
             return (n,), node, 0
         if node.op in _BINARY:
-            for position, (mine, other) in enumerate(zip(given, given[::-1], strict=True)):
+            for position, (operand, other) in enumerate(zip(types, types[::-1], strict=True)):
                 shared = other is not None and all(length == 1 for length in other.shape[:-1])
-                if mine is not None and mine.shape == made.shape and shared:
+                if operand is not None and operand.shape == type.shape and shared:
                     return (n,), node, position
-        if node.op == "MatMul" and len(given[0].shape) > 1 and given[1] is not None and len(given[1].shape) == 2:
+        if node.op == "MatMul" and len(types[0].shape) > 1 and types[1] is not None and len(types[1].shape) == 2:
             return (n,), node, 0
         if node.op == "Gemm" and not node.attributes.get("transA", 0):
-            c = given[2] if len(given) > 2 else None
+            c = types[2] if len(types) > 2 else None
             return ((n,), node, 0) if c is None or len(c.shape) < 2 or c.shape[0] == 1 else None
         return self._transposed_product(n, node) if node.op == "Transpose" else None
 
@@ -170,8 +170,8 @@ def _rewrite(graph: Graph, heads: list[_Head], chunks: int) -> Graph:
         elif n not in replaced:
             place[n] = len(builder.nodes)
             builder.nodes.append(replace(node, after=tuple(place[m] for m in node.after)))
-    made = replace(graph, values=tuple(builder.values), nodes=tuple(builder.nodes))
-    return keep_nodes(made, range(len(made.nodes)), made.outputs)
+    rewritten = replace(graph, values=tuple(builder.values), nodes=tuple(builder.nodes))
+    return keep_nodes(rewritten, range(len(rewritten.nodes)), rewritten.outputs)
 
 
 class _ChunkedLossWriter:

@@ -80,8 +80,8 @@ def with_added_loss(graph: Graph) -> tuple[Graph, str, list[str]]:
         )
         done = "removed" if scores.dropped else "bypassed, since other nodes read it"
         notes.append(f"the final {softmax.op} {quoted(softmax.name)} was {done}")
-    gone = frozenset(scores.dropped)
-    forward = keep_nodes(graph, [n for n in range(len(graph.nodes)) if n not in gone], [scores.value])
+    dropped = frozenset(scores.dropped)
+    forward = keep_nodes(graph, [n for n in range(len(graph.nodes)) if n not in dropped], [scores.value])
     builder = Builder.from_graph(forward)
     loss = _cross_entropy(builder, forward.outputs[0], scores.axis, notes)
     return builder.build([loss]), builder.values[loss].name, notes

@@ -205,8 +205,8 @@ class _RecomputeRewriter:
                 first_reader.update((v, n) for v in source.nodes[n].reads if v in self.renamed)
         before: dict[int, list[_SegmentCopies]] = {}  # node of the source -> copies placed before it
         for place in self.places:
-            made = [v for n in place.nodes for v in source.nodes[n].writes]
-            first = min((first_reader[v] for v in made if v in first_reader), default=None)
+            outputs = [v for n in place.nodes for v in source.nodes[n].writes]
+            first = min((first_reader[v] for v in outputs if v in first_reader), default=None)
             if first is not None:
                 before.setdefault(first, []).append(self._needed(place, first_reader) if needed_only else place)
         nodes: list[Node] = []
@@ -235,10 +235,10 @@ class _RecomputeRewriter:
         """Recomputed nodes of a segment, from new id `at` on; those that read no copy run after node `at - 1`."""
         first = len(self.source.values)
         copies: list[Node] = []
-        made: set[int] = set()
+        written: set[int] = set()
         for n in place.nodes:
             node = self.source.nodes[n]
-            reads_a_copy = any(self.renamed.get(v, v) in made for v in node.reads)
+            reads_a_copy = any(self.renamed.get(v, v) in written for v in node.reads)
             copy = self._reading_copies(node)
             copy = replace(copy, outputs=tuple(v if v >= first else ABSENT for v in copy.outputs))
             annotations = {**copy.annotations, "origin": [node.name, 1], RECOMPUTED_ANNOTATION: True}
@@ -247,9 +247,9 @@ class _RecomputeRewriter:
             copies.append(
                 replace(copy, name=name, phase=Phase.BACKWARD, after=after, annotations=MappingProxyType(annotations))
             )
-            made.update(copy.writes)
+            written.update(copy.writes)
             self.copied.append(n)
-        self.written |= made
+        self.written |= written
         return copies
 
     def _reading_copies(self, node: Node) -> Node:

@@ -119,8 +119,8 @@ def ordered_checkpoints(
             )
     if unknown == "error":
         findings.settle()
-    found = dict.fromkeys(ids[name] for name in names if name in ids)
-    return sorted(found, key=lambda v: forward.writer.get(v, -1)), notes
+    checkpoints = dict.fromkeys(ids[name] for name in names if name in ids)
+    return sorted(checkpoints, key=lambda v: forward.writer.get(v, -1)), notes
 
 
 def normalized_segments(
@@ -229,9 +229,9 @@ def select_segments(
         return segments_from_ranges(forward, ranges, opt_out)
     if checkpoints is None:
         return segments_from_annotations(forward, opt_out=opt_out)
-    found = build(forward, checkpoints, unknown)
-    check_segment_numbers(opt_out, len(found.ranges))
-    return replace(found, ranges=tuple(r for number, r in enumerate(found.ranges) if number not in opt_out))
+    segments = build(forward, checkpoints, unknown)
+    check_segment_numbers(opt_out, len(segments.ranges))
+    return replace(segments, ranges=tuple(r for number, r in enumerate(segments.ranges) if number not in opt_out))
 
 
 def check_segment_numbers(opt_out: Collection[int], segments: int) -> None:

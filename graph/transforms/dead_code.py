@@ -127,10 +127,10 @@ def _used_values(
 
 def _after_edges(graph: Graph, number: Mapping[int, int]) -> dict[int, tuple[int, ...]]:
     """Per node in some `after`: the new ids to run after instead, its own or, if removed, those of its `after`."""
-    found: dict[int, tuple[int, ...]] = {}
+    edges: dict[int, tuple[int, ...]] = {}
     for n in sorted({m for node in graph.nodes for m in node.after}):
         if n in number:
-            found[n] = (number[n],)
+            edges[n] = (number[n],)
         else:
-            found[n] = tuple(dict.fromkeys(i for m in graph.nodes[n].after for i in found[m]))
-    return found
+            edges[n] = tuple(dict.fromkeys(i for m in graph.nodes[n].after for i in edges[m]))
+    return edges

@@ -28,12 +28,12 @@ def lint_findings(graph: Graph, analysis: VersionAnalysis | None = None) -> list
         _unused,
         _on_two_devices,
     ]
-    found: list[Finding] = []
+    warnings: list[Finding] = []
     for collect in kinds:
         findings = Findings()
         collect(graph, analysis, findings)
-        found += findings.kept
-    return found
+        warnings += findings.kept
+    return warnings
 
 
 def orphan_barriers(graph: Graph, also_read: Collection[int], findings: Findings) -> None:

@@ -45,13 +45,13 @@ def _between(graph: Graph, producer: Sequence[int], source: int, target: int) ->
         if n > first and n not in seen:
             seen.add(n)
             pending.extend(producer[v] for v in graph.nodes[n].reads if v != source)
-    dependent, found = {source}, []
+    dependent, between = {source}, []
     for n in sorted(seen):
         node = graph.nodes[n]
         if not dependent.isdisjoint(node.reads):
             dependent.update(node.writes)
-            found.append(n)
-    return found
+            between.append(n)
+    return between
 
 
 def without_reshapes(graph: Graph, readers: Collection[str] = FLATTENING) -> Graph:

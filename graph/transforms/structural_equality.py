@@ -35,8 +35,8 @@ def difference(a: Graph, b: Graph, *, repeats: bool = False, inputs_by_name: boo
     in one graph than in the other, as after recomputation. O(nodes + reads).
     """
     numbers = _Numbers()
-    found = [numbers.of_graph(graph, _leaves(graph, inputs_by_name)) for graph in (a, b)]
-    first, second = found
+    numbered = [numbers.of_graph(graph, _leaves(graph, inputs_by_name)) for graph in (a, b)]
+    first, second = numbered
     for here, there, graph in ((first, second, a), (second, first, b)):
         missing = here.runs - there.runs
         if repeats:

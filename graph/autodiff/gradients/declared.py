@@ -55,21 +55,21 @@ def parse_rules(given: Any, field: str, findings: Findings) -> dict[str, AnyGrad
     if not isinstance(given, Mapping):
         findings.add("bad_request", field, repr(given)[:80], "an object from op to rule", "send an object")
         return {}
-    found: dict[str, AnyGradientRule] = {}
+    rules: dict[str, AnyGradientRule] = {}
     for op, rule in given.items():
         path = f"{field}.{op!s:.80}"
         if isinstance(rule, DeclaredGradient | GradientRule):
-            found[op] = rule
+            rules[op] = rule
         elif callable(rule):
-            found[op] = GradientRule(rule, zeros=False)
+            rules[op] = GradientRule(rule, zeros=False)
         elif isinstance(rule, Mapping):
-            found[str(op)] = _declared(rule, path, findings)
+            rules[str(op)] = _declared(rule, path, findings)
         elif isinstance(rule, str) and rule in (
             GradientStatus.NOT_NEEDED,
             GradientStatus.REFUSED,
             GradientStatus.MISSING,
         ):
-            found[str(op)] = GradientStatus(rule)
+            rules[str(op)] = GradientStatus(rule)
         else:
             findings.add(
                 "bad_request",
@@ -78,7 +78,7 @@ def parse_rules(given: Any, field: str, findings: Findings) -> dict[str, AnyGrad
                 '"none", "refused", "missing" or an object with ' + ", ".join(_FIELDS),
                 "declare what the gradient op reads and writes",
             )
-    return found
+    return rules
 
 
 def _declared(rule: Mapping[str, Any], path: str, findings: Findings) -> DeclaredGradient:
@@ -164,21 +164,21 @@ def declared_gradients(
     reads: list[int] = []
     for name, place in rule.reads:
         reads += lists[name] if place is None else (_at(lists[name], place, name, node.op),)
-    made: list[int] = []
-    found: list[Cotangent | None] = [None] * len(slots)
+    outputs: list[int] = []
+    gradients: list[Cotangent | None] = [None] * len(slots)
     for written in rule.writes or [DeclaredOutput(i) for i in range(len(node.inputs))]:
         v = _at(slots, written.position, "inputs", node.op)
         if not needs[written.position]:
-            made.append(ABSENT)
+            outputs.append(ABSENT)
         elif written.rows is None:
-            made.append(add_value_like(builder, builder.values[v], f"grad/{node.name}:{written.position}"))
-            found[written.position] = made[-1]
+            outputs.append(add_value_like(builder, builder.values[v], f"grad/{node.name}:{written.position}"))
+            gradients[written.position] = outputs[-1]
         else:
             rows = _rows(builder, node, v, written)
-            made += (rows.indices, rows.values)
-            found[written.position] = rows
-    gradient_node(builder, node, rule.op, reads, made)
-    return found
+            outputs += (rows.indices, rows.values)
+            gradients[written.position] = rows
+    gradient_node(builder, node, rule.op, reads, outputs)
+    return gradients
 
 
 def _given(

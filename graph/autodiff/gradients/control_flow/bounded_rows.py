@@ -20,15 +20,15 @@ _ROWWISE = frozenset({"ReduceSum", "MatMul", "Gemm", "Transpose", "Identity", "C
 
 def bounded_values(graph: Graph, given: Collection[int] = ()) -> frozenset[int]:
     """Values that may have fewer rows than their type; `given` are bounded inputs. O(nodes + reads)."""
-    found = set(given)
+    bounded = set(given)
     for node in graph.nodes:
         if node.bodies:
-            found.update(_of_bodies(graph, node, found))
+            bounded.update(_of_bodies(graph, node, bounded))
         elif node.op == FIRST_ROWS or (
-            found and not found.isdisjoint(node.inputs) and node.op not in ("Shape", "Size", PAD_ROWS)
+            bounded and not bounded.isdisjoint(node.inputs) and node.op not in ("Shape", "Size", PAD_ROWS)
         ):
-            found.update(v for v in node.writes if (type := graph.values[v].type) is not None and type.shape)
-    return frozenset(found)
+            bounded.update(v for v in node.writes if (type := graph.values[v].type) is not None and type.shape)
+    return frozenset(bounded)
 
 
 def _of_bodies(graph: Graph, node: Node, outside: Collection[int]) -> list[int]:

@@ -31,18 +31,18 @@ def if_gradient(context: BodyGradientContext) -> BodyGradients:
         body = node.bodies[key]
         wanted = [inner for inner, outer in body.captures if outer in context.needed]
         parts[key] = build_backward_body(key, body, list(heads), wanted, context.differentiate, available=())
-    found = {key: _by_outside(part, dict(node.bodies[key].captures)) for key, part in parts.items()}
-    owners = list(dict.fromkeys(v for of_branch in found.values() for v in of_branch))
+    by_branch = {key: _by_outside(part, dict(node.bodies[key].captures)) for key, part in parts.items()}
+    owners = list(dict.fromkeys(v for of_branch in by_branch.values() for v in of_branch))
     if not owners:
         return []
     slots = _return_saved(context, node, parts)
-    made = {}
+    branches = {}
     for key, part in parts.items():
         emit = part.emit(f"grad/{node.name}")
-        outputs = [found[key][v] if v in found[key] else emit.zeros(context.type_of(v)).id for v in owners]
+        outputs = [by_branch[key][v] if v in by_branch[key] else emit.zeros(context.type_of(v)).id for v in owners]
         given = {part.heads[p]: gradient for p, gradient in heads.items() if part.reads(part.heads[p])}
         given.update((here, slots[key][v]) for v, here in part.saved.items())
-        made[key] = part.as_body((), outputs, dict(node.bodies[key].captures), given)
+        branches[key] = part.as_body((), outputs, dict(node.bodies[key].captures), given)
     gradients = context.builder.node(
         "If",
         node.inputs,
@@ -50,7 +50,7 @@ def if_gradient(context: BodyGradientContext) -> BodyGradients:
         outputs=[f"grad/{node.name}/{context.builder.values[v].name}" for v in owners],
         types=[context.type_of(v) for v in owners],
         phase=Phase.BACKWARD,
-        bodies=MappingProxyType(made),
+        bodies=MappingProxyType(branches),
         stream=node.stream or node.name,
         annotations=provenance(node, node.name),
     )
@@ -59,14 +59,14 @@ def if_gradient(context: BodyGradientContext) -> BodyGradients:
 
 def _by_outside(part: BackwardBody, captures: Mapping[int, int]) -> dict[int, int]:
     """Value of the outer graph -> its gradient in the branch, summed over all captures of it."""
-    found: dict[int, int] = {}
+    by_outer: dict[int, int] = {}
     for inner, gradient in part.results.items():
         outer = captures[inner]
-        if outer in found:
+        if outer in by_outer:
             emit = part.emit(f"grad/{part.forward.values[inner].name}/sum")
-            gradient = emit.add(emit.val(found[outer]), emit.val(gradient)).id
-        found[outer] = gradient
-    return found
+            gradient = emit.add(emit.val(by_outer[outer]), emit.val(gradient)).id
+        by_outer[outer] = gradient
+    return by_outer
 
 
 def _return_saved(
@@ -80,7 +80,7 @@ def _return_saved(
         of_branch[key] = {}
         for v in part.saved:
             type = require_type(part.forward, v)
-            free = [i for i, (made, _) in enumerate(slots) if made == type and i not in taken]
+            free = [i for i, (slot_type, _) in enumerate(slots) if slot_type == type and i not in taken]
             if not free:
                 name = f"{node.name}/saved/{part.forward.values[v].name}"
                 slots.append((type, context.builder.value(name, type)))

@@ -234,10 +234,10 @@ class _LoopGradient:
 
 def fixed_point(start: set[int], more: Callable[[set[int]], set[int]]) -> set[int]:
     """The least superset of `start` that is closed under `more`."""
-    found = set(start)
-    while not (added := more(found)) <= found:
-        found |= added
-    return found
+    closure = set(start)
+    while not (added := more(closure)) <= closure:
+        closure |= added
+    return closure
 
 
 def differentiable_descendants(graph: Graph, sources: Iterable[int]) -> bytearray:

@@ -114,11 +114,11 @@ def reduce_prod(emit: Emit, node: ForwardNode, dz: Val) -> Val:
 
 def _products(emit: Emit, x: Val, way: int) -> Val:
     """Exclusive product along the last axis, of the elements before (way 1) or after (-1) each, by doubling."""
-    made, step, length = _shifted(emit, x, way), 1, x.shape[-1]
+    product, step, length = _shifted(emit, x, way), 1, x.shape[-1]
     while step < length:
-        made = emit.mul(made, _shifted(emit, made, way * step))
+        product = emit.mul(product, _shifted(emit, product, way * step))
         step *= 2
-    return made
+    return product
 
 
 def _shifted(emit: Emit, x: Val, by: int) -> Val:
