@@ -10,7 +10,7 @@ from graph.gc_pause import gc_paused
 from graph.ir import Graph
 from graph.limits import Limits, ShapeOverrides
 
-#: Name -> module below this package, tried in this order; imported when first needed: `remat --help` loads none.
+#: Name -> module below this package, in the order of the attempts. Imported lazily: `remat --help` loads none.
 READERS = {
     "native": "native.reader",
     "mxnet": "mxnet.reader",
@@ -21,7 +21,7 @@ READERS = {
 
 
 def importer_of(data: bytes) -> str:
-    """Name of the first reader that recognises the bytes. Raises BadGraph when none does."""
+    """Name of the first reader whose `sniff` accepts the bytes. Raises BadGraph when none does."""
     for name in READERS:
         if _module(name).sniff(data):
             return name
@@ -35,7 +35,7 @@ def importer_of(data: bytes) -> str:
 
 
 def load(data: bytes, limits: Limits | None = None, shapes: ShapeOverrides | None = None) -> Graph:
-    """The model in `data`, whatever its format. Raises BadGraph."""
+    """Graph of a model file in any format of `READERS`. Raises BadGraph."""
     limits = limits or Limits()
     if len(data) > limits.document_bytes:
         raise BadGraph.one(

@@ -13,10 +13,10 @@ WRITERS = {name: f"{name}.writer" for name in ("native", "onnx", "mxnet", "caffe
 
 
 def dump(graph: Graph, format: str, **options: Any) -> bytes:
-    """The graph as a file of a format in `WRITERS`. Raises BadGraph for a format nobody writes."""
+    """The graph as a file of a format in `WRITERS`. Raises BadGraph for an unknown format."""
     if format not in WRITERS:
         raise BadGraph.one(
-            "unknown_format", "format", repr(format), "one of " + ", ".join(WRITERS), "ask for one of these"
+            "unknown_format", "format", repr(format), "one of " + ", ".join(WRITERS), "choose one of these"
         )
     data: bytes = importlib.import_module(f"{__package__}.{WRITERS[format]}").dump(graph, **options)
     return data

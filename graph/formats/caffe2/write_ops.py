@@ -1,17 +1,15 @@
-"""Standard ops in Caffe2's words; `ops.py` is the way back."""
+"""Converters of standard ops to Caffe2 operators, for the writer; `ops.py` holds the inverse translation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from graph.formats.shared.op_writer import NodeView, OpConverter
-
-Caffe2Op = tuple[str, dict[str, Any], list[int]]
+from graph.formats.shared.op_writer import FrameworkOp, NodeView, OpConverter, same_inputs
 
 
 def argument(name: str, value: Any) -> dict[str, Any]:
-    """An argument as plain data of its message."""
+    """An Argument message as plain data: ints for a list, else i or f."""
     if isinstance(value, list):
         return {"name": name, "ints": [str(n) for n in value]}
     if isinstance(value, bool | int):
@@ -19,102 +17,91 @@ def argument(name: str, value: Any) -> dict[str, Any]:
     return {"name": name, "f": value}
 
 
-def _said(op: str, inputs: list[int], **arguments: Any) -> Caffe2Op:
+def _operator(op: str, inputs: list[int], **arguments: Any) -> FrameworkOp:
     return op, {"arg": [argument(k, v) for k, v in arguments.items()]} if arguments else {}, inputs
 
 
-def _plain(op: str) -> OpConverter:
-    def spelling(look: NodeView) -> Caffe2Op | None:
-        return _said(op, list(range(len(look.node.inputs)))) if not look.node.attributes else None
-
-    return spelling
-
-
-def _gemm(look: NodeView) -> Caffe2Op | None:
-    plain = look.attribute("alpha", 1.0) == look.attribute("beta", 1.0) == 1.0 and not look.attribute("transA", 0)
-    bias, w = look.type(2), look.type(1)
-    if not plain or bias is None or w is None:
+def _gemm(view: NodeView) -> FrameworkOp | None:
+    bias, w = view.type(2), view.type(1)
+    if not view.is_unscaled_gemm() or bias is None or w is None:
         return None
-    outputs = w.shape[0] if look.attribute("transB", 0) else w.shape[1]
+    op, outputs = ("FC", w.shape[0]) if view.attribute("transB", 0) else ("FCTransposed", w.shape[1])
+    return _operator(op, [0, 1, 2]) if bias.shape == (outputs,) else None
+
+
+def _matmul(view: NodeView) -> FrameworkOp | None:
+    x, y = view.type(0), view.type(1)
     return (
-        _said("FC" if look.attribute("transB", 0) else "FCTransposed", [0, 1, 2]) if bias.shape == (outputs,) else None
+        _operator("MatMul", [0, 1]) if x is not None and y is not None and len(x.shape) == len(y.shape) == 2 else None
     )
 
 
-def _matmul(look: NodeView) -> Caffe2Op | None:
-    x, y = look.type(0), look.type(1)
-    return _said("MatMul", [0, 1]) if x is not None and y is not None and len(x.shape) == len(y.shape) == 2 else None
-
-
-def _window(look: NodeView) -> dict[str, Any] | None:
-    x = look.type(0)
-    if x is None or look.attribute("auto_pad", "NOTSET") not in ("NOTSET", b"NOTSET"):
+def _window(view: NodeView) -> dict[str, Any] | None:
+    x = view.type(0)
+    if x is None or not view.pools_explicitly():
         return None
     rank = len(x.shape) - 2
     return {
-        "strides": list(look.attribute("strides", [1] * rank)),
-        "pads": list(look.attribute("pads", [0] * 2 * rank)),
-        "dilations": list(look.attribute("dilations", [1] * rank)),
+        "strides": list(view.attribute("strides", [1] * rank)),
+        "pads": list(view.attribute("pads", [0] * 2 * rank)),
+        "dilations": list(view.attribute("dilations", [1] * rank)),
     }
 
 
-def _conv(look: NodeView) -> Caffe2Op | None:
-    window, w = _window(look), look.type(1)
+def _conv(view: NodeView) -> FrameworkOp | None:
+    window, w = _window(view), view.type(1)
     if window is None or w is None:
         return None
-    return _said("Conv", [0, 1, 2], kernels=list(w.shape[2:]), group=look.attribute("group", 1), **window)
+    return _operator("Conv", [0, 1, 2], kernels=list(w.shape[2:]), group=view.attribute("group", 1), **window)
 
 
 def _pool(op: str) -> OpConverter:
-    def spelling(look: NodeView) -> Caffe2Op | None:
-        window = _window(look)
-        if window is None or look.attribute("ceil_mode", 0) or len(look.node.outputs) > 1:
+    def convert(view: NodeView) -> FrameworkOp | None:
+        window = _window(view)
+        if window is None or view.attribute("ceil_mode", 0) or len(view.node.outputs) > 1:
             return None
-        counted = {} if op == "MaxPool" else {"count_include_pad": look.attribute("count_include_pad", 0)}
-        return _said(op, [0], kernels=list(look.attribute("kernel_shape")), **window, **counted)
+        counted = {} if op == "MaxPool" else {"count_include_pad": view.attribute("count_include_pad", 0)}
+        return _operator(op, [0], kernels=list(view.attribute("kernel_shape")), **window, **counted)
 
-    return spelling
+    return convert
 
 
 def _softmax(op: str) -> OpConverter:
-    def spelling(look: NodeView) -> Caffe2Op | None:
-        x = look.type(0)
-        axis = look.attribute("axis", -1)
-        return _said(op, [0], axis=axis % len(x.shape)) if x is not None and axis in (-1, len(x.shape) - 1) else None
+    def convert(view: NodeView) -> FrameworkOp | None:
+        x = view.type(0)
+        axis = view.attribute("axis", -1)
+        return (
+            _operator(op, [0], axis=axis % len(x.shape)) if x is not None and axis in (-1, len(x.shape) - 1) else None
+        )
 
-    return spelling
-
-
-def _reshape(look: NodeView) -> Caffe2Op | None:
-    made = look.made
-    return None if made is None or 0 in made.shape else _said("Reshape", [0], shape=list(made.shape))
+    return convert
 
 
-def _transpose(look: NodeView) -> Caffe2Op | None:
-    x = look.type(0)
-    return None if x is None else _said("Transpose", [0], axes=list(look.attribute("perm", range(len(x.shape))[::-1])))
+def _reshape(view: NodeView) -> FrameworkOp | None:
+    shape = view.static_shape()
+    return None if shape is None else _operator("Reshape", [0], shape=shape)
 
 
-def _concat(look: NodeView) -> Caffe2Op | None:
-    return _said("Concat", list(range(len(look.node.inputs))), axis=look.attribute("axis"))
+def _transpose(view: NodeView) -> FrameworkOp | None:
+    axes = view.permutation()
+    return None if axes is None else _operator("Transpose", [0], axes=axes)
 
 
-def _split(look: NodeView) -> Caffe2Op | None:
-    sizes = look.content(1)
-    if sizes is None:
-        return None
-    return _said("Split", [0], axis=look.attribute("axis", 0), split=[int(n) for n in sizes.reshape(-1)])
+def _concat(view: NodeView) -> FrameworkOp | None:
+    return _operator("Concat", view.all_inputs(), axis=view.attribute("axis"))
+
+
+def _split(view: NodeView) -> FrameworkOp | None:
+    sizes = view.split_sizes()
+    return None if sizes is None else _operator("Split", [0], axis=view.attribute("axis", 0), split=sizes)
 
 
 def _reduction(op: str) -> OpConverter:
-    def spelling(look: NodeView) -> Caffe2Op | None:
-        x, axes = look.type(0), look.content(1)
-        if x is None or (axes is None and len(look.node.inputs) > 1):
-            return None
-        over = [int(a) for a in axes.reshape(-1)] if axes is not None else list(range(len(x.shape)))
-        return _said(op, [0], axes=over, keepdims=look.attribute("keepdims", 1))
+    def convert(view: NodeView) -> FrameworkOp | None:
+        axes = view.reduced_axes()
+        return None if axes is None else _operator(op, [0], axes=axes, keepdims=view.attribute("keepdims", 1))
 
-    return spelling
+    return convert
 
 
 OP_CONVERTERS: Mapping[str, OpConverter] = {
@@ -132,8 +119,8 @@ OP_CONVERTERS: Mapping[str, OpConverter] = {
     "ReduceSum": _reduction("ReduceSum"),
     "ReduceMean": _reduction("ReduceMean"),
     **{
-        op: _plain(word)
-        for op, word in (
+        op: same_inputs(caffe2_op)
+        for op, caffe2_op in (
             ("Add", "Add"),
             ("Sub", "Sub"),
             ("Mul", "Mul"),

@@ -1,4 +1,4 @@
-"""Bytes to records: JSON or msgpack, rows or columns, refused with every fault and its place."""
+"""Decoding of documents: JSON or msgpack, rows or columns. Errors list every fault with its path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MSGPACK: dict[str, Any] = {name: msgspec.msgpack.Decoder(record) for name, reco
 
 
 def is_json(data: bytes) -> bool:
-    """True when the first byte that is no space opens an object."""
+    """True when the first non-blank byte opens a JSON object."""
     return data[:64].removeprefix(_BOM).lstrip()[:1] == b"{"
 
 
@@ -29,7 +29,7 @@ def is_msgpack(data: bytes) -> bool:
 
 
 def decode(data: bytes) -> Document | Columns:
-    """The records of a document. Raises BadGraph with up to ten findings."""
+    """Records of a document. Raises BadGraph with up to ten findings."""
     data = data.removeprefix(_BOM)
     decoders, plain = (_JSON, msgspec.json.decode) if is_json(data) else (_MSGPACK, msgspec.msgpack.decode)
     likely = COLUMNS if COLUMNS.encode() in data else ROWS
@@ -54,7 +54,7 @@ def decode(data: bytes) -> Document | Columns:
 
 
 def _plain(decode_plain: Any, data: bytes, error: msgspec.ValidationError) -> Any:
-    """The document as plain data; what only a record could place is told in the record's words."""
+    """The document as plain data. Raises `error`, the fault found by the record, where plain decoding fails too."""
     try:
         return decode_plain(data)
     except msgspec.ValidationError:
@@ -64,23 +64,23 @@ def _plain(decode_plain: Any, data: bytes, error: msgspec.ValidationError) -> An
 def _explain(
     plain: Any, decoders: dict[str, Any], data: bytes, tried: str, error: msgspec.ValidationError
 ) -> Document | Columns:
-    """The document after all, when it was read as the wrong kind; else raises BadGraph with every fault."""
-    named = plain.get("format") if isinstance(plain, dict) else None
-    known = isinstance(named, str) and named in _RECORDS
-    if isinstance(named, str) and known and named != tried:
+    """Retry with the record that `format` names; raise BadGraph with every fault when that fails too."""
+    format = plain.get("format") if isinstance(plain, dict) else None
+    known = isinstance(format, str) and format in _RECORDS
+    if isinstance(format, str) and known and format != tried:
         try:
-            document: Document | Columns = decoders[named].decode(data)
+            document: Document | Columns = decoders[format].decode(data)
             return document
         except msgspec.ValidationError as other:
-            tried, error = named, other
+            tried, error = format, other
     findings = Findings()
     if isinstance(plain, dict) and not known:
         findings.add(
             "unknown_format",
             "format",
-            "nothing" if "format" not in plain else faults.describe_data(named),
+            "nothing" if "format" not in plain else faults.describe_data(format),
             f"{ROWS!r} or {COLUMNS!r}",
-            f'say "format": "{ROWS}"',
+            f'set "format": "{ROWS}"',
         )
     else:
         faults.collect_type_errors(_RECORDS[tried], plain, findings)
@@ -89,16 +89,16 @@ def _explain(
 
 
 def _from_message(error: msgspec.ValidationError) -> BadGraph:
-    """What msgspec says, as a finding; numbers too large for any record come this way."""
+    """A msgspec message as a finding, for faults that the record walk does not find, such as numbers past 64 bits."""
     message, _, place = str(error).partition(" - at `$")
     path = place.rstrip("`").removeprefix(".") or "document"
     code = "number_too_large" if "out of range" in message else "wrong_type"
     remedy = "write a number that fits 64 bits" if code == "number_too_large" else "correct this field"
-    return BadGraph.one(code, path, message, "data as the schema says", remedy)
+    return BadGraph.one(code, path, message, "data that matches the schema", remedy)
 
 
 def _not_parseable(data: bytes, error: Exception) -> BadGraph:
-    """Where the text stops being JSON, or the bytes msgpack, and the lines around it."""
+    """Syntax error with its position, and for JSON an excerpt of the lines around it."""
     place = re.search(r"\(byte (\d+)\)", str(error))
     if isinstance(error, UnicodeDecodeError):
         offset = _first_not_utf8(data)

@@ -1,7 +1,7 @@
-"""What is wrong with plain data that should have been a record: every fault, with its place.
+"""Validation of plain data against a msgspec record: every fault, with its path.
 
-msgspec refuses a document at the first fault. This walk is slow and only runs then; it visits the
-same record types, so a field exists for both or for neither.
+msgspec stops at the first fault. This slower walk runs only after such a failure; it visits the same record types, so
+both accept the same fields.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graph.errors import Findings, quoted
 
 
 def collect_type_errors(record: type[msgspec.Struct], data: Any, findings: Findings) -> None:
-    """Add a finding for every place where `data` is not what `record` says."""
+    """Add a finding for every place where `data` does not match `record`."""
     _visit(inspect.type_info(record), data, "", findings)
 
 
@@ -38,7 +38,7 @@ def describe_data(data: Any) -> str:
 
 
 def did_you_mean(word: str, words: Iterable[str], otherwise: str) -> str:
-    """A remedy that names the closest word there is, or `otherwise`."""
+    """Remedy that suggests the closest of `words`; `otherwise` without a close match."""
     likely = (w for w in words if w[:1] == word[:1] and abs(len(w) - len(word)) <= 3 and len(w) <= 100)
     close = difflib.get_close_matches(word, list(islice(likely, 500)), 1)
     return f"did you mean {close[0]!r}?" if close else otherwise
@@ -48,45 +48,53 @@ def _visit(kind: inspect.Type, data: Any, path: str, findings: Findings) -> None
     if isinstance(kind, inspect.AnyType):
         return
     if isinstance(kind, inspect.UnionType):
-        chosen = next((one for one in kind.types if _fits(one, data)), None)
-        if chosen is not None:
-            _visit(chosen, data, path, findings)
+        member = next((one for one in kind.types if _matches(one, data)), None)
+        if member is not None:
+            _visit(member, data, path, findings)
         else:
-            _wrong(kind, data, path, findings)
-    elif not _fits(kind, data):
-        _wrong(kind, data, path, findings)
+            _wrong_type(kind, data, path, findings)
+    elif not _matches(kind, data):
+        _wrong_type(kind, data, path, findings)
     elif isinstance(kind, inspect.StructType):
         _struct(kind, data, path, findings)
     elif isinstance(kind, inspect.ListType):
         for i, item in enumerate(data):
             _visit(kind.item_type, item, f"{path}[{i}]", findings)
     elif isinstance(kind, inspect.TupleType):
-        if len(data) != len(kind.item_types):
-            findings.add(
-                "wrong_type",
-                path,
-                f"a list of {len(data)}",
-                f"a list of {len(kind.item_types)}",
-                "give exactly as many entries",
-            )
-        for i, (one, item) in enumerate(zip(kind.item_types, data, strict=False)):
-            _visit(one, item, f"{path}[{i}]", findings)
+        _tuple(kind, data, path, findings)
     elif isinstance(kind, inspect.DictType):
         for key, item in data.items():
             _visit(kind.key_type, key, _join(path, "key"), findings)
             _visit(kind.value_type, item, _join(path, str(key)), findings)
     elif isinstance(kind, inspect.LiteralType):
-        words = [str(word) for word in kind.values]
-        if data not in kind.values:
-            findings.add(
-                "unknown_word",
-                path,
-                describe_data(data),
-                "one of " + ", ".join(words),
-                did_you_mean(data, words, "use one of these words"),
-            )
+        _literal(kind, data, path, findings)
     else:
         _bounds(kind, data, path, findings)
+
+
+def _tuple(kind: inspect.TupleType, data: list[Any], path: str, findings: Findings) -> None:
+    if len(data) != len(kind.item_types):
+        findings.add(
+            "wrong_type",
+            path,
+            f"a list of {len(data)}",
+            f"a list of {len(kind.item_types)}",
+            "give exactly as many entries",
+        )
+    for i, (item_type, item) in enumerate(zip(kind.item_types, data, strict=False)):
+        _visit(item_type, item, f"{path}[{i}]", findings)
+
+
+def _literal(kind: inspect.LiteralType, data: Any, path: str, findings: Findings) -> None:
+    words = [str(word) for word in kind.values]
+    if data not in kind.values:
+        findings.add(
+            "unknown_word",
+            path,
+            describe_data(data),
+            "one of " + ", ".join(words),
+            did_you_mean(data, words, "use one of these words"),
+        )
 
 
 def _struct(kind: inspect.StructType, data: dict[Any, Any], path: str, findings: Findings) -> None:
@@ -97,7 +105,7 @@ def _struct(kind: inspect.StructType, data: dict[Any, Any], path: str, findings:
                 "unknown_field",
                 _join(path, str(key)[:80]),
                 f"field {quoted(str(key))}",
-                _some(fields),
+                _first_names(fields),
                 did_you_mean(str(key), fields, "remove it, or put it under `annotations`"),
             )
     for name, field in fields.items():
@@ -109,7 +117,7 @@ def _struct(kind: inspect.StructType, data: dict[Any, Any], path: str, findings:
             )
 
 
-def _some(fields: Iterable[str]) -> str:
+def _first_names(fields: Iterable[str]) -> str:
     names = list(fields)
     return "one of " + ", ".join(names[:16]) + (", ..." if len(names) > 16 else "")
 
@@ -127,8 +135,8 @@ def _bounds(kind: inspect.Type, data: Any, path: str, findings: Findings) -> Non
             findings.add(code, path, describe_data(data), f"a number of at least {low}{top}", "correct the number")
 
 
-def _fits(kind: inspect.Type, data: Any) -> bool:
-    """True when the data is of this kind, whatever is inside it."""
+def _matches(kind: inspect.Type, data: Any) -> bool:
+    """True when the data has the outer type `kind`; contents are not checked."""
     if isinstance(kind, inspect.NoneType):
         return data is None
     if isinstance(kind, inspect.BoolType):
@@ -143,10 +151,10 @@ def _fits(kind: inspect.Type, data: Any) -> bool:
         return isinstance(data, list)
     if isinstance(kind, inspect.StructType | inspect.DictType):
         return isinstance(data, dict)
-    raise TypeError(f"records have no {type(kind).__name__}; teach graph/formats/document/faults.py")
+    raise TypeError(f"no check for {type(kind).__name__}; add it to graph/formats/document/faults.py")
 
 
-def _wrong(kind: inspect.Type, data: Any, path: str, findings: Findings) -> None:
+def _wrong_type(kind: inspect.Type, data: Any, path: str, findings: Findings) -> None:
     findings.add(
         "wrong_type", path or "document", describe_data(data), _expected(kind), "correct the type of this field"
     )

@@ -1,4 +1,4 @@
-"""The records of the document as it is sent; `contract.md` describes the fields."""
+"""Records of the document `remat/1`: the wire contract. `schemas/` holds the JSON Schemas derived from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLUMNS: Literal["remat/1-columns"] = "remat/1-columns"
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
-Id = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]  # place in another list of the document
+Id = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]  # index into another list of the document
 IdOrAbsent = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
 SizeOrUnknown = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -28,10 +28,10 @@ Opaque = dict[str, Any]
 
 
 class ValueRow(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
-    """A value: shape and dtype, or bytes; both may be left out where they can be inferred."""
+    """A value: shape and dtype, or bytes; all may be left out where type inference finds them."""
 
     name: Text
-    shape: list[Size | Text] | None = None  # a word is a dimension that the caller binds
+    shape: list[Size | Text] | None = None  # a string is a named dimension, bound by the caller
     dtype: str | None = None
     role: RoleWord = "activation"
     bytes: Size | None = None
@@ -42,7 +42,7 @@ class ValueRow(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaul
 
 
 class CostRow(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
-    """What one run takes, as far as the sender knows."""
+    """Measured or estimated cost of one run; null where unknown."""
 
     seconds: Seconds | None = None
     flops: Size | None = None
@@ -79,7 +79,7 @@ class NodeRow(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_default
     in_place: dict[str, str] = {}
     recompute: RecomputeWord | None = None
     heavy: bool | None = None
-    gradient_reads: list[Text] | None = None  # names, or inputs[0] and outputs[1] where one name is both
+    gradient_reads: list[Text] | None = None  # names; inputs[i] or outputs[i] for a name that is input and output
     bodies: dict[str, BodyRow] = {}
     annotations: Opaque | None = None
 
@@ -95,10 +95,10 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaul
     opset: Opset | None = None
     order: OrderWord = "free"
     naming: NamingWord = "single"
-    inputs: list[Text] | None = None  # the caller's order, where it is not that of `values`
+    inputs: list[Text] | None = None  # order of the graph's inputs; null: the order of `values`
     gradients: dict[str, str] = {}  # parameter -> its gradient, after differentiation
     annotations: Opaque | None = None
-    gradient_rules: Opaque = {}  # op -> what its gradient op reads and writes
+    gradient_rules: Opaque = {}  # op -> declared gradient rule: the gradient op, its reads and writes
 
 
 class ValueExtras(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
@@ -110,7 +110,7 @@ class ValueExtras(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_def
 
 
 class NodeExtras(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
-    """Rare fields of a node in columns, as rows have them."""
+    """Rare fields of a node in columns, with the meaning they have in `NodeRow`."""
 
     attributes: Opaque | None = None
     stream: Text | None = None
@@ -121,16 +121,16 @@ class NodeExtras(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defa
 
 
 class Extras(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
-    """Rare fields, by the place of the value or node written as a decimal number."""
+    """Rare fields by index of the value or node, as a decimal string."""
 
     values: dict[str, ValueExtras] = {}
     nodes: dict[str, NodeExtras] = {}
 
 
 class Columns(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
-    """A graph as columns. A column that is left out holds its default throughout.
+    """A graph as columns (CSR). An omitted column holds its default in every row.
 
-    Names and ops are places in `strings`; row i of a pointer is [pointer[i], pointer[i + 1]).
+    Names and ops are indices into `strings`; row i of a pointer is the range [pointer[i], pointer[i + 1]).
     """
 
     format: Literal["remat/1-columns"]
@@ -144,23 +144,23 @@ class Columns(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_default
     output_index: list[IdOrAbsent]
     output_values: list[Id]
     value_role: list[RoleWord] | None = None
-    value_dtype: list[str | None] | None = None  # null: dtype and shape are not given
+    value_dtype: list[str | None] | None = None  # null: no dtype and no shape
     value_shape_pointer: list[Id] | None = None
     value_shape: list[Size | Text] = []
-    value_bytes: list[SizeOrUnknown] | None = None  # -1: not given
+    value_bytes: list[SizeOrUnknown] | None = None  # -1: unknown
     value_fixed_bytes: list[bool] | None = None
     node_phase: list[PhaseWord] | None = None
     node_seconds: list[Seconds | None] | None = None
     node_flops: list[SizeOrUnknown | None] | None = None
     node_traffic_bytes: list[SizeOrUnknown | None] | None = None
     node_workspace_bytes: list[SizeOrUnknown | None] | None = None
-    node_effect: list[EffectWord | None] | None = None  # null: what the op table says
+    node_effect: list[EffectWord | None] | None = None  # null: the effect in the op table
     node_recompute: list[RecomputeWord | None] | None = None
     after_pointer: list[Id] | None = None
     after_index: list[Id] = []
-    alias_output: list[Id] = []  # values: this output ...
-    alias_input: list[Id] = []  # ... lies in the storage of this input ...
-    alias_in_place: list[bool] = []  # ... and takes it over, or is a view
+    alias_output: list[Id] = []  # output value of the k-th alias
+    alias_input: list[Id] = []  # input value whose storage it shares
+    alias_in_place: list[bool] = []  # true: written in place; false: a view
     input_values: list[Id] | None = None
     gradients: list[tuple[Id, Id]] = []
     extras: Extras = msgspec.field(default_factory=Extras)
@@ -172,7 +172,7 @@ class Columns(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_default
 
 
 def json_schemas() -> dict[str, dict[str, Any]]:
-    """JSON Schema by name of the documents: "document" and "columns"."""
+    """JSON Schemas by name: "document" (rows) and "columns"."""
     named = {"document": Document, "columns": Columns}
     return {
         name: {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(record)}
@@ -181,7 +181,7 @@ def json_schemas() -> dict[str, dict[str, Any]]:
 
 
 def write_schemas() -> None:
-    """Bring the files of `graph/formats/document/schemas` up to date."""
+    """Regenerate the files of `graph/formats/document/schemas`."""
     for name, schema in json_schemas().items():
         path = Path(__file__).parent / "schemas" / f"{name}.json"
         path.write_text(json.dumps(schema, indent=1) + "\n")

@@ -1,7 +1,7 @@
-"""Contents of constants and attributes in a document: base64 of little endian, row-major elements.
+"""Encoding of tensors and attributes in a document: base64 of little endian, row-major elements.
 
 {"dtype": "int64", "shape": [2], "data": "AQAAAAAAAAACAAAAAAAAAA=="}     a tensor as an attribute
-{"float": "-inf"}      a float JSON cannot write        {"bytes": "AAE="}     raw bytes
+{"float": "-inf"}      a non-finite float               {"bytes": "AAE="}     raw bytes
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from graph.limits import Limits
 from graph.ops.registry.onnx_fallback import dtype_name, numpy_dtype
 
 _TENSOR = {"dtype", "shape", "data"}
-_PLAIN = frozenset({str, int, bool})  # written as they are
+_PLAIN = frozenset({str, int, bool})  # types with a direct JSON form
 _LARGEST_INTEGER, _SMALLEST_INTEGER = 2**63 - 1, -(2**63)
 
 
 def decode_array(data: str, type: TensorType) -> np.ndarray:
-    """The array that base64 text holds; sub-byte elements are packed, low bits first. Raises ValueError."""
+    """Array decoded from base64 text; sub-byte elements are packed, low bits first. Raises ValueError."""
     try:
         raw = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError) as error:
@@ -52,7 +52,7 @@ def decode_array(data: str, type: TensorType) -> np.ndarray:
 
 
 def encode_array(array: np.ndarray) -> str:
-    """Base64 text of an array, as `decode_array` reads it."""
+    """Base64 text of an array: the inverse of `decode_array`."""
     array = np.ascontiguousarray(array)
     bits = DTYPE_BITS[dtype_name(array.dtype)]
     if bits >= 8:
@@ -65,31 +65,31 @@ def encode_array(array: np.ndarray) -> str:
 
 
 def read_attributes(raw: Mapping[str, Any], path: str, limits: Limits, findings: Findings) -> Mapping[str, Any]:
-    """Attributes as the op table takes them; faults are collected."""
-    read = {}
+    """Attributes decoded for the op table (tensors as arrays, bytes as bytes); faults are added to `findings`."""
+    decoded = {}
     for key, value in raw.items():
         kind = type(value)
         if kind is str or kind is float or kind is bool:
-            read[key] = value
+            decoded[key] = value
         else:
-            read[key] = _read(value, f"{path}.{key}", limits.depth, findings)
-    return read or EMPTY
+            decoded[key] = _read(value, f"{path}.{key}", limits.depth, findings)
+    return decoded or EMPTY
 
 
 def write_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as a document holds them."""
+    """Attributes encoded for a document."""
     return {key: value if type(value) in _PLAIN else _write(value) for key, value in attributes.items()}
 
 
 def check_attributes(opaque: Mapping[str, Any], path: str, limits: Limits, findings: Findings) -> None:
-    """Collect what cannot be copied into a document: nests too deep, integers past 64 bits, raw bytes."""
+    """Add a finding for data a document cannot hold: excessive nesting, integers past 64 bits, raw bytes."""
     for key, value in opaque.items():
         if type(value) is not str:
             _read(value, f"{path}.{key}", limits.depth, findings)
 
 
 def check_attribute_sizes(opaque: Mapping[str, Any], path: str, limits: Limits, findings: Findings) -> None:
-    """Collect attributes and annotations that are larger than allowed."""
+    """Add a finding for each attribute or annotation above `limits.attribute_bytes`."""
     for key, value in opaque.items():
         if _is_surely_small(value, limits.attribute_bytes):
             continue
@@ -100,22 +100,22 @@ def check_attribute_sizes(opaque: Mapping[str, Any], path: str, limits: Limits, 
                 f"{path}.{key}",
                 f"{size} bytes",
                 f"at most {limits.attribute_bytes}",
-                "move what is large into a constant, or raise the limit",
+                "move large data into a constant, or raise the limit",
             )
 
 
-def _is_surely_small(value: Any, most_bytes: int) -> bool:
-    """True when the value is within the limit however its characters and digits are written."""
+def _is_surely_small(value: Any, limit_bytes: int) -> bool:
+    """True when an upper bound of the encoded size is within the limit; avoids encoding most values."""
     if isinstance(value, str):
-        return 6 * len(value) + 2 <= most_bytes
+        return 6 * len(value) + 2 <= limit_bytes  # \uXXXX per character
     if isinstance(value, list):
-        return 32 * len(value) + 2 <= most_bytes and set(map(type, value)) <= {int, float}
-    return isinstance(value, int | float) and most_bytes >= 32
+        return 32 * len(value) + 2 <= limit_bytes and set(map(type, value)) <= {int, float}
+    return isinstance(value, int | float) and limit_bytes >= 32
 
 
 def _read(value: Any, path: str, depth: int, findings: Findings) -> Any:
     if depth == 0:
-        findings.add("too_deep", path, "a nest of lists and objects", "fewer levels", "flatten what is nested")
+        findings.add("too_deep", path, "nested lists and objects", "fewer levels", "flatten the nested data")
     elif isinstance(value, list):
         kinds = set(map(type, value))
         integers = kinds == {int} and min(value) >= _SMALLEST_INTEGER and max(value) <= _LARGEST_INTEGER
@@ -147,7 +147,7 @@ def _read_object(value: dict[str, Any], path: str, depth: int, findings: Finding
         if value.keys() == {"bytes"} and isinstance(value["bytes"], str):
             return base64.b64decode(value["bytes"], validate=True)
     except ValueError as error:
-        findings.add("bad_content", path, str(error), "base64 of little endian elements", "encode the content again")
+        findings.add("bad_content", path, str(error), "base64 of little endian elements", "re-encode the content")
         return value
     return {key: _read(item, f"{path}.{key}", depth - 1, findings) for key, item in value.items()}
 

@@ -1,7 +1,7 @@
-"""Types of the outputs of a document's nodes, asked of the op table once per distinct use.
+"""Output types of a document's nodes, inferred by the op table and cached per distinct use.
 
-A document repeats its layers and shares one record for equal types: keys hold the identity of types, so
-that a repeated node costs a dictionary look-up instead of a question.
+Documents repeat layers, and equal types share one record. Cache keys hold the identity of types, so a repeated node
+costs one dictionary look-up.
 """
 
 from __future__ import annotations
@@ -19,61 +19,61 @@ from graph.ops.registry.onnx_schemas import check_present
 from graph.ops.registry.registry import Call, find_op
 
 OutputTypes = tuple[TensorType | None, ...]
-#: What a type rule may raise on attributes nobody expected; told as a fault of the node.
+#: Exceptions that a type rule may raise for unexpected attributes; reported as a fault of the node.
 TYPE_RULE_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 
 
 class TypeInference:
-    """Answers under one opset, and the contents that follow from known contents."""
+    """Type inference under one opset, with constant folding of shape arithmetic."""
 
     def __init__(self, opset: int, contents: Mapping[int, np.ndarray]):
         self.opset = opset
-        self.contents = dict(contents)  # by value id; shape arithmetic adds to it
-        #: Per question its answer and the input types, whose `id` is in the key and taken while they are kept.
-        self._answers: dict[tuple[Any, ...], tuple[OutputTypes | None, OutputTypes]] = {}
+        self.contents = dict(contents)  # by value id; constant folding adds to it
+        #: Cache key -> (output types, input types). The input types stay referenced because the key holds their `id`.
+        self._cache: dict[tuple[Any, ...], tuple[OutputTypes | None, OutputTypes]] = {}
         self._opaque: dict[str, bool] = {}
 
     def is_opaque(self, op: str) -> bool:
-        """True for an op that neither the op table nor the standard types."""
-        found = self._opaque.get(op)
-        if found is None:
+        """True for an op without type inference in the op table and without an ONNX schema."""
+        opaque = self._opaque.get(op)
+        if opaque is None:
             record = find_op(op)
-            found = (record is None or record.infer is None) and schema_of(op, self.opset) is None
-            self._opaque[op] = found
-        return found
+            opaque = (record is None or record.infer is None) and schema_of(op, self.opset) is None
+            self._opaque[op] = opaque
+        return opaque
 
     def outputs(self, node: Node, types: list[TensorType | None]) -> OutputTypes | None:
-        """Types of the node's outputs, or None for an opaque op. Raises one of REFUSALS."""
+        """Types of the node's outputs; None for an opaque op. Raises one of TYPE_RULE_ERRORS."""
         if self.is_opaque(node.op):
             return None
         if ABSENT in node.inputs:
             check_present(node.op, self.opset, [v != ABSENT for v in node.inputs])
         if node.op in ("Shape", "Size") or (self.contents and any(v in self.contents for v in node.inputs)):
             return self._with_contents(node, types)
-        asked = tuple([None if v == ABSENT else types[v] for v in node.inputs])
+        inputs = tuple([None if v == ABSENT else types[v] for v in node.inputs])
         key = (
             node.op,
             freeze(node.attributes) if node.attributes else (),
-            tuple(map(id, asked)),
+            tuple(map(id, inputs)),
             tuple([v != ABSENT for v in node.outputs]),
         )
-        found = self._answers.get(key)
-        if found is None:
-            told = infer(_call(node, types, self.opset, False))
-            complete = all(t is not None for t, v in zip(told, node.outputs, strict=False) if v != ABSENT)
-            found = self._answers[key] = (told if complete and len(told) >= len(node.outputs) else None, asked)
-        answer = found[0]
-        return infer(_call(node, types, self.opset, True)) if answer is None else answer
+        cached = self._cache.get(key)
+        if cached is None:
+            outputs = infer(_call(node, types, self.opset, False))
+            complete = all(t is not None for t, v in zip(outputs, node.outputs, strict=False) if v != ABSENT)
+            cached = self._cache[key] = (outputs if complete and len(outputs) >= len(node.outputs) else None, inputs)
+        known = cached[0]  # None: the types depend on declared output types
+        return infer(_call(node, types, self.opset, True)) if known is None else known
 
     def _with_contents(self, node: Node, types: list[TensorType | None]) -> OutputTypes:
-        """As `outputs`, for a node that reads known contents or shapes; its own contents are kept when small."""
+        """As `outputs`, for a node that reads constants or shapes; small folded outputs are added to `contents`."""
         call = _call(node, types, self.opset, True, tuple(self.contents.get(v) for v in node.inputs))
-        answer = infer(call)
-        arrays = fold_constants(call, answer)
+        outputs = infer(call)
+        arrays = fold_constants(call, outputs)
         for v, array in zip(node.outputs, arrays or (), strict=False):
             if v != ABSENT and array is not None:
                 self.contents[v] = array
-        return answer
+        return outputs
 
 
 def _call(

@@ -1,4 +1,4 @@
-"""The columnar form: columns are judged as arrays, then read without a look-up by name."""
+"""Reader of columnar documents: columns are validated as arrays, then converted by index, without names."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from graph.limits import Limits, ShapeOverrides
 
 
 def graph_of(columns: Columns, limits: Limits, shapes: ShapeOverrides, size: int) -> Graph:
-    """The graph of columns sent in `size` bytes. Raises BadGraph."""
+    """Graph of a columnar document of `size` bytes. Raises BadGraph."""
     findings = Findings()
-    _judge_lengths(columns, findings)
-    _judge_places(columns, findings)
-    findings.settle()  # rows cut along wrong pointers would only tell more of the same
+    _check_lengths(columns, findings)
+    _check_indices(columns, findings)
+    findings.settle()  # invalid pointers would cause follow-up faults
     reader = DocumentReader(limits, findings, size > limits.attribute_bytes // 8)
     draft = Draft(
         name=columns.name,
@@ -44,22 +44,35 @@ def graph_of(columns: Columns, limits: Limits, shapes: ShapeOverrides, size: int
     return finish(draft, shapes, limits, findings)
 
 
-def _judge_lengths(columns: Columns, findings: Findings) -> None:
-    """Columns of one thing are equally long; pointers are ascending and end where their index ends."""
+def _check_lengths(columns: Columns, findings: Findings) -> None:
+    """Collect columns of unequal length, and pointers that do not ascend from 0 to the length of their index."""
     for what in ("value", "node"):
-        count = len(getattr(columns, f"{what}_name"))
-        for field in columns.__struct_fields__:
-            column = getattr(columns, field)
-            if not field.startswith(f"{what}_") or field in ("value_shape", "value_shape_pointer") or column is None:
-                continue
-            if len(column) != count:
-                findings.add(
-                    "wrong_length",
-                    field,
-                    f"{len(column)} entries",
-                    f"{count}, as many as `{what}_name`",
-                    "give one entry for each, or leave the column out",
-                )
+        _check_column_lengths(columns, what, findings)
+    _check_pointers(columns, findings)
+    lengths = [len(columns.alias_output), len(columns.alias_input), len(columns.alias_in_place)]
+    if len(set(lengths)) > 1:
+        findings.add(
+            "wrong_length", "alias_output", f"{lengths} entries", "three equal lengths", "give all three for each"
+        )
+
+
+def _check_column_lengths(columns: Columns, what: str, findings: Findings) -> None:
+    count = len(getattr(columns, f"{what}_name"))
+    for field in columns.__struct_fields__:
+        column = getattr(columns, field)
+        if not field.startswith(f"{what}_") or field in ("value_shape", "value_shape_pointer") or column is None:
+            continue
+        if len(column) != count:
+            findings.add(
+                "wrong_length",
+                field,
+                f"{len(column)} entries",
+                f"{count}, as many as `{what}_name`",
+                "give one entry for each, or leave the column out",
+            )
+
+
+def _check_pointers(columns: Columns, findings: Findings) -> None:
     for field, rows, index in _POINTERS:
         pointer, entries = getattr(columns, field), getattr(columns, index)
         count = len(getattr(columns, rows))
@@ -78,13 +91,9 @@ def _judge_lengths(columns: Columns, findings: Findings) -> None:
                 f"ascending from 0 to {len(entries)}, the length of `{index}`",
                 "write the running sum of row lengths",
             )
-    sides = [len(columns.alias_output), len(columns.alias_input), len(columns.alias_in_place)]
-    if len(set(sides)) > 1:
-        findings.add(
-            "wrong_length", "alias_output", f"{sides} entries", "three equal lengths", "give all three for each"
-        )
 
 
+#: (pointer column, column of its rows, index column)
 _POINTERS = (
     ("input_pointer", "node_name", "input_index"),
     ("output_pointer", "node_name", "output_index"),
@@ -93,10 +102,10 @@ _POINTERS = (
 )
 
 
-def _judge_places(columns: Columns, findings: Findings) -> None:
-    """Every number that is a place in another list lies inside it."""
+def _check_indices(columns: Columns, findings: Findings) -> None:
+    """Collect indices out of range, empty op names and malformed keys of `extras`."""
     strings, values, nodes = len(columns.strings), len(columns.value_name), len(columns.node_name)
-    places: list[tuple[str, Sequence[int], int, str]] = [
+    indices: list[tuple[str, Sequence[int], int, str]] = [
         ("value_name", columns.value_name, strings, "strings"),
         ("node_name", columns.node_name, strings, "strings"),
         ("node_op", columns.node_op, strings, "strings"),
@@ -109,18 +118,18 @@ def _judge_places(columns: Columns, findings: Findings) -> None:
         ("input_values", columns.input_values or [], values, "values"),
         ("gradients", [v for pair in columns.gradients for v in pair], values, "values"),
     ]
-    for field, column, count, what in places:
+    for field, column, count, what in indices:
         if column and max(column) >= count:
-            i = next(i for i, place in enumerate(column) if place >= count)
+            i = next(i for i, index in enumerate(column) if index >= count)
             findings.add(
                 "unknown_id",
                 f"{field}[{i}]",
                 str(column[i]),
-                f"the place of one of the {count} {what}",
-                "places count from 0",
+                f"the index of one of the {count} {what}",
+                "indices count from 0",
             )
-    for i, place in enumerate(columns.node_op if "" in columns.strings else ()):
-        if place < strings and not columns.strings[place]:
+    for i, index in enumerate(columns.node_op if "" in columns.strings else ()):
+        if index < strings and not columns.strings[index]:
             findings.add("empty_name", f"node_op[{i}]", "an empty string", "the name of an op", "give it a name")
     for field, extras, count in (("values", columns.extras.values, values), ("nodes", columns.extras.nodes, nodes)):
         for key in extras:
@@ -129,8 +138,8 @@ def _judge_places(columns: Columns, findings: Findings) -> None:
                     "unknown_id",
                     f"extras.{field}",
                     quoted(key),
-                    f"the place of one of the {count} {field}",
-                    "write the place as a decimal number",
+                    f"the index of one of the {count} {field}",
+                    "write the index as a decimal number",
                 )
 
 
@@ -166,17 +175,17 @@ def _types(columns: Columns, reader: DocumentReader, draft: Draft, count: int) -
         shape = columns.value_shape[pointer[v] : pointer[v + 1]]
         type = known.get((dtype, *shape))
         if type is None:
-            found = declared_type(dtype, shape, f"value_dtype[{v}]", reader.findings)
-            if isinstance(found, TensorType):
-                type = known[(dtype, *shape)] = found
-            elif found is not None:
-                draft.partial[v] = found
+            declared = declared_type(dtype, shape, f"value_dtype[{v}]", reader.findings)
+            if isinstance(declared, TensorType):
+                type = known[(dtype, *shape)] = declared
+            elif declared is not None:
+                draft.partial[v] = declared
         types.append(type)
     return types
 
 
 def _nodes(columns: Columns, reader: DocumentReader, draft: Draft) -> None:
-    """Node records row by row; a column that is left out is read as its default."""
+    """Add the nodes to the draft; an omitted column is read as its default."""
     count, strings = len(columns.node_name), columns.strings
     names, ops = [strings[s] for s in columns.node_name], [strings[s] for s in columns.node_op]
     inputs, outputs = (
@@ -216,7 +225,7 @@ def _nodes(columns: Columns, reader: DocumentReader, draft: Draft) -> None:
 def _with_extras(
     reader: DocumentReader, draft: Draft, ids: dict[str, int], node: Node, n: int, extra: NodeExtras
 ) -> Node:
-    """The node with its rare fields."""
+    """The node with its fields from `extras`."""
     path = f"extras.nodes.{n}"
     reads: tuple[int, ...] | None = None
     if extra.gradient_reads is not None:
@@ -241,12 +250,12 @@ def _rows(pointer: list[int], index: list[int]) -> list[tuple[int, ...]]:
 
 
 def _costs(columns: Columns, count: int) -> list[Cost]:
-    given = [columns.node_seconds, columns.node_flops, columns.node_traffic_bytes, columns.node_workspace_bytes]
-    if all(column is None for column in given):
+    cost_columns = [columns.node_seconds, columns.node_flops, columns.node_traffic_bytes, columns.node_workspace_bytes]
+    if all(column is None for column in cost_columns):
         return [UNKNOWN_COST] * count
     known: dict[tuple[Any, ...], Cost] = {(None, None, None, None): UNKNOWN_COST}
     costs = []
-    for entry in zip(*(column if column is not None else [None] * count for column in given), strict=True):
+    for entry in zip(*(column if column is not None else [None] * count for column in cost_columns), strict=True):
         cost = known.get(entry)
         if cost is None:
             cost = known[entry] = Cost(*(None if amount is None or amount < 0 else amount for amount in entry))
@@ -260,14 +269,14 @@ AliasPairs = dict[int, tuple[tuple[int, int], ...]]
 def _aliases(
     columns: Columns, inputs: list[tuple[int, ...]], outputs: list[tuple[int, ...]], findings: Findings
 ) -> tuple[AliasPairs, AliasPairs]:
-    """Per node (output, input) positions of its views, and of what it writes in place."""
+    """Per node the (output, input) positions of its views, and of its outputs written in place."""
     views: AliasPairs = {}
     in_place: AliasPairs = {}
     if not columns.alias_output:
         return views, in_place
     writer = {v: n for n, row in enumerate(outputs) for v in row}
-    sides = zip(columns.alias_output, columns.alias_input, columns.alias_in_place, strict=True)
-    for i, (output, source, takes_over) in enumerate(sides):
+    rows = zip(columns.alias_output, columns.alias_input, columns.alias_in_place, strict=True)
+    for i, (output, source, is_in_place) in enumerate(rows):
         n = writer.get(output, -1)
         if n < 0 or source not in inputs[n]:
             findings.add(
@@ -278,6 +287,6 @@ def _aliases(
                 "name values that one node reads and writes",
             )
             continue
-        side = in_place if takes_over else views
-        side[n] = (*side.get(n, ()), (outputs[n].index(output), inputs[n].index(source)))
+        pairs = in_place if is_in_place else views
+        pairs[n] = (*pairs.get(n, ()), (outputs[n].index(output), inputs[n].index(source)))
     return views, in_place

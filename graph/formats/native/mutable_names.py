@@ -1,8 +1,8 @@
-"""A graph as a document that writes names more than once: what `single_definition` takes apart, put together again.
+"""A graph as a document with mutable names: the inverse of the SSA conversion in `graph.ssa.to_ssa`.
 
 w ──▶ step1 ──▶ w/1 (version_of: w)       becomes        w ──▶ step1 ──▶ w
 
-Names come back where no live value is written over; the others keep a name of their own.
+A version gets the original name back unless that would overwrite a live value; otherwise it keeps its own name.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from graph.ssa.naming import without_name_order
 
 
 def mutable_document(graph: Graph) -> Document:
-    """The graph as rows under the names its values are versions of; reading it gives an equal graph.
+    """The graph as rows with mutable names; reading them returns an equal graph.
 
-    The order that follows from names written again is left out, since reading puts it back.
+    Ordering constraints that follow from repeated writes of a name are omitted: reading restores them.
     """
     return rows_of(without_name_order(graph), shared=True)

@@ -1,4 +1,4 @@
-"""Reads `remat/1` documents: rows and columns, JSON and msgpack."""
+"""Reader of `remat/1` documents: rows or columns, JSON or msgpack."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from graph.limits import Limits, ShapeOverrides
 
 
 def sniff(data: bytes) -> bool:
-    """True for an object in JSON or msgpack that names the format, or has its two lists."""
+    """True for a JSON or msgpack object that names the format, or has the keys `values` and `nodes`."""
     if not is_json(data) and not is_msgpack(data):
         return False
     return b"remat/" in data or (b'"values"' in data and b'"nodes"' in data)
 
 
 def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
-    """The graph of a document. Raises BadGraph."""
+    """Graph of a document. Raises BadGraph."""
     if len(data) > limits.document_bytes:
         raise BadGraph.one(
             "too_large",

@@ -1,4 +1,4 @@
-"""The row form: a document's names become ids."""
+"""Reader of row documents: resolves names to ids and builds a `Draft`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NO_IDS: tuple[int, ...] = ()
 
 
 def graph_of(document: Document, limits: Limits, shapes: ShapeOverrides, size: int) -> Graph:
-    """The graph of a document of `size` bytes. Raises BadGraph."""
+    """Graph of a row document of `size` bytes. Raises BadGraph."""
     findings = Findings()
     reader = DocumentReader(limits, findings, size > limits.attribute_bytes // 8)
     if document.naming == "mutable":
@@ -48,18 +48,18 @@ def graph_of(document: Document, limits: Limits, shapes: ShapeOverrides, size: i
 
 
 class DocumentReader:
-    """Turns rows into drafts under one set of limits, collecting faults."""
+    """Converts rows to drafts under one set of limits, collecting findings."""
 
     def __init__(self, limits: Limits, findings: Findings, is_large: bool, depth: int = 0):
         self.limits, self.findings, self.is_large, self.depth = limits, findings, is_large, depth
         self.opset: Mapping[str, int] = {"": 21}
-        self.shared: SharedDeclarations = {}  # declarations that stand for several versions of a name
+        self.shared: SharedDeclarations = {}  # declarations shared by several versions of a name
 
     def fill(self, draft: Draft, values: list[ValueRow], nodes: list[NodeRow]) -> dict[str, int]:
-        """Put values and nodes into the draft; ids of the values by name."""
+        """Add values and nodes to the draft; returns the ids of the values by name."""
         self.count(draft, len(nodes), "nodes", self.limits.nodes)
         self.count(draft, len(values), "values", self.limits.values)
-        self.findings.settle()  # names of millions of nodes are not worth looking at
+        self.findings.settle()  # stop before work proportional to a graph over the limits
         ids = self._values(draft, values)
         self._add_undeclared(draft, nodes, ids)
         self.count(draft, len(draft.names), "values", self.limits.values)
@@ -79,11 +79,11 @@ class DocumentReader:
                 key = (row.dtype, *row.shape) if row.shape is not None else (row.dtype, None)
                 type = types.get(key)
                 if type is None:
-                    found = declared_type(row.dtype, row.shape, f"{draft.path}values[{v}]", self.findings)
-                    if isinstance(found, TensorType):
-                        type = types[key] = found
-                    elif found is not None:
-                        draft.partial[v] = found
+                    declared = declared_type(row.dtype, row.shape, f"{draft.path}values[{v}]", self.findings)
+                    if isinstance(declared, TensorType):
+                        type = types[key] = declared
+                    elif declared is not None:
+                        draft.partial[v] = declared
             draft.types.append(type)
             if row.data is not None:
                 draft.data[v] = row.data
@@ -100,7 +100,7 @@ class DocumentReader:
         return ids
 
     def _add_undeclared(self, draft: Draft, nodes: list[NodeRow], ids: dict[str, int]) -> None:
-        """Outputs that are not among the values: their types are inferred."""
+        """Add outputs that are not declared among the values; their types are inferred."""
         first = len(draft.names)
         ids[""] = ABSENT
         for row in nodes:
@@ -108,22 +108,22 @@ class DocumentReader:
                 if name not in ids:
                     ids[name] = len(draft.names)
                     draft.names.append(name)
-        more = len(draft.names) - first
-        draft.types.extend([None] * more)
-        draft.roles.extend([Role.ACTIVATION] * more)
-        draft.bytes.extend([None] * more)
-        draft.fixed.extend([False] * more)
-        draft.value_annotations.extend([EMPTY] * more)
+        added = len(draft.names) - first
+        draft.types.extend([None] * added)
+        draft.roles.extend([Role.ACTIVATION] * added)
+        draft.bytes.extend([None] * added)
+        draft.fixed.extend([False] * added)
+        draft.value_annotations.extend([EMPTY] * added)
 
     def named(self, names: Iterable[str], ids: Mapping[str, int], path: str) -> list[int]:
-        """Ids of names; an unknown one is a finding and comes back as 0."""
-        found = []
+        """Ids of names; an unknown name is a finding and gets id 0."""
+        resolved = []
         for i, name in enumerate(names):
             v = ids.get(name, ABSENT)
             if v == ABSENT:
                 self.undefined(name, ids, f"{path}[{i}]")
-            found.append(max(v, 0))
-        return found
+            resolved.append(max(v, 0))
+        return resolved
 
     def undefined(self, name: str, ids: Mapping[str, int], path: str) -> None:
         self.findings.add(
@@ -148,28 +148,28 @@ class DocumentReader:
         return read_attributes(given, path, self.limits, self.findings)
 
     def lengths(self, path: str, names: list[str]) -> None:
-        longest = self.limits.name_length
-        if names and max(map(len, names)) > longest:
+        limit = self.limits.name_length
+        if names and max(map(len, names)) > limit:
             for i, name in enumerate(names):
-                if len(name) > longest:
+                if len(name) > limit:
                     self.findings.add(
-                        "name_too_long", f"{path}[{i}]", quoted(name), f"at most {longest} characters", "shorten it"
+                        "name_too_long", f"{path}[{i}]", quoted(name), f"at most {limit} characters", "shorten it"
                     )
 
-    def count(self, draft: Draft, count: int, what: str, most: int) -> None:
-        if count > most:
+    def count(self, draft: Draft, count: int, what: str, limit: int) -> None:
+        if count > limit:
             code = "too_many_nodes" if what == "nodes" else "too_many_values"
             self.findings.add(
                 code,
                 f"{draft.path}{what}",
                 f"{count} {what}",
-                f"at most {most}",
+                f"at most {limit}",
                 "send a smaller model, or raise the limit",
             )
 
 
 class _Nodes:
-    """The nodes of one graph: each row becomes a record whose names are ids."""
+    """Nodes of one graph: converts each row to a record with ids for names."""
 
     def __init__(self, reader: DocumentReader, draft: Draft, ids: dict[str, int], rows: list[NodeRow]):
         self.reader, self.draft, self.ids, self.rows = reader, draft, ids, rows
@@ -181,7 +181,7 @@ class _Nodes:
             try:
                 inputs = tuple([ids[name] for name in row.inputs])
             except KeyError:
-                inputs = self._known(n, row)
+                inputs = self._known_inputs(n, row)
             outputs = tuple([ids[name] for name in row.outputs])
             attributes: Mapping[str, Any] = EMPTY
             if row.attributes:
@@ -203,7 +203,8 @@ class _Nodes:
             else:
                 append(Node(row.name, row.op, inputs, outputs, attributes, phase, (), cost, heavy=row.heavy))
 
-    def _known(self, n: int, row: NodeRow) -> tuple[int, ...]:
+    def _known_inputs(self, n: int, row: NodeRow) -> tuple[int, ...]:
+        """Ids of the inputs, ABSENT for undefined names, each of which is a finding."""
         for i, name in enumerate(row.inputs):
             if name not in self.ids:
                 self.reader.undefined(name, self.ids, f"{self.draft.path}nodes[{n}].inputs[{i}]")
@@ -256,7 +257,7 @@ class _Nodes:
         return tuple(dict.fromkeys(self.node_ids[name] for name in row.after if name in self.node_ids))
 
     def _pairs(self, row: NodeRow, pairs: Mapping[str, str], path: str) -> tuple[tuple[int, int], ...]:
-        found = []
+        positions = []
         for output, source in pairs.items():
             for name, own, what in ((output, row.outputs, "an output"), (source, row.inputs, "an input")):
                 if name not in own or not name:
@@ -268,32 +269,32 @@ class _Nodes:
                         did_you_mean(name, own, "write {output: input} with names of this node"),
                     )
             if output in row.outputs and source in row.inputs:
-                found.append((row.outputs.index(output), row.inputs.index(source)))
-        return tuple(found)
+                positions.append((row.outputs.index(output), row.inputs.index(source)))
+        return tuple(positions)
 
 
 def gradient_reads_of(
     findings: Findings, ids: Mapping[str, int], names: list[str], own: tuple[list[str], list[str]], path: str
 ) -> tuple[int, ...]:
-    """Ids of what a node's gradient reads of its `own` inputs and outputs."""
+    """Ids of the values that a node's gradient reads; `own` are the names of its inputs and outputs."""
     inputs, outputs = own
-    found = []
+    reads = []
     for i, name in enumerate(names):
         slot = _SLOT.match(name)
         slots = inputs if slot is not None and slot[1] == "inputs" else outputs
         if name in inputs or name in outputs:
-            found.append(ids.get(name, ABSENT))
+            reads.append(ids.get(name, ABSENT))
         elif slot is not None and int(slot[2]) < len(slots) and slots[int(slot[2])]:
-            found.append(ids.get(slots[int(slot[2])], ABSENT))
+            reads.append(ids.get(slots[int(slot[2])], ABSENT))
         else:
             findings.add(
                 "foreign_gradient_read",
                 f"{path}.gradient_reads[{i}]",
                 quoted(name),
                 "an input or output of the node itself",
-                did_you_mean(name, inputs + outputs, "name only what this node reads or writes"),
+                did_you_mean(name, inputs + outputs, "name only values that this node reads or writes"),
             )
-    return tuple(found)
+    return tuple(reads)
 
 
 def cost_of(row: CostRow) -> Cost:
@@ -301,7 +302,7 @@ def cost_of(row: CostRow) -> Cost:
 
 
 def bodies_of(reader: DocumentReader, rows: Mapping[str, BodyRow], ids: Mapping[str, int], path: str) -> BodyBuilder:
-    """Reads the bodies of a node once the types outside are known."""
+    """Function that reads the bodies of a node, to be called once the types outside are known."""
     inside = DocumentReader(reader.limits, reader.findings, reader.is_large, reader.depth + 1)
     inside.opset, inside.shared = reader.opset, reader.shared
     captures = {}
@@ -328,14 +329,14 @@ def read_body(
     types: tuple[list[TensorType | None], list[TensorType | None]],
     path: str,
 ) -> Body:
-    """A body whose captures are bound to the ids `outside`; `types` are those outside, and of the formal inputs."""
+    """Body with its captures bound to the ids `outside`; `types`: (types outside, types of the formal inputs)."""
     outer, formals = types
     draft = Draft(
         path=path, name=row.name, opset=reader.opset, annotations=reader.opaque(row.annotations, f"{path}annotations")
     )
     given = [*row.inputs, *row.captures]
-    there = {value.name for value in row.values}
-    values = row.values + [ValueRow(name) for name in dict.fromkeys(given) if name not in there]
+    declared = {value.name for value in row.values}
+    values = row.values + [ValueRow(name) for name in dict.fromkeys(given) if name not in declared]
     ids = reader.fill(draft, values, row.nodes)
     draft.inputs = [ids[name] for name in row.inputs]
     inner = [ids[name] for name in row.captures]

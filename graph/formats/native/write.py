@@ -1,4 +1,4 @@
-"""Graphs to records of the document; `rows.py` and `columns.py` are the way back."""
+"""Graphs to document records; `rows.py` and `columns.py` are the inverse."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ from graph.formats.document.tensor_content import encode_array, write_attributes
 from graph.ir import ABSENT, UNKNOWN_COST, Body, Graph, Node, Role, Value
 from graph.ssa.naming import naming_of, own_annotations
 
-#: Words as literals: a field that is its default, the very object, is left out.
-PHASE_WORDS: tuple[Any, ...] = ("forward", "backward", "update")  # by number
-
+#: Phase words by number. Literals, because `omit_defaults` compares a field with its default by identity.
+PHASE_WORDS: tuple[Any, ...] = ("forward", "backward", "update")
 
 _ACTIVATION = Role.ACTIVATION
 
 
 class DocumentNames:
-    """What values and nodes of a graph are called: by name, `anonymous` by place, or with `shared` names."""
+    """Names of values and nodes in a document: their own, by index (`anonymous`), or mutable (`shared`)."""
 
     def __init__(self, graph: Graph, anonymous: bool, shared: bool = False):
         self.graph, self.anonymous = graph, anonymous
@@ -39,9 +38,9 @@ class DocumentNames:
         self.values = [f"v{v}" if anonymous else value.name for v, value in enumerate(graph.values)]
         if self.naming is not None:
             self.values = list(self.naming.names)
-        self.values.append("")  # ABSENT is the last one
+        self.values.append("")  # at index ABSENT = -1
         self.nodes = [f"n{n}" if anonymous else node.name for n, node in enumerate(graph.nodes)]
-        self.streams: dict[str, str] = {}  # an anonymous stream is known by its first use
+        self.streams: dict[str, str] = {}  # anonymous streams are numbered by first use
 
     def of(self, ids: tuple[int, ...]) -> list[str]:
         values = self.values
@@ -53,7 +52,7 @@ class DocumentNames:
         return self.streams.setdefault(stream, f"s{len(self.streams)}")
 
     def rows(self) -> list[ValueRow]:
-        """The values; a shared name is declared once, for all its versions."""
+        """Rows of the values; a mutable name is declared once, for all its versions."""
         values, naming = self.graph.values, self.naming
         if naming is None:
             return [_value(self, v, value) for v, value in enumerate(values)]
@@ -64,7 +63,7 @@ class DocumentNames:
         ]
 
     def own(self, node: Node, v: int) -> str:
-        """Name of an input or output of the node, or its place where an input and an output have this name."""
+        """Name of an input or output of the node; inputs[i] or outputs[i] where the name is both."""
         name = self.values[v]
         if (
             v == ABSENT
@@ -80,9 +79,9 @@ class DocumentNames:
 
 
 def rows_of(graph: Graph, anonymous: bool = False, shared: bool = False) -> Document:
-    """The graph as rows. `anonymous` leaves names and annotations out, so that equal structure is equal.
+    """The graph as rows. `anonymous` omits names and annotations: graphs that are the same up to names are equal.
 
-    With `shared` names, versions of one name have it where they may; see `graph.formats.native.mutable_names`.
+    `shared` restores mutable names; see `graph.formats.native.mutable_names`.
     """
     names = DocumentNames(graph, anonymous, shared)
     return Document(
@@ -136,7 +135,7 @@ def _node(names: DocumentNames, n: int, node: Node) -> NodeRow:
         None if node.stream is None else names.stream(node.stream),
         {outputs[o]: inputs[i] for o, i in node.views} if node.views else {},
         {outputs[o]: inputs[i] for o, i in node.in_place} if node.in_place else {},
-        node.recompute,  # type: ignore[arg-type]  # the check has seen that it is one of the words
+        node.recompute,  # type: ignore[arg-type]  # validated: one of the words
         node.heavy,
         None if node.gradient_reads is None else [names.own(node, v) for v in node.gradient_reads],
         {key: _body(names, body) for key, body in node.bodies.items()} if node.bodies else {},
@@ -160,7 +159,7 @@ def _body(names: DocumentNames, body: Body) -> BodyRow:
 
 
 def columns_of(graph: Graph) -> Columns:
-    """The graph as columns; a column that holds only defaults is left out."""
+    """The graph as columns; a column with only defaults is omitted."""
     names = DocumentNames(graph, False)
     strings: dict[str, int] = {}
 
@@ -217,7 +216,7 @@ def _aliases(node: Node) -> list[tuple[int, int, bool]]:
 
 
 def _extras(names: DocumentNames) -> Extras:
-    """The rare fields of values and nodes that have any."""
+    """Rare fields of the values and nodes that have any."""
     graph = names.graph
     values = {
         str(v): ValueExtras(
@@ -246,7 +245,7 @@ def _extras(names: DocumentNames) -> Extras:
 
 
 def _flat(rows: list[tuple[int, ...]]) -> tuple[list[int], list[int]]:
-    """(pointer, index) of rows of ints."""
+    """CSR form (pointer, index) of rows of ints."""
     pointer: list[int] = [0]
     index: list[int] = []
     for row in rows:
@@ -256,5 +255,5 @@ def _flat(rows: list[tuple[int, ...]]) -> tuple[list[int], list[int]]:
 
 
 def _unless_all(column: list[Any], default: Any) -> list[Any] | None:
-    """The column, or None when it says nothing but the default."""
+    """The column, or None when every entry is the default."""
     return None if all(entry == default for entry in column) else column

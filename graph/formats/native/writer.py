@@ -1,4 +1,4 @@
-"""Writes `remat/1` documents, and the hashes by which graphs are known."""
+"""Writer of `remat/1` documents, and the content hashes of graphs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FORMS = ("rows", "columns", "mutable")
 
 
 def document(graph: Graph, form: str = "rows") -> dict[str, Any]:
-    """The graph as plain data of the document: "rows", "columns", or "mutable", rows that write names again."""
-    found: dict[str, Any] = msgspec.to_builtins(_records(graph, form))
-    return found
+    """The document as plain data, in one of FORMS; "mutable" is rows with mutable names."""
+    plain: dict[str, Any] = msgspec.to_builtins(_records(graph, form))
+    return plain
 
 
 def dump(graph: Graph, form: str = "rows", packing: str = "json") -> bytes:
-    """The document's bytes in "json" or "msgpack"; `load` gives an equal graph back."""
+    """Bytes of the document in "json" or "msgpack"; `load` returns an equal graph. Raises ValueError."""
     if packing not in ("json", "msgpack"):
         raise ValueError(f"packing {packing!r}; use json or msgpack")
     encode = msgspec.json.encode if packing == "json" else msgspec.msgpack.encode
@@ -29,7 +29,7 @@ def dump(graph: Graph, form: str = "rows", packing: str = "json") -> bytes:
 
 
 def canonical(graph: Graph) -> bytes:
-    """The bytes that stand for the graph: rows in JSON, fields as the schema orders them, all other keys sorted."""
+    """Canonical bytes of the graph: rows in JSON, fields in schema order, all other keys sorted."""
     return msgspec.json.encode(rows_of(graph), order="deterministic")
 
 
@@ -39,7 +39,7 @@ def content_hash(graph: Graph) -> str:
 
 
 def shape_hash(graph: Graph) -> str:
-    """sha256 of the graph without names and annotations: equal for graphs that plan alike."""
+    """sha256 of the graph without names and annotations: equal for graphs that are the same up to names."""
     return hashlib.sha256(msgspec.json.encode(rows_of(graph, anonymous=True), order="deterministic")).hexdigest()
 
 

@@ -1,6 +1,7 @@
-"""Standard ops in Paddle's words; `ops.py` is the way back.
+"""Converters of standard ops to Paddle operators, for the writer; `ops.py` holds the inverse translation.
 
-What is noted of an op is its message without its type: slots with their names, and attributes by kind.
+The attributes of a converted op are the fields of its OpDesc without the type: slots with value names, and attributes
+by kind.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 
 from graph.formats.paddle.mesh_attributes import AUTO_PARALLEL_SUFFIX, MAPPING, MESH, MESH_SHAPE, flat_mesh
 from graph.formats.paddle.ops import DTYPES, slots_of
-from graph.formats.shared.op_writer import NodeView, OpConverter
+from graph.formats.shared.op_writer import FrameworkOp, NodeView, OpConverter
 from graph.ir import ABSENT, Phase
 from graph.ops.registry.onnx_fallback import dtype_name
 
@@ -20,7 +21,7 @@ AttributeDict = dict[str, Any]
 
 
 def attribute(name: str, value: Any) -> dict[str, Any]:
-    """An attribute as plain data of its message."""
+    """An OpAttr message as plain data."""
     if isinstance(value, bool):
         return {"name": name, "type": 6, "b": value}
     if isinstance(value, int):
@@ -32,9 +33,9 @@ def attribute(name: str, value: Any) -> dict[str, Any]:
     return {"name": name, "type": 3, "ints": list(value)}
 
 
-def paddle_op(look: NodeView, op: str, kept: list[int], **attributes: Any) -> tuple[str, dict[str, Any], list[int]]:
-    """The op with its slots filled by the inputs kept and all outputs."""
-    graph, node = look.graph, look.node
+def paddle_op(view: NodeView, op: str, kept: list[int], **attributes: Any) -> FrameworkOp:
+    """The op with its slots filled by the inputs at the positions `kept` and all outputs."""
+    graph, node = view.graph, view.node
     ins, outs = slots_of(op)
     names = [graph.values[node.inputs[i]].name for i in kept if i < len(node.inputs) and node.inputs[i] != ABSENT]
     results = [graph.values[v].name for v in node.outputs if v != ABSENT]
@@ -54,73 +55,71 @@ def _distribution(annotations: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _slots(slots: list[str], names: list[str]) -> list[dict[str, Any]]:
-    found = []
+    filled = []
     for k, slot in enumerate(slots):
-        mine = names[k:] if slot.endswith("*") else names[k : k + 1]
-        if mine:
-            found.append({"parameter": slot.rstrip("*"), "arguments": mine})
-    return found
+        arguments = names[k:] if slot.endswith("*") else names[k : k + 1]
+        if arguments:
+            filled.append({"parameter": slot.rstrip("*"), "arguments": arguments})
+    return filled
 
 
 def _plain(op: str) -> OpConverter:
-    return lambda look: paddle_op(look, op, list(range(len(look.node.inputs)))) if not look.node.attributes else None
+    return lambda view: None if view.node.attributes else paddle_op(view, op, view.all_inputs())
 
 
 def _with(op: str, attributes: Callable[[NodeView], AttributeDict | None], kept: int = 1) -> OpConverter:
-    def spelling(look: NodeView) -> tuple[str, dict[str, Any], list[int]] | None:
-        found = attributes(look)
-        return None if found is None else paddle_op(look, op, list(range(kept)), **found)
+    def convert(view: NodeView) -> FrameworkOp | None:
+        found = attributes(view)
+        return None if found is None else paddle_op(view, op, list(range(kept)), **found)
 
-    return spelling
-
-
-def _reshape(look: NodeView) -> AttributeDict | None:
-    return None if look.made is None or 0 in look.made.shape else {"shape": list(look.made.shape)}
+    return convert
 
 
-def _transpose(look: NodeView) -> AttributeDict | None:
-    x = look.type(0)
-    return None if x is None else {"axis": list(look.attribute("perm", range(len(x.shape))[::-1]))}
+def _reshape(view: NodeView) -> AttributeDict | None:
+    shape = view.static_shape()
+    return None if shape is None else {"shape": shape}
 
 
-def _reduction(look: NodeView) -> AttributeDict | None:
-    x, axes = look.type(0), look.content(1)
-    if x is None or (axes is None and len(look.node.inputs) > 1):
+def _transpose(view: NodeView) -> AttributeDict | None:
+    axes = view.permutation()
+    return None if axes is None else {"axis": axes}
+
+
+def _reduction(view: NodeView) -> AttributeDict | None:
+    x, axes = view.type(0), view.reduced_axes()
+    if x is None or axes is None:
         return None
-    over = [int(a) for a in axes.reshape(-1)] if axes is not None else list(range(len(x.shape)))
-    keeps = bool(look.attribute("keepdims", 1))
-    return {"dim": over, "keep_dim": keeps, "reduce_all": len(over) == len(x.shape)}
+    keeps = bool(view.attribute("keepdims", 1))
+    return {"dim": axes, "keep_dim": keeps, "reduce_all": len(axes) == len(x.shape)}
 
 
-def _layer_norm(look: NodeView) -> AttributeDict | None:
-    x = look.type(0)
-    if x is None or len(look.node.outputs) > 1:
+def _layer_norm(view: NodeView) -> AttributeDict | None:
+    x = view.type(0)
+    if x is None or len(view.node.outputs) > 1:
         return None
     return {
-        "begin_norm_axis": look.attribute("axis", -1) % len(x.shape),
-        "epsilon": float(look.attribute("epsilon", 1e-5)),
+        "begin_norm_axis": view.attribute("axis", -1) % len(x.shape),
+        "epsilon": float(view.attribute("epsilon", 1e-5)),
     }
 
 
-def _cast(look: NodeView) -> AttributeDict | None:
-    x = look.type(0)
-    to = dtype_name(look.attribute("to"))
+def _cast(view: NodeView) -> AttributeDict | None:
+    x = view.type(0)
+    to = dtype_name(view.attribute("to"))
     return {"in_dtype": _NUMBERS[x.dtype], "out_dtype": _NUMBERS[to]} if x is not None and to in _NUMBERS else None
 
 
-def _gelu(look: NodeView) -> AttributeDict | None:
-    return {"approximate": look.attribute("approximate", "none") in ("tanh", b"tanh")}
+def _gelu(view: NodeView) -> AttributeDict | None:
+    return {"approximate": view.attribute("approximate", "none") in ("tanh", b"tanh")}
 
 
-def _matmul(look: NodeView) -> AttributeDict | None:
-    return {"trans_x": bool(look.attribute("trans_a", 0)), "trans_y": bool(look.attribute("trans_b", 0))}
+def _matmul(view: NodeView) -> AttributeDict | None:
+    return {"trans_x": bool(view.attribute("trans_a", 0)), "trans_y": bool(view.attribute("trans_b", 0))}
 
 
-def _split(look: NodeView) -> AttributeDict | None:
-    sizes = look.content(1)
-    if sizes is None:
-        return None
-    return {"axis": look.attribute("axis", 0), "sections": [int(n) for n in sizes.reshape(-1)], "num": 0}
+def _split(view: NodeView) -> AttributeDict | None:
+    sizes = view.split_sizes()
+    return None if sizes is None else {"axis": view.attribute("axis", 0), "sections": sizes, "num": 0}
 
 
 OP_CONVERTERS: Mapping[str, OpConverter] = {
@@ -128,9 +127,9 @@ OP_CONVERTERS: Mapping[str, OpConverter] = {
     "remat::MatMul": _with("matmul_v2", _matmul, 2),
     "Reshape": _with("reshape2", _reshape),
     "Transpose": _with("transpose2", _transpose),
-    "Softmax": _with("softmax", lambda look: {"axis": look.attribute("axis", -1)}),
-    "LogSoftmax": _with("log_softmax", lambda look: {"axis": look.attribute("axis", -1)}),
-    "Concat": lambda look: paddle_op(look, "concat", list(range(len(look.node.inputs))), axis=look.attribute("axis")),
+    "Softmax": _with("softmax", lambda view: {"axis": view.attribute("axis", -1)}),
+    "LogSoftmax": _with("log_softmax", lambda view: {"axis": view.attribute("axis", -1)}),
+    "Concat": lambda view: paddle_op(view, "concat", view.all_inputs(), axis=view.attribute("axis")),
     "Split": _with("split", _split),
     "ReduceSum": _with("reduce_sum", _reduction),
     "ReduceMean": _with("reduce_mean", _reduction),
@@ -138,10 +137,10 @@ OP_CONVERTERS: Mapping[str, OpConverter] = {
     "LayerNormalization": _with("layer_norm", _layer_norm, 3),
     "Cast": _with("cast", _cast),
     "Gelu": _with("gelu", _gelu),
-    "Sum": lambda look: paddle_op(look, "sum", list(range(len(look.node.inputs)))),
+    "Sum": lambda view: paddle_op(view, "sum", view.all_inputs()),
     **{
-        op: _plain(word)
-        for op, word in (
+        op: _plain(paddle_op_type)
+        for op, paddle_op_type in (
             ("Add", "elementwise_add"),
             ("Sub", "elementwise_sub"),
             ("Mul", "elementwise_mul"),

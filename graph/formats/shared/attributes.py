@@ -1,4 +1,4 @@
-"""Attributes of another framework's op, whichever way they are spelled: as data, or as the text of data.
+"""Attributes of another framework's op, given as data or as the text of data.
 
 "(2, 2)"  "[2,2]"  [2, 2]      integers        "True"  "1"  True      a flag        "None"      absent
 """
@@ -13,7 +13,7 @@ _TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no"})
 
 
 class Attributes:
-    """Typed look-ups, by any of several spellings of a name. Each raises ValueError naming the attribute."""
+    """Typed look-ups by one or several alternative names. Each raises ValueError naming the attribute."""
 
     def __init__(self, given: Mapping[str, Any]):
         self.given = given
@@ -22,7 +22,7 @@ class Attributes:
         return self.raw((name,)) is not None
 
     def raw(self, names: Iterable[str]) -> Any:
-        """What is given under the first name that is there; None when absent, or said to be."""
+        """Value under the first of the names that is present; None when absent, empty or "None"."""
         for name in names:
             value = self.given.get(name)
             if value is not None and not (isinstance(value, str) and value.strip() in ("None", "")):
@@ -45,36 +45,36 @@ class Attributes:
         return self._read(names, default, str, "a word")  # type: ignore[no-any-return]
 
     def integers(self, *names: str, default: Any = _REQUIRED) -> tuple[int, ...]:
-        """A list of integers; a single one is a list of one."""
+        """List of integers; a single integer counts as a list of one."""
         return self._read(names, default, integer_list, "integers")  # type: ignore[no-any-return]
 
     def maybe_integers(self, *names: str) -> tuple[int | None, ...] | None:
-        """A list of integers some of which may be None, or None."""
+        """List of integers with None for null entries; None when absent."""
         return self._read(names, None, _integer_list_or_none, "integers")  # type: ignore[no-any-return]
 
-    def _read(self, names: tuple[str, ...], default: Any, kind: Any, expected: str) -> Any:
+    def _read(self, names: tuple[str, ...], default: Any, parse: Any, expected: str) -> Any:
         value = self.raw(names)
         if value is None:
             if default is _REQUIRED:
                 raise ValueError(f"attribute {names[0]} is missing; it must be {expected}")
             return default
         try:
-            return kind(value)
+            return parse(value)
         except (TypeError, ValueError, OverflowError):
             raise ValueError(f"attribute {names[0]} is {str(value)[:80]!r}; it must be {expected}") from None
 
 
 def parse_integer(value: Any) -> int:
-    """An integer from itself, a whole float, or text. Raises ValueError."""
+    """Integer from an int, an integral float, a bool word or text. Raises ValueError past 64 bits."""
     if isinstance(value, str):
         value = value.strip().rstrip("L")
         if value.lower() in ("true", "false"):
             return int(value.lower() == "true")
         value = float(value) if "." in value or "e" in value.lower() else int(value[:24])
-    found = int(value)
-    if found != value or abs(found) >= 1 << 63:
+    integer = int(value)
+    if integer != value or abs(integer) >= 1 << 63:
         raise ValueError(value)
-    return found
+    return integer
 
 
 def _number(value: Any) -> float:
@@ -99,7 +99,7 @@ def _items(value: Any) -> list[Any]:
 
 
 def integer_list(value: Any) -> tuple[int, ...]:
-    """A list of integers in any spelling. Raises ValueError."""
+    """Integers from a list, a tuple, a single value or text such as "(2, 2)". Raises ValueError."""
     return tuple(parse_integer(item) for item in _items(value))
 
 

@@ -1,11 +1,11 @@
-"""Nested lists of ops that read and write the names around them, as nodes with bodies.
+"""Nested blocks of ops over mutable names, converted to If and Loop nodes with bodies.
 
     if c:  y = f(x)              If(c)   then: captures x    returns y        outside: y is a new version
     else:  z = g(x)                      else: captures x, y returns y
-                                 (and z likewise, passed through by the branch that does not write it)
+                                 (z likewise: the branch that does not write a name passes it through)
 
-A name read before it is written comes from outside, a written name that is visible outside is handed out, the
-rest is local.
+Scoping: a name read before it is written is captured; a written name that is visible outside is an output; other
+names are local.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from graph.ir import TensorType
 
 @dataclass(frozen=True, slots=True)
 class NameUses:
-    """What a list of rows does with names."""
+    """Names read and written by a list of rows."""
 
-    reads: tuple[str, ...]  # before they are written, in order
-    writes: tuple[str, ...]
+    reads: tuple[str, ...]  # names read before any row writes them, in order
+    writes: tuple[str, ...]  # names written, in order
 
 
 def name_uses(rows: Sequence[NodeRow], own: Mapping[str, ValueRow]) -> NameUses:
-    """Names read before any row writes them, and names written; `own` are there from the start."""
+    """Names read before any row writes them, and names written; `own` values exist from the start."""
     reads: dict[str, None] = {}
     writes: dict[str, None] = {}
     for row in rows:
@@ -41,7 +41,7 @@ def name_uses(rows: Sequence[NodeRow], own: Mapping[str, ValueRow]) -> NameUses:
 
 
 class Block:
-    """A nested list of ops under way: `program` takes them, with the types of the names around it."""
+    """Nested block under construction: `program` collects its ops and knows the types of visible outer names."""
 
     def __init__(
         self,
@@ -51,7 +51,11 @@ class Block:
         *,
         sees: bool = True,
     ):
-        """`formals` are names it is given; `local` are its own whatever is outside; `sees` the names around it."""
+        """Start an empty block.
+
+        `formals`: formal inputs and their types. `local`: names that hide outer names. `sees`: whether outer names
+        are visible.
+        """
         self.outer, self.formals = outer, dict(formals or {})
         self.outside = (set(outer.types) if sees else set()) - set(local)
         self.program = outer.nested()
@@ -63,13 +67,14 @@ class Block:
         return name_uses(self.program.nodes, self.program.values)
 
     def handed_out(self) -> list[str]:
-        """Names it writes that are visible outside."""
+        """Written names that are visible outside."""
         return [name for name in self.names.writes if name in self.outside]
 
     def body(self, outputs: Sequence[str], what: str, lead: Mapping[str, str] | None = None) -> BodyRow:
-        """The finished body, `lead` being formal inputs before the others: name -> dtype of a scalar.
+        """The finished body. `lead` adds scalar formal inputs in front: name -> dtype.
 
-        Raises BadGraph naming what is read or handed out and defined nowhere.
+        Raises BadGraph naming a read or returned name that is defined neither inside nor outside; `what` is the place
+        in its message.
         """
         names, own = self.names, self.program.values
         missing = [name for name in outputs if name not in names.writes and name not in own]
@@ -81,7 +86,7 @@ class Block:
                 raise BadGraph.one(
                     "undefined_value",
                     what,
-                    f"{quoted(name)}, which is neither written inside nor known outside",
+                    f"{quoted(name)}, neither written inside nor defined outside",
                     "a name written before it is read",
                     "write it in every branch, or give it a value outside first",
                 )
@@ -99,15 +104,15 @@ def add_if(
     other: Block | None = None,
     returns: Sequence[tuple[str, str, str]] | None = None,
 ) -> NodeRow:
-    """Add an If whose outputs are the outside names either branch writes.
+    """Add an If whose outputs are the outer names written by either branch; a branch passes through the others.
 
-    `returns` says instead: (name outside, name in the then branch, name in the else branch). A branch keeps what
-    it does not write. Raises BadGraph.
+    `returns` overrides the outputs: (name outside, name in the then branch, name in the else branch).
+    Raises BadGraph.
     """
     other = Block(program) if other is None else other
     if returns is None:
         written = dict.fromkeys([*then.handed_out(), *other.handed_out()])
-        returns = [(word, word, word) for word in written]
+        returns = [(output, output, output) for output in written]
     what = f"If {quoted(name)}"
     bodies = {
         "then_branch": then.body([inside for _, inside, _ in returns], f"{what}, then branch"),
@@ -121,11 +126,11 @@ def add_if(
 
 @dataclass(frozen=True, slots=True)
 class CarriedState:
-    """What a loop carries from trip to trip, under its names: they may all be one."""
+    """Names of one loop-carried value; all four may be equal."""
 
     before: str  # outside, before the loop
-    inside: str  # in the body, at the start of a trip
-    after: str  # in the body, at the end of a trip
+    inside: str  # in the body, at the start of an iteration
+    after: str  # in the body, at the end of an iteration
     result: str  # outside, after the loop
 
 
@@ -134,14 +139,14 @@ def add_loop(
     name: str,
     first: str,
     block: Block,
-    again: str,
+    condition: str,
     states: Sequence[CarriedState],
     max_trips: int | None = None,
 ) -> NodeRow:
-    """Add a Loop that goes on while `first`, then what the body leaves under `again`, holds. Raises BadGraph.
+    """Add a while loop: it runs while `first` (before the loop), then `condition` (end of the body), holds.
 
-    The condition is computed by the caller: before the loop and at the end of the body. Zero trips leave every state
-    as it is, so all states exist before.
+    The caller adds the ops of both conditions. Every state must exist before the loop: zero iterations return the
+    initial states. Raises BadGraph.
     """
     what = f"loop {quoted(name)}"
     for state in states:
@@ -149,13 +154,13 @@ def add_loop(
             raise BadGraph.one(
                 "undefined_value",
                 what,
-                f"{quoted(state.before)}, which does not exist before the loop",
-                "a value for zero trips",
+                f"{quoted(state.before)}, undefined before the loop",
+                "an initial value",
                 "give it a value before the loop",
             )
     block.formals.update((state.inside, program.types[state.before]) for state in states)
     lead = {f"{name}/trip": "int64", f"{name}/going": "bool"}
-    body = block.body([again, *(state.after for state in states)], what, lead)
+    body = block.body([condition, *(state.after for state in states)], what, lead)
     row = NodeRow(
         name,
         "Loop",
@@ -169,17 +174,17 @@ def add_loop(
 
 
 def carried_states(block: Block) -> list[CarriedState]:
-    """States of a loop whose body writes the names around it."""
+    """Loop-carried values of a body that writes outer names in place."""
     return [CarriedState(name, name, name, name) for name in block.handed_out()]
 
 
 def check_condition_written(name: str, condition: str, rows: Sequence[NodeRow]) -> None:
-    """Raise BadGraph when the ops that compute the condition of a loop leave it as it was."""
+    """Raise BadGraph when the condition graph of a loop does not write the condition."""
     if not any(condition in row.outputs for row in rows):
         raise BadGraph.one(
             "condition_not_written",
             f"loop {quoted(name)}",
             f"a condition graph that does not write {quoted(condition)}",
-            "ops that compute the condition anew",
+            "ops that recompute the condition",
             "write the condition in its graph, or test another name",
         )

@@ -1,4 +1,4 @@
-"""The ops of a file in a graph that was read from it, or made of one that was: what a writer puts down again.
+"""Ops of the source file recovered from a graph read from it (or rewritten by a plan), for writing the file.
 
 rows  fc/0 Flatten ─┐                                      fc  FullyConnected(x, w, b), not recomputed
       fc   Gemm    ─┴▶ group fc          rewritten by ──▶
@@ -20,7 +20,7 @@ from graph.ir import Graph, Node, Phase
 
 @dataclass(slots=True)
 class OpGroup:
-    """One op to be written. `recompute` is "prefer", "never" or None where nothing is said."""
+    """One op to write. `recompute` is "prefer", "never", or None when unspecified."""
 
     origin: Origin
     nodes: list[int]
@@ -29,10 +29,11 @@ class OpGroup:
 
 
 def op_groups(graph: Graph, framework: str) -> list[OpGroup]:
-    """The ops of the framework's file in order. Raises BadGraph naming nodes that no file said.
+    """Ops of the framework's file in order. Raises BadGraph naming nodes without an op of the framework.
 
-    Of a graph rewritten by a plan the first runs stand for the file; ops whose last part runs again are
-    "prefer", all others "never". What differentiation added is left out: the framework does it itself.
+    In a graph rewritten by a plan, the first run of a node stands for the op of the file; an op whose last part is
+    recomputed is "prefer", all others "never". Nodes added by differentiation are left out: the framework
+    differentiates the file itself.
     """
     found: dict[str, OpGroup] = {}
     parts: dict[str, list[int]] = {}
@@ -51,7 +52,7 @@ def op_groups(graph: Graph, framework: str) -> list[OpGroup]:
             continue
         key = origin.part_of or origin.id
         if run > 0:
-            if not origin.part_of:  # a part that runs again, such as a view, is no whole op
+            if not origin.part_of:  # a recomputed part, such as a view, does not recompute the whole op
                 repeated.add(key)
         elif origin.part_of:
             parts.setdefault(key, []).append(n)
@@ -66,13 +67,13 @@ def op_groups(graph: Graph, framework: str) -> list[OpGroup]:
 
 
 def note_of(graph: Graph, framework: str) -> Mapping[str, Any]:
-    """What a file of the framework said of itself; empty where the graph comes from elsewhere."""
+    """The framework's annotation of the graph (header of its file); empty for graphs from other sources."""
     note = graph.annotations.get(framework, {})
     return note if isinstance(note, Mapping) else {}
 
 
 def _run(node: Node) -> int:
-    """Which run of its node this is in a graph rewritten by a plan; 0 elsewhere."""
+    """Index of this run of its node in a graph rewritten by a plan; 0 elsewhere."""
     origin = node.annotations.get("origin")
     if isinstance(origin, list | tuple) and len(origin) == 2 and isinstance(origin[1], int):
         return origin[1]
@@ -90,7 +91,7 @@ def _origin(node: Node, framework: str) -> Origin | None:
             "bad_note",
             f"node {quoted(node.name)}",
             f"annotation {framework}: {error}",
-            "what a reader wrote there",
+            "the annotation written by the reader",
             "read the file again, or remove the annotation",
         ) from None
 
@@ -99,12 +100,12 @@ def _foreign(findings: Findings, n: int, node: Node, framework: str) -> None:
     findings.add(
         "not_representable",
         f"nodes[{n}]",
-        f"{node.op} {quoted(node.name)}, which no {framework} file said",
+        f"{node.op} {quoted(node.name)}, which has no {framework} op",
         f"an op of {framework}",
         f"write the graph as rows, or plan a model read from a {framework} file",
     )
 
 
 def not_representable(path: str, found: str, expected: str) -> BadGraph:
-    """What a format has no words for."""
+    """Error for a graph element that the format cannot represent."""
     return BadGraph([Finding("not_representable", path, found, expected, "write the graph as rows or ONNX")])

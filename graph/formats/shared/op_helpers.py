@@ -1,4 +1,4 @@
-"""Pieces that the op tables of several frameworks are made of."""
+"""Graph fragments shared by the op tables of several frameworks."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ MAX_LENGTH = 2**31 - 1
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape, of lengths a tensor can have. Raises ValueError."""
+    """The shape as a tuple, once every length and the element count are in range. Raises ValueError."""
     if any(not 0 <= n <= MAX_LENGTH for n in shape) or math.prod(shape) >= 1 << 60:
-        raise ValueError(f"shape {list(shape)[:8]} is not one a tensor can have")
+        raise ValueError(f"shape {list(shape)[:8]} is negative or too large")
     return tuple(shape)
 
 
 def axis_of(x: Val, axis: int) -> int:
-    """The axis counted from 0. Raises ValueError."""
+    """Non-negative index of the axis. Raises ValueError when out of range."""
     if not -x.rank <= axis < x.rank:
         raise ValueError(f"axis {axis} of a value of {x.rank} dimensions")
     return axis % x.rank
 
 
 def filled(e: Emit, shape: Sequence[int], number: float, dtype: str) -> Val:
-    """A tensor of one number, made by a node so that it is held only where it is needed."""
+    """Tensor filled with one number, as a node: its lifetime is limited to its readers."""
     shape = checked_shape(shape)
     if dtype not in DTYPE_BITS or DTYPE_BITS[dtype] < 8:
         raise Unmapped
@@ -40,12 +40,12 @@ def filled(e: Emit, shape: Sequence[int], number: float, dtype: str) -> Val:
 
 
 def flattened(e: Emit, x: Val, axis: int = 1) -> Val:
-    """`x` as a matrix whose rows run over the dimensions before `axis`."""
+    """`x` reshaped to a matrix; dimensions before `axis` form the rows."""
     return x if x.rank == 2 and axis == 1 else e.op("Flatten", x, axis=axis)
 
 
 def dense(e: Emit, x: Val, w: Val, bias: Val | None, *, rows: int = 1, outputs_first: bool = True) -> Val:
-    """x · wᵀ + bias over the dimensions from `rows` on, or x · w; the dimensions before `rows` stay."""
+    """x · wᵀ + bias (x · w + bias with `outputs_first=False`) over the dimensions of x from `rows` on."""
     before = x.shape[:rows]
     matrix = flattened(e, x, rows)
     y = e.op("Gemm", matrix, w, *([] if bias is None else [bias]), transB=1 if outputs_first else None)
@@ -53,21 +53,21 @@ def dense(e: Emit, x: Val, w: Val, bias: Val | None, *, rows: int = 1, outputs_f
 
 
 def aligned(e: Emit, x: Val, y: Val, axis: int) -> Val:
-    """`y` with ones behind, so that its dimensions meet those of `x` from `axis` on; -1: they meet at the end."""
+    """`y` with trailing dimensions of length 1, to broadcast against `x` from `axis` on; -1 aligns at the end."""
     if axis == -1 or y.rank == 0 or axis + y.rank == x.rank:
         return y
     if axis < 0 or axis + y.rank > x.rank:
-        raise ValueError(f"axis {axis}: {y.type} does not fit into {x.type} there")
+        raise ValueError(f"axis {axis}: {y.type} does not broadcast to {x.type} there")
     return e.reshape(y, (*y.shape, *[1] * (x.rank - axis - y.rank)))
 
 
 def integral(e: Emit, labels: Val) -> Val:
-    """Labels as indices."""
+    """Labels as int32 or int64 indices."""
     return labels if labels.dtype in ("int32", "int64") else e.cast(labels, "int64")
 
 
 def picked_log(e: Emit, prob: Val, labels: Val) -> Val:
-    """-log of the probability at each row's label: [rows, classes] and [rows] to [rows]."""
+    """Negative log-likelihood of each row's label: [rows, classes] and [rows] to [rows]."""
     at = e.reshape(integral(e, labels), (*prob.shape[:-1], 1))
     return e.neg(e.op("Log", e.op("GatherElements", prob, at, axis=prob.rank - 1)))
 
@@ -85,12 +85,12 @@ def shifted(e: Emit, x: Val, term: float) -> Val:
 
 
 def as_number(e: Emit, truth: Val, like: Val) -> Val:
-    """A truth value in the element type of what was compared."""
+    """A boolean cast to the element type of `like`."""
     return e.cast(truth, like.dtype)
 
 
 def reduced(e: Emit, op: str, x: Val, axes: Sequence[int], keepdims: bool) -> Val:
-    """A reduction over axes, as ONNX spells it for the opset of the emitter."""
+    """Reduction over axes, with the axes as an input (ONNX opset 18)."""
     axes = sorted({axis_of(x, a) for a in axes})
     if not axes:
         return e.op("Identity", x)
@@ -102,14 +102,14 @@ def rows_of_matrix(x: Val) -> int:
 
 
 def floating(x: Val) -> str:
-    """The element type of `x`, which must be floating."""
+    """Element type of `x`. Raises ValueError unless floating point."""
     if x.dtype not in FLOAT_DTYPES:
-        raise ValueError(f"{x.type} is not floating")
+        raise ValueError(f"{x.type} is not floating point")
     return x.dtype
 
 
 def pads_both(pads: Sequence[int], rank: int) -> list[int]:
-    """Equal pads on both sides, as ONNX lists them: all before, then all behind."""
+    """Symmetric pads in ONNX order: all begins, then all ends."""
     pads = list(pads) or [0] * rank
     if len(pads) != rank:
         raise ValueError(f"{len(pads)} pads for {rank} dimensions")
@@ -117,12 +117,12 @@ def pads_both(pads: Sequence[int], rank: int) -> list[int]:
 
 
 def same_each(lengths: Sequence[int], rank: int, default: int) -> list[int]:
-    """One length per dimension; a single one counts for all."""
-    found = list(lengths) or [default]
-    found = found * rank if len(found) == 1 else found
-    if len(found) != rank:
-        raise ValueError(f"{len(found)} lengths for {rank} dimensions")
-    return found
+    """One length per dimension; a single length is repeated for all dimensions."""
+    each = list(lengths) or [default]
+    each = each * rank if len(each) == 1 else each
+    if len(each) != rank:
+        raise ValueError(f"{len(each)} lengths for {rank} dimensions")
+    return each
 
 
 def sliced(e: Emit, x: Val, axes: Sequence[int], begin: Sequence[int], end: Sequence[int], step: Sequence[int]) -> Val:
@@ -130,13 +130,13 @@ def sliced(e: Emit, x: Val, axes: Sequence[int], begin: Sequence[int], end: Sequ
 
 
 def split(e: Emit, x: Val, parts: int, axis: int, sizes: Sequence[int] | None = None) -> tuple[Val, ...]:
-    """`x` cut into parts along an axis."""
+    """`x` split along an axis, equally unless `sizes` are given. Raises ValueError."""
     axis = axis_of(x, axis)
     if not 0 < parts <= 65_536:
         raise ValueError(f"{parts} parts")
     if sizes is None:
         if x.shape[axis] % parts:
-            raise ValueError(f"{x.type} cannot be cut into {parts} equal parts along axis {axis}")
+            raise ValueError(f"{x.type} cannot be split into {parts} equal parts along axis {axis}")
         sizes = [x.shape[axis] // parts] * parts
     if parts == 1:
         return (x,)
@@ -144,7 +144,7 @@ def split(e: Emit, x: Val, parts: int, axis: int, sizes: Sequence[int] | None = 
 
 
 def opaque(e: Emit, op: str, inputs: Sequence[Val | None], types: Sequence[TensorType], **fields: Any) -> Any:
-    """An op nobody knows whose types are known: a tuple of its outputs."""
+    """Outputs of an opaque op with the output types given, as a tuple."""
     ids = e.builder.node(
         op,
         [ABSENT if x is None else x.id for x in inputs],

@@ -1,7 +1,7 @@
-"""Graphs that come from elsewhere, in the words of a framework: standard ops under the names it has for them.
+"""Standard ops converted to a framework's ops, for writing graphs that were read from another format.
 
-A spelling looks at one node and says the framework's op, its attributes and which inputs it keeps; a node no
-spelling takes stays as it is, and the writer tells so.
+A converter maps one node to the framework's op, its attributes and the inputs it keeps. A node without a converter
+is left unchanged; the writer reports it as not representable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from graph.ir import ABSENT, Graph, Node, Phase, TensorType
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node as a spelling sees it."""
+    """A node with the types and constants of its inputs: the argument of a converter."""
 
     graph: Graph
     node: Node
@@ -36,26 +36,73 @@ class NodeView:
     def attribute(self, name: str, default: Any = None) -> Any:
         return self.node.attributes.get(name, default)
 
+    def all_inputs(self) -> list[int]:
+        """Positions of all inputs."""
+        return list(range(len(self.node.inputs)))
+
+    def static_shape(self) -> list[int] | None:
+        """Shape of the first output; None when unknown or with a length of 0, which a Reshape attribute copies."""
+        type = self.output_type
+        return None if type is None or 0 in type.shape else list(type.shape)
+
+    def permutation(self) -> list[int] | None:
+        """Permutation of a Transpose, reversed axes by default; None without an input type."""
+        x = self.type(0)
+        return None if x is None else list(self.attribute("perm", range(len(x.shape))[::-1]))
+
+    def reduced_axes(self) -> list[int] | None:
+        """Axes of a reduction, all by default; None when they are not constant."""
+        x, axes = self.type(0), self.content(1)
+        if x is None or (axes is None and len(self.node.inputs) > 1):
+            return None
+        return [int(a) for a in axes.reshape(-1)] if axes is not None else list(range(len(x.shape)))
+
+    def split_sizes(self) -> list[int] | None:
+        """Sizes of the parts of a Split; None when they are not constant."""
+        sizes = self.content(1)
+        return None if sizes is None else [int(n) for n in sizes.reshape(-1)]
+
+    def is_unscaled_gemm(self) -> bool:
+        """True for a Gemm with alpha = beta = 1 and A not transposed."""
+        scaled = not self.attribute("alpha", 1.0) == self.attribute("beta", 1.0) == 1.0
+        return not scaled and not self.attribute("transA", 0)
+
+    def pools_explicitly(self) -> bool:
+        """True for a convolution or pooling window with a known rank and explicit pads."""
+        return self.type(0) is not None and self.attribute("auto_pad", "NOTSET") in ("NOTSET", b"NOTSET")
+
     @property
-    def made(self) -> TensorType | None:
+    def output_type(self) -> TensorType | None:
+        """Type of the first output."""
         return self.graph.values[self.node.outputs[0]].type if self.node.outputs[0] != ABSENT else None
 
 
-#: spelling(look) -> (op, attributes, positions of the inputs that stay), or None
-OpConverter = Callable[[NodeView], "tuple[str, dict[str, Any], list[int]] | None"]
+#: (op, attributes, positions of the inputs kept)
+FrameworkOp = tuple[str, dict[str, Any], list[int]]
+#: converter(node) -> the framework's op, or None when the node has no equivalent
+OpConverter = Callable[[NodeView], FrameworkOp | None]
 
 
-def with_framework_ops(graph: Graph, framework: str, spellings: Mapping[str, OpConverter]) -> Graph:
-    """The graph with the framework's words noted on forward nodes that have none. O(nodes)."""
+def same_inputs(op: str, **attributes: Any) -> OpConverter:
+    """Converter to an op with the same inputs, for nodes without attributes; `attributes` are those of the result."""
+
+    def convert(view: NodeView) -> FrameworkOp | None:
+        return None if view.node.attributes else (op, dict(attributes), view.all_inputs())
+
+    return convert
+
+
+def with_framework_ops(graph: Graph, framework: str, converters: Mapping[str, OpConverter]) -> Graph:
+    """The graph with an annotation of the framework's op on forward nodes that lack one. O(nodes)."""
     nodes = list(graph.nodes)
     for n, node in enumerate(nodes):
-        spelling = spellings.get(node.op)
-        if framework in node.annotations or node.phase is not Phase.FORWARD or spelling is None or not node.outputs:
+        converter = converters.get(node.op)
+        if framework in node.annotations or node.phase is not Phase.FORWARD or converter is None or not node.outputs:
             continue
-        said = spelling(NodeView(graph, node))
-        if said is None:
+        converted = converter(NodeView(graph, node))
+        if converted is None:
             continue
-        op, attributes, kept = said
+        op, attributes, kept = converted
         names = ["" if v == ABSENT else graph.values[v].name for v in node.inputs]
         outputs = ["" if v == ABSENT else graph.values[v].name for v in node.outputs]
         origin = Origin(node.name, op, node.name, attributes, [names[i] for i in kept if i < len(names)], outputs)

@@ -1,7 +1,6 @@
-"""A program of another framework on its way to a document: ops in order, names with the type they have by then.
+"""A program of another framework under conversion to a document: ops in order, and the current type of each name.
 
-A name may be written again; its type is that of its latest write. What a file leaves open is collected and told
-at once.
+Names are mutable: the type of a name is that of its latest write. Unknown types are collected and reported together.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
 
 
 class Program:
-    """Collects values and nodes. `nested` ones share the limits, findings and translations of the outer one."""
+    """Values and nodes of one block. `nested` programs share limits, findings, node names and translations."""
 
     def __init__(self, table: OpTable, limits: Limits, findings: Findings, outer: Program | None = None):
         self.table, self.limits, self.findings = table, limits, findings
         self.depth: int = 0 if outer is None else outer.depth + 1
         self.values: dict[str, ValueRow] = {}
         self.nodes: list[NodeRow] = []
-        self.types: dict[str, TensorType | None] = {}  # of the latest version; None: nothing says it
-        self.contents: dict[str, np.ndarray] = {}
-        self.losses: list[str] = []
+        self.types: dict[str, TensorType | None] = {}  # of the latest version; None: unknown
+        self.contents: dict[str, np.ndarray] = {}  # constants by name
+        self.losses: list[str] = []  # names of loss values added by translations
         self._names: set[str] = set() if outer is None else outer._names
         self._translations: dict[bytes, Translation | None] = {} if outer is None else outer._translations
         if self.depth > limits.depth:
@@ -44,7 +43,7 @@ class Program:
             )
 
     def nested(self) -> Program:
-        """A program for a nested graph."""
+        """An empty program for a nested graph."""
         return Program(self.table, self.limits, self.findings, self)
 
     def give(
@@ -56,7 +55,7 @@ class Program:
         data: np.ndarray | None = None,
         annotations: Mapping[str, Any] | None = None,
     ) -> None:
-        """A value that exists before the program runs."""
+        """Declare a value that exists before the program runs."""
         row = ValueRow(name, role=role, annotations=dict(annotations) if annotations else None)  # type: ignore[arg-type]
         if type is not None:
             row.shape, row.dtype = list(type.shape), type.dtype
@@ -79,27 +78,18 @@ class Program:
         origin: Origin | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> list[NodeRow]:
-        """Add an op that reads and writes names; "" is absent. `fields` are set on each of its rows.
+        """Add an op by the names it reads and writes ("" where absent); its rows. `fields` are set on each row.
 
-        An op without a counterpart, or whose inputs have no known type, stays opaque.
+        An op without a translation, or with an input of unknown type, stays opaque.
         """
         name = self.free_name(name or type)
-        made = None
-        if all(not v or self.types.get(v) is not None for v in inputs):
-            made = self._translated(type, name, inputs, len(outputs), attributes, tuple(declared))
-        if made is None:
+        translation = None
+        if self._typed(inputs):
+            translation = self._translated(type, name, inputs, len(outputs), attributes, tuple(declared))
+        if translation is None:
             rows = [self._opaque(type, name, inputs, outputs, attributes, declared, phase)]
         else:
-            losses = [f"{name}_loss{i or ''}" for i in range(len(made.losses))]
-            self.losses += losses
-            values, rows = translation_rows(made, name, inputs, outputs, losses=losses, phase=phase, types=self.types)
-            self.values.update((value.name, value) for value in values)
-            for v, output in zip((*made.outputs, *made.losses), (*outputs, *losses), strict=True):
-                if output and v is not None:
-                    self.types[output] = made.graph.values[v].type
-                    self._declare_if_opaque(made, v, output)
-                elif output:
-                    self.absent_output(rows, name, output, declared, outputs)
+            rows = self._translation_rows(translation, name, inputs, outputs, declared, phase)
         if origin is None:
             origin = Origin("", type, name, dict(attributes), list(inputs), list(outputs))
         origin.id = name
@@ -111,7 +101,7 @@ class Program:
         return rows
 
     def add(self, row: NodeRow, types: Sequence[TensorType | None]) -> None:
-        """Add a finished row, such as one with nested graphs; `types` are those of its outputs."""
+        """Add a finished row, such as one with bodies; `types` are those of its outputs."""
         row.name = self.free_name(row.name)
         for output, type in zip(row.outputs, types, strict=False):
             if output:
@@ -119,63 +109,65 @@ class Program:
         self.nodes.append(row)
 
     def free_name(self, name: str) -> str:
-        """The node name, or `name/1`, ... when another node has it."""
+        """The node name, reserved; `name/1`, `name/2`, ... when taken."""
         return reserve_name(name, self._names)
 
-    def untyped(self, value: str, who: str) -> None:
-        """Tell that nothing says what type a value has."""
+    def untyped(self, value: str, source: str) -> None:
+        """Report a value of unknown type; `source` is the place where its type was expected."""
         self.findings.add(
             "unknown_size",
             f"{self.table.framework} value {quoted(value)}",
-            f"no shape, and {who} does not tell one",
+            f"no shape given, and none follows from {source}",
             "a shape and an element type",
-            "say its shape with --input NAME=SHAPE, or in the file",
+            "give its shape with --input NAME=SHAPE, or in the file",
         )
 
     def absent_output(
         self, rows: list[NodeRow], name: str, output: str, declared: Sequence[TensorType | None], outputs: Sequence[str]
     ) -> None:
-        """An output the counterpart has nothing for, such as a remembered shape: a value of no bytes."""
+        """Add an empty tensor for an output that the translation lacks, such as a saved shape."""
         at = list(outputs).index(output)
         known = declared[at] if at < len(declared) else None
-        made = known if known is not None and not known.elements else TensorType("int64", (0,))
-        self.types[output] = made
-        fill = self.constant(f"{name}/none{len(rows)}", np.array(made.shape, np.int64))
+        type = known if known is not None and not known.elements else TensorType("int64", (0,))
+        self.types[output] = type
+        fill = self.constant(f"{name}/none{len(rows)}", np.array(type.shape, np.int64))
         rows.insert(
             0,
-            NodeRow(f"{name}/none{len(rows)}", "ConstantOfShape", [fill], [output], {"value": zero_tensor(made.dtype)}),
+            NodeRow(f"{name}/none{len(rows)}", "ConstantOfShape", [fill], [output], {"value": zero_tensor(type.dtype)}),
         )
 
     def check_input_shapes(self, shapes: ShapeOverrides, names: Sequence[str]) -> None:
-        """Raise BadGraph for shapes of inputs the file does not have; these files name no dimensions."""
+        """Raise BadGraph for shapes of unknown inputs, and for named dimensions, which these formats lack."""
         for name in shapes.inputs:
             if name not in names:
-                few = ", ".join(names[:8])
-                self.findings.add("unknown_input", f"inputs.{name}", quoted(name), f"one of {few}", "correct the name")
+                first = ", ".join(names[:8])
+                self.findings.add(
+                    "unknown_input", f"inputs.{name}", quoted(name), f"one of {first}", "correct the name"
+                )
         for name in shapes.dims:
             self.findings.add(
                 "unknown_dimension",
                 f"dims.{name}",
                 quoted(name),
-                "no name: the file has numbers only",
-                "say whole shapes with --input NAME=SHAPE",
+                "no named dimension: lengths in this format are numbers",
+                "give complete shapes with --input NAME=SHAPE",
             )
         self.findings.settle()
 
     def as_bool(self, condition: str, name: str) -> str:
-        """The condition as a truth value without dimensions, which If and Loop ask for."""
+        """Name of the condition as a scalar bool, as If and Loop require; adds a reshape and a cast where needed."""
         type = self.types.get(condition)
         if type is None or type == TensorType("bool", ()):
             return condition
-        found = condition
+        scalar = condition
         if type.shape:
-            found, shape = f"{name}/one", self.constant(f"{name}/scalar", np.zeros(0, np.int64))
-            self.add(NodeRow(f"{name}/flat", "Reshape", [condition, shape], [found]), [TensorType(type.dtype, ())])
+            scalar, shape = f"{name}/one", self.constant(f"{name}/scalar", np.zeros(0, np.int64))
+            self.add(NodeRow(f"{name}/flat", "Reshape", [condition, shape], [scalar]), [TensorType(type.dtype, ())])
         if type.dtype != "bool":
-            row = NodeRow(f"{name}/cast", "Cast", [found], [f"{name}/holds"], {"to": 9})
+            row = NodeRow(f"{name}/cast", "Cast", [scalar], [f"{name}/holds"], {"to": 9})
             self.add(row, [TensorType("bool", ())])
-            found = f"{name}/holds"
-        return found
+            scalar = f"{name}/holds"
+        return scalar
 
     def constant(self, name: str, data: np.ndarray) -> str:
         type = type_of_array(data)
@@ -184,7 +176,7 @@ class Program:
         return name
 
     def document(self, name: str, outputs: Sequence[str], inputs: Sequence[str] | None = None) -> Document:
-        """The program as a document whose names may be written more than once. Raises BadGraph."""
+        """The program as a document with mutable names. Raises BadGraph with the findings collected."""
         self.findings.settle()
         return Document(
             ROWS,
@@ -198,10 +190,38 @@ class Program:
         )
 
     def graph(self, name: str, outputs: Sequence[str], annotations: Mapping[str, Any]) -> Graph:
-        """The program as a graph of single definitions. Raises BadGraph."""
+        """The program as a graph in SSA form. Raises BadGraph."""
         document = self.document(name, outputs)
         document.annotations = dict(annotations) or None
         return graph_of(document, self.limits, ShapeOverrides(), 0)
+
+    def _typed(self, inputs: Sequence[str]) -> bool:
+        """True when every present input has a known type."""
+        return all(not v or self.types.get(v) is not None for v in inputs)
+
+    def _translation_rows(
+        self,
+        translation: Translation,
+        name: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        declared: Sequence[TensorType | None],
+        phase: str,
+    ) -> list[NodeRow]:
+        """Rows of a translated op, with the types of its outputs and losses recorded."""
+        losses = [f"{name}_loss{i or ''}" for i in range(len(translation.losses))]
+        self.losses += losses
+        values, rows = translation_rows(
+            translation, name, inputs, outputs, losses=losses, phase=phase, types=self.types
+        )
+        self.values.update((value.name, value) for value in values)
+        for v, output in zip((*translation.outputs, *translation.losses), (*outputs, *losses), strict=True):
+            if output and v is not None:
+                self.types[output] = translation.graph.values[v].type
+                self._declare_if_opaque(translation, v, output)
+            elif output:
+                self.absent_output(rows, name, output, declared, outputs)
+        return rows
 
     def _translated(
         self,
@@ -212,14 +232,15 @@ class Program:
         attributes: Mapping[str, Any],
         declared: tuple[TensorType | None, ...],
     ) -> Translation | None:
+        """Translation of an op; without constant inputs it is cached by op, attributes and types."""
         types = [self.types[v] if v else None for v in inputs]
         contents = [self.contents.get(v) for v in inputs]
         if any(c is not None for c in contents):
             return self.table.translate(
                 type, attributes, types, name=name, outputs=outputs, declared=declared, contents=contents
             )
-        question = (type, sorted(attributes.items()), [str(t) for t in types], outputs, [str(t) for t in declared])
-        key = msgspec.json.encode(question, enc_hook=str)
+        use = (type, sorted(attributes.items()), [str(t) for t in types], outputs, [str(t) for t in declared])
+        key = msgspec.json.encode(use, enc_hook=str)
         if key not in self._translations:
             self._translations[key] = self.table.translate(
                 type, attributes, types, name=name, outputs=outputs, declared=declared
@@ -236,7 +257,7 @@ class Program:
         declared: Sequence[TensorType | None],
         phase: str,
     ) -> NodeRow:
-        rooted = all(not v or self.types.get(v) is not None for v in inputs)
+        typed = self._typed(inputs)
         for i, output in enumerate(outputs):
             if not output:
                 continue
@@ -246,7 +267,7 @@ class Program:
                 row = self.values.setdefault(output, ValueRow(output))
                 if row.role == "activation":
                     row.shape, row.dtype = list(known.shape), known.dtype
-            elif rooted:
+            elif typed:
                 self.untyped(output, f"op {quoted(type)}")
         return NodeRow(
             name,
@@ -257,15 +278,15 @@ class Program:
             phase,  # type: ignore[arg-type]
         )
 
-    def _declare_if_opaque(self, made: Translation, v: int, output: str) -> None:
-        type = made.graph.values[v].type
-        node = next(node for node in made.graph.nodes if v in node.writes)
+    def _declare_if_opaque(self, translation: Translation, v: int, output: str) -> None:
+        type = translation.graph.values[v].type
+        node = next(node for node in translation.graph.nodes if v in node.writes)
         if "::" in node.op and type is not None and output not in self.values:
             self.values[output] = ValueRow(output, list(type.shape), type.dtype)
 
 
 def declared_type(name: str, dtype: str, shape: Sequence[int]) -> TensorType:
-    """The type a file or the caller says of a value. Raises BadGraph for lengths no tensor has."""
+    """Type of a value declared by the file or the caller. Raises BadGraph for lengths out of range."""
     try:
         return TensorType(dtype, checked_shape(shape))
     except ValueError as error:
@@ -279,16 +300,16 @@ def declared_type(name: str, dtype: str, shape: Sequence[int]) -> TensorType:
 
 
 def zero_tensor(dtype: str) -> dict[str, Any]:
-    """A tensor attribute: one zero of an element type."""
-    found: dict[str, Any] = write_attributes({"value": np.zeros(1, numpy_dtype(dtype))})["value"]
-    return found
+    """Tensor attribute with a single zero, as in a document."""
+    tensor: dict[str, Any] = write_attributes({"value": np.zeros(1, numpy_dtype(dtype))})["value"]
+    return tensor
 
 
 def plain_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes a document can hold; nested graphs and what else is no data are left out."""
+    """Attributes that a document can hold; nested graphs and other messages are left out."""
     kinds = (str, int, float, bool, list, tuple, bytes)
-    found = {}
-    for key, value in attributes.items():
-        if isinstance(value, kinds):
-            found[key] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-    return found
+    return {
+        key: value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        for key, value in attributes.items()
+        if isinstance(value, kinds)
+    }

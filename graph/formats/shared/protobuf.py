@@ -1,9 +1,9 @@
-"""Protocol buffer messages from a compact table of ours, made when first used; their bytes and text both ways.
+"""Protocol buffer message classes built from a compact table; parsing and writing in binary and text form.
 
 "NetDef": "name 1 string, op 2 * OperatorDef, type 3 string"      field, number, * for repeated, type
 
-Field numbers and types are facts of the frameworks' file formats. Text must be UTF-8, which the older syntax
-of these files leaves open.
+Field numbers and types are those of the frameworks' .proto files. String fields must be UTF-8; proto2, the syntax of
+these files, does not require it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 
 from graph.errors import BadGraph
 
-MAX_TEXT_BYTES = 64 << 20  # bytes; text is read slowly
+MAX_TEXT_BYTES = 64 << 20  # bytes; limit of the text form, whose parser is slow
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _TYPES = {
@@ -44,8 +44,8 @@ def messages(package: str, table: Mapping[str, str]) -> dict[str, Callable[..., 
                 field.type = _TYPES[words[-1]]
                 if label == _FIELD.LABEL_REPEATED:
                     if field.type not in (_FIELD.TYPE_STRING, _FIELD.TYPE_BYTES):
-                        field.options.packed = False  # as the frameworks write it; either way is read
-                else:  # whether it is there is asked, as in the files' older syntax
+                        field.options.packed = False  # as the frameworks write it; both encodings are read
+                else:  # explicit presence (HasField), as in proto2
                     field.proto3_optional, field.oneof_index = True, len(message.oneof_decl)
                     message.oneof_decl.add(name=f"_{words[0]}")
             else:
@@ -83,17 +83,21 @@ def parse_text(kind: Callable[..., Any], data: bytes, what: str) -> Any:
 
 def message_to_dict(message: Message) -> dict[str, Any]:
     """A message as plain data, for annotations."""
-    found: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
-    return found
+    plain: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return plain
 
 
 def fill_message(message: Message, plain: Mapping[str, Any], framework: str) -> None:
-    """Put plain data into a message. Raises BadGraph when it was changed by hand."""
+    """Fill a message from plain data of `message_to_dict`. Raises BadGraph when the data does not fit the message."""
     try:
         json_format.ParseDict(dict(plain), message)
     except (json_format.ParseError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise BadGraph.one(
-            "bad_note", f"annotations.{framework}", str(error)[:160], "what a reader wrote there", "read the file again"
+            "bad_note",
+            f"annotations.{framework}",
+            str(error)[:160],
+            "the annotation written by the reader",
+            "read the file again",
         ) from None
 
 
@@ -105,7 +109,7 @@ def _no_model(what: str, why: str) -> BadGraph:
     return BadGraph.one(
         "not_a_model",
         "document",
-        f"bytes that are no {what} ({why})",
+        f"bytes that are not a {what} ({why})",
         f"a {what}, nested at most 100 deep",
         "export the model again, or check that it was copied whole",
     )
@@ -115,9 +119,9 @@ VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 
 
 def fields_of(data: bytes, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int, int, int]]:
-    """(number, wire type, start, end of the content) per outermost field; number 0 where it is none.
+    """(field number, wire type, start, end of the content) per top-level field; number 0 for an invalid field.
 
-    Ends where the bytes do: the last content may reach past them.
+    In truncated data the end of the last field may lie past the end of the bytes.
     """
     at, stop = start, len(data) if end is None else min(end, len(data))
     while at < stop:
@@ -138,7 +142,7 @@ def fields_of(data: bytes, start: int = 0, end: int | None = None) -> Iterator[t
 
 
 def _varint(data: bytes, at: int, stop: int) -> tuple[int, int]:
-    """(number, place behind it); 0 and -1 where the bytes hold none."""
+    """(number, offset after it); (0, -1) without a complete varint."""
     value = shift = 0
     while 0 <= at < stop and shift < 70:
         byte = data[at]
@@ -153,6 +157,6 @@ _TEXT = re.compile(rb"[\x09\x0a\x0d\x20-\x7e\x80-\xff]*\Z")
 
 
 def is_text(data: bytes, names: str) -> bool:
-    """Whether the bytes begin as the text form of a message with fields of these names (alternatives of a pattern)."""
+    """True when the bytes begin as the text form of a message with one of the fields `names` (a regex alternation)."""
     head = re.sub(rb"#[^\n]*", b"", data[:4096]).lstrip()
     return bool(_TEXT.match(head)) and bool(re.match(rb"(" + names.encode() + rb")\s*[:{<]", head))

@@ -1,8 +1,8 @@
-"""A translated op as rows of a document, under the names its file uses.
+"""A translated op as rows of a document, with the value names of its file.
 
     FC(x, w, b) -> y     becomes     fc/0: Flatten(x) -> fc/0        fc: Gemm(fc/0, w, b) -> y
 
-The last row says in its annotations what stands in the file, so that the file can be written again.
+The annotation of the last row records the original op, so that writers can restore it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from graph.ir import ABSENT, Node, Role, TensorType
 
 
 class Origin(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """The op of a file that some rows stand for, under the framework's name; its parts say whose they are."""
+    """Original op of one or several rows; all rows but the last only refer to it by `part_of`."""
 
-    id: str = ""  # unlike that of any other op of the file
+    id: str = ""  # unique in the file
     op: str = ""
     name: str = ""
     attributes: dict[str, Any] = {}
-    inputs: list[str] = []  # names as the file has them
+    inputs: list[str] = []  # names in the file
     outputs: list[str] = []
-    part_of: str = ""  # on all but the last row: the id
+    part_of: str = ""  # on all but the last row: `id` of the op
 
 
 def translation_rows(
@@ -41,11 +41,11 @@ def translation_rows(
     phase: str = "forward",
     types: dict[str, TensorType | None] | None = None,
 ) -> tuple[list[ValueRow], list[NodeRow]]:
-    """(values made beside the op's own, nodes). The last node is called `name`.
+    """(rows of intermediate values, node rows). The last node is named `name`.
 
-    `inputs` and `outputs` are names in the document, "" where absent; `losses` name what the translation lists
-    as losses; `types` takes the types of names made up here. A value of the document may be both input and
-    output: it is written when nothing reads it any more.
+    `inputs` and `outputs` are names in the document, "" where absent; `losses` are names for the losses of the
+    translation. The types of intermediate values are added to `types`. A name that is both input and output is
+    written after its last read.
     """
     graph = translation.graph
     names = {v: inputs[i] for i, v in enumerate(translation.inputs) if v is not None}
@@ -56,8 +56,8 @@ def translation_rows(
         if v is not None:
             given[inputs[i]] = max(given.get(inputs[i], -1), read_last.get(v, -1))
     late: list[tuple[str, str]] = []
-    wanted = list(zip(translation.outputs, outputs, strict=False)) + list(zip(translation.losses, losses, strict=False))
-    for v, output in wanted:
+    pairs = list(zip(translation.outputs, outputs, strict=False)) + list(zip(translation.losses, losses, strict=False))
+    for v, output in pairs:
         if v is None or not output:
             continue
         names[v] = output
@@ -86,7 +86,7 @@ def translation_rows(
 
 
 def mark_origin(rows: Sequence[NodeRow], framework: str, origin: Origin) -> None:
-    """Say on the rows of one op what they stand for, on the last one in full."""
+    """Annotate the rows of one op with their origin: the last row in full, the others by reference."""
     for row in rows[:-1]:
         row.annotations = {**(row.annotations or {}), framework: {"part_of": origin.id}}
     row = rows[-1]
