@@ -1,4 +1,4 @@
-"""A document whose names are ids, on its way to a graph: shapes bound, types inferred, checked."""
+"""Draft of a graph with ids for names; `finish` binds shapes, infers types, decodes contents and validates."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from graph.limits import Limits, ShapeOverrides
 from graph.ops.control_flow import CONTROL_FLOW
 from graph.ops.control_flow.type_inference import formal_types, output_types
 
-#: Half a declaration: what is given of (dtype, shape); lengths may be the names of dimensions.
+#: Incomplete declaration (dtype, shape): either may be None; lengths may be names of dimensions.
 PartialType = tuple[str | None, tuple[int | str, ...] | None]
 
 
-#: nested(types outside, types of the formal inputs where they are known) -> bodies by name
+#: builder(types outside, types of the formal inputs where known) -> bodies by name
 BodyBuilder = Callable[[list[TensorType | None], "list[TensorType | None] | None"], dict[str, Body]]
 
 
 @dataclass(slots=True)
 class Draft:
-    """Values and nodes by id. The lists run parallel to the values."""
+    """Values and nodes by id. The lists from `names` to `value_annotations` have one entry per value."""
 
-    path: str = ""  # in front of every path in a finding
+    path: str = ""  # prefix of every path in a finding
     name: str = ""
     opset: Mapping[str, int] = field(default_factory=lambda: {"": 21})
     order_is_given: bool = False
     annotations: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     names: list[str] = field(default_factory=list)
-    types: list[TensorType | None] = field(default_factory=list)  # None where not wholly declared
+    types: list[TensorType | None] = field(default_factory=list)  # None where not completely declared
     roles: list[Role] = field(default_factory=list)
     bytes: list[int | None] = field(default_factory=list)
     fixed: list[bool] = field(default_factory=list)
@@ -52,11 +52,11 @@ class Draft:
     gradients: list[tuple[int, int]] = field(default_factory=list)
     gradient_rules: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
     stop_gradient: set[int] = field(default_factory=set)
-    weakly_typed: set[int] = field(default_factory=set)  # declared once for several versions: yields to inference
+    weakly_typed: set[int] = field(default_factory=set)  # declared once for several versions: inference overrides
     bodies: dict[int, BodyBuilder] = field(default_factory=dict)
 
     def add_constant(self, like: int) -> int:
-        """Id of a new constant of the same type as another, under a name of its own."""
+        """Id of a new constant with the type of the constant `like` and a unique name derived from its name."""
         taken, k = set(self.names), 1
         while f"{self.names[like]}/{k}" in taken:
             k += 1
@@ -70,7 +70,7 @@ class Draft:
 
 
 def declared_type(dtype: str | None, shape: Any, path: str, findings: Findings) -> TensorType | PartialType | None:
-    """What a document says of a type: all, half or nothing of it. An unknown dtype is a finding."""
+    """Declared type: complete, partial, or None when undeclared. An unknown dtype is a finding."""
     if dtype is not None and dtype not in DTYPE_BITS:
         findings.add(
             "unknown_dtype",
@@ -88,7 +88,7 @@ def declared_type(dtype: str | None, shape: Any, path: str, findings: Findings) 
 
 
 def finish(draft: Draft, shapes: ShapeOverrides, limits: Limits, findings: Findings) -> Graph:
-    """The checked graph. Raises BadGraph with what was found so far and what is found now."""
+    """The validated graph. Raises BadGraph with earlier findings and those of this step."""
     findings.settle()
     rebinding = ShapeRebinding(draft, shapes, findings)
     findings.settle()
@@ -96,11 +96,11 @@ def finish(draft: Draft, shapes: ShapeOverrides, limits: Limits, findings: Findi
     if is_in_order(draft):
         infer_types(draft, rebinding, contents, findings)
         findings.settle()
-        if rebinding.asked:  # the sweep above told what every type was before
+        if rebinding.requested:  # the first sweep inferred the types before the change of shapes
             rebinding.apply()
             infer_types(draft, rebinding, contents, findings)
             findings.settle()
-    # Otherwise the check says which nodes stand wrong; what could be inferred is beside the point.
+    # Otherwise validation reports the nodes out of order; types are not needed for that.
     builder = Builder(draft.name, draft.opset)
     builder.values, builder.nodes = values_of(draft, contents | rebinding.constants), draft.nodes
     builder.inputs = inputs_of(draft)
@@ -110,7 +110,7 @@ def finish(draft: Draft, shapes: ShapeOverrides, limits: Limits, findings: Findi
 
 
 def finish_body(draft: Draft, outer: list[TensorType | None], limits: Limits, findings: Findings) -> Graph:
-    """The graph of a body, typed with what it captures; it is checked with the graph around it."""
+    """The graph of a body, typed by its captures; validated later, with the graph around it."""
     for inner, source in draft.captured.items():
         if draft.types[inner] is None:
             draft.types[inner] = outer[source]
@@ -130,118 +130,132 @@ def finish_body(draft: Draft, outer: list[TensorType | None], limits: Limits, fi
 
 def is_in_order(draft: Draft) -> bool:
     """True when every read has an earlier write, so that types can be inferred in one sweep."""
-    there = [role is not Role.ACTIVATION for role in draft.roles]
-    there.append(True)  # ABSENT is the last one
+    defined = [role is not Role.ACTIVATION for role in draft.roles]
+    defined.append(True)  # at index ABSENT = -1
     for node in draft.nodes:
         for v in node.inputs:
-            if not there[v]:
+            if not defined[v]:
                 return False
         for v in node.outputs:
-            there[v] = True
+            defined[v] = True
     return True
 
 
 def infer_types(draft: Draft, rebinding: ShapeRebinding, contents: dict[int, np.ndarray], findings: Findings) -> None:
-    """Fill in `draft.types` in one sweep; what the document declares must agree unless its shapes were changed."""
+    """Infer `draft.types` in one forward sweep; declared types must agree unless shapes were rebound."""
     inference = TypeInference(draft.opset.get("", 21), contents)
-    types, following = draft.types, bool(rebinding.before)
+    types, rebound = draft.types, bool(rebinding.before)
     for n, node in enumerate(cancellable(draft.nodes)):
-        changed = following and rebinding.touches(node)
+        changed = rebound and rebinding.touches(node)
         if n in draft.bodies or node.op in CONTROL_FLOW:
             if changed:
                 rebinding.cannot_follow(n, node, findings)
-            answer = _through_bodies(draft, n, inference.contents)
+            inferred = _through_bodies(draft, n, inference.contents)
         else:
             if changed:
                 node = rebinding.follow_batch(n, node, inference)
             try:
-                answer = inference.outputs(node, types)
+                inferred = inference.outputs(node, types)
             except TYPE_RULE_ERRORS as error:
-                _refused(draft, rebinding, n, node, error if isinstance(error, ValueError) else None, findings)
+                _type_error(draft, rebinding, n, node, error if isinstance(error, ValueError) else None, findings)
                 continue
-        if answer is None:
+        if inferred is None:
             if changed and not node.bodies:
                 rebinding.cannot_follow(n, node, findings)
             continue
         for i, v in enumerate(node.outputs):
             if v == ABSENT:
                 continue
-            found, wanted = answer[i] if i < len(answer) else None, types[v]
-            if wanted is found:
+            type, declared = inferred[i] if i < len(inferred) else None, types[v]
+            if declared is type:
                 continue
-            if wanted is None or (wanted != found and found is not None):
-                _settle_type(draft, rebinding, (n, i, v), found, findings)
-            elif found is None and changed:
+            if declared is None or (declared != type and type is not None):
+                _settle_type(draft, rebinding, (n, i, v), type, findings)
+            elif type is None and changed:
                 rebinding.cannot_follow(n, node, findings)
 
 
 def _through_bodies(draft: Draft, n: int, contents: Mapping[int, np.ndarray]) -> Sequence[TensorType | None] | None:
-    """Read the bodies of a node, typed by what it gives them; types of its outputs where they are known."""
+    """Read the bodies of a node, typed by its inputs; returns the types of its outputs, None where unknown."""
     node, types = draft.nodes[n], draft.types
-    given = [None if v == ABSENT else types[v] for v in node.inputs]
+    inputs = [None if v == ABSENT else types[v] for v in node.inputs]
     try:
         if n in draft.bodies:
-            node = draft.nodes[n] = replace(node, bodies=draft.bodies[n](types, formal_types(node, given)))
+            node = draft.nodes[n] = replace(node, bodies=draft.bodies[n](types, formal_types(node, inputs)))
         return output_types(node, {v: Value("", types[v], data=contents.get(v)) for v in node.inputs if v != ABSENT})
-    except TYPE_RULE_ERRORS:  # attributes or bodies of another kind; the check says which
+    except TYPE_RULE_ERRORS:  # invalid attributes or bodies; validation reports them
         return None
 
 
 def _settle_type(
-    draft: Draft, rebinding: ShapeRebinding, place: tuple[int, int, int], found: TensorType | None, findings: Findings
+    draft: Draft,
+    rebinding: ShapeRebinding,
+    position: tuple[int, int, int],
+    inferred: TensorType | None,
+    findings: Findings,
 ) -> None:
-    """Take the inferred type where the document left it open or yields; else it is a conflict."""
-    n, i, v = place
-    wanted, path = draft.types[v], f"{draft.path}nodes[{n}].outputs[{i}]"
+    """Take the inferred type where none is declared or inference overrides; otherwise report a conflict.
+
+    `position`: (node, output position, value).
+    """
+    n, i, v = position
+    declared, path = draft.types[v], f"{draft.path}nodes[{n}].outputs[{i}]"
     name, op = quoted(draft.names[v]), draft.nodes[n].op
     dtype, shape = draft.partial.get(v, (None, None))
-    if found is None:
+    if inferred is None:
         if dtype is not None and shape is not None and not any(isinstance(length, str) for length in shape):
             draft.types[v] = TensorType(dtype, tuple(int(length) for length in shape))
-    elif wanted is None and ((dtype or found.dtype) != found.dtype or (shape or found.shape) != found.shape):
-        half = dtype if shape is None else f"{dtype or ''}[{','.join(map(str, shape))}]"
-        findings.add("type_conflict", path, f"{name} declared as {half}", f"{found}, as {op} makes it", _CORRECT)
-    elif wanted is None and not draft.fixed[v] and draft.bytes[v] not in (None, found.nbytes):
+    elif declared is None and (
+        (dtype or inferred.dtype) != inferred.dtype or (shape or inferred.shape) != inferred.shape
+    ):
+        partial = dtype if shape is None else f"{dtype or ''}[{','.join(map(str, shape))}]"
+        findings.add(
+            "type_conflict", path, f"{name} declared as {partial}", f"{inferred}, the output type of {op}", _CORRECT
+        )
+    elif declared is None and not draft.fixed[v] and draft.bytes[v] not in (None, inferred.nbytes):
         findings.add(
             "type_conflict",
             path,
             f"{name} declared with {draft.bytes[v]} bytes",
-            f"{found.nbytes} bytes, as {op} makes {found}",
+            f"{inferred.nbytes} bytes, the size of {inferred} from {op}",
             "correct `bytes`, or keep it with `fixed_bytes`",
         )
-    elif wanted is None or v in draft.weakly_typed or rebinding.touches(draft.nodes[n]):
-        rebinding.changed_to(v, found)
-        draft.types[v] = found
+    elif declared is None or v in draft.weakly_typed or rebinding.touches(draft.nodes[n]):
+        rebinding.changed_to(v, inferred)
+        draft.types[v] = inferred
     elif not draft.fixed[v]:
-        findings.add("type_conflict", path, f"{name} declared as {wanted}", f"{found}, as {op} makes it", _CORRECT)
+        findings.add(
+            "type_conflict", path, f"{name} declared as {declared}", f"{inferred}, the output type of {op}", _CORRECT
+        )
 
 
 _CORRECT = "correct the declaration or leave it out"
 
 
-def _refused(
+def _type_error(
     draft: Draft, rebinding: ShapeRebinding, n: int, node: Node, error: ValueError | None, findings: Findings
 ) -> None:
-    why = f": {error}" if error is not None else " has attributes the op cannot read"
+    """Report a node whose types or attributes the op does not accept."""
+    reason = f": {error}" if error is not None else " has attributes the op cannot read"
     if rebinding.touches(node):
-        rebinding.cannot_follow(n, node, findings, why)
+        rebinding.cannot_follow(n, node, findings, reason)
         return
     findings.add(
         "type_conflict",
         f"{draft.path}nodes[{n}]",
-        f"{node.op} {quoted(node.name)}{why[:400]}",
+        f"{node.op} {quoted(node.name)}{reason[:400]}",
         "types the op accepts",
         "correct the shapes, dtypes or attributes of this node",
     )
 
 
 def _contents(draft: Draft, limits: Limits, findings: Findings) -> dict[int, np.ndarray]:
-    """Arrays of the values with `data`."""
+    """Decoded arrays of the values with `data`, by id; faults are added to `findings`."""
     contents: dict[int, np.ndarray] = {}
-    kept = 0
+    total_bytes = 0
     for v, data in draft.data.items():
         type, path = draft.types[v], f"{draft.path}values[{v}].data"
-        kept += len(data) * 3 // 4
+        total_bytes += len(data) * 3 // 4
         if draft.roles[v] is Role.ACTIVATION:
             findings.add(
                 "bad_content",
@@ -258,11 +272,11 @@ def _contents(draft: Draft, limits: Limits, findings: Findings) -> dict[int, np.
                 "both",
                 "declare shape and dtype",
             )
-        elif kept > limits.constant_bytes:
+        elif total_bytes > limits.constant_bytes:
             findings.add(
                 "too_large",
                 path,
-                f"{kept} bytes of contents so far",
+                f"{total_bytes} bytes of contents so far",
                 f"at most {limits.constant_bytes}",
                 "leave `data` of large constants out; planning needs sizes only",
             )
@@ -276,13 +290,13 @@ def _contents(draft: Draft, limits: Limits, findings: Findings) -> dict[int, np.
                     path,
                     str(error),
                     "base64 of little endian elements, row-major",
-                    "encode the content again",
+                    "re-encode the content",
                 )
     return contents
 
 
 def values_of(draft: Draft, contents: Mapping[int, np.ndarray]) -> list[Value]:
-    """The records of the values, typed as far as is known."""
+    """Records of the values, with the types known so far."""
     return [
         Value(name, type, role, size, fixed, contents.get(v), annotations, v in draft.stop_gradient)
         for v, (name, type, role, size, fixed, annotations) in enumerate(
@@ -292,7 +306,7 @@ def values_of(draft: Draft, contents: Mapping[int, np.ndarray]) -> list[Value]:
 
 
 def inputs_of(draft: Draft) -> list[int]:
-    """The graph's inputs in the caller's order."""
+    """Input ids in the declared order; by default the inputs in the order of the values, without captures."""
     if draft.inputs is not None:
         return draft.inputs
     return [v for v, role in enumerate(draft.roles) if role is Role.INPUT and v not in draft.captured]

@@ -1,8 +1,8 @@
-"""Shapes a caller sets on a document that declares others, and how far the document follows.
+"""Shape overrides of a document: named dimensions, inputs and the batch, and their propagation.
 
 x: [N, 784], --dim N=8          every declared N is 8
-x: [64, 784], --batch 8         x is [8, 784]; what ops make of it is inferred again
-Reshape(x, constant [64, 28, 28])       the leading 64 was the batch: the constant follows
+x: [64, 784], --batch 8         x is [8, 784]; types downstream are re-inferred
+Reshape(x, constant [64, 28, 28])       the leading 64 is the old batch: the constant is rewritten
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ if TYPE_CHECKING:
 
 
 class ShapeRebinding:
-    """The change from declared to asked shapes. Making one binds dimensions and inputs of the draft."""
+    """Change from declared to requested shapes. The constructor binds dimensions and checks inputs of the draft."""
 
     def __init__(self, draft: Draft, shapes: ShapeOverrides, findings: Findings):
         self.draft = draft
-        self.asked: dict[int, TensorType] = {}  # inputs that get another type
-        self.before: dict[int, TensorType] = {}  # values whose type has changed so far -> what it was
-        self.constants: dict[int, np.ndarray] = {}  # shape constants that followed
-        self._copies: dict[tuple[int, int], int] = {}  # (constant, leading length) -> the one that followed
+        self.requested: dict[int, TensorType] = {}  # input -> requested type, where it differs
+        self.before: dict[int, TensorType] = {}  # value whose type has changed -> its type before
+        self.constants: dict[int, np.ndarray] = {}  # rewritten shape constants
+        self._copies: dict[tuple[int, int], int] = {}  # (constant, leading length) -> rewritten copy
         if shapes.inputs or shapes.dims or shapes.batch is not None:
-            _names_exist(draft, shapes, findings)
+            _check_names(draft, shapes, findings)
         if len(findings):
             return
         self._bind_dimensions(shapes, findings)
         self._bind_inputs(shapes, findings)
 
     def apply(self) -> None:
-        """Give the inputs the types asked for; until then the draft is as it was sent."""
-        for v, type in self.asked.items():
+        """Set the requested types of the inputs; before this call the draft is as received."""
+        for v, type in self.requested.items():
             self.changed_to(v, type)
             self.draft.types[v] = type
 
     def touches(self, node: Node) -> bool:
-        """True when the node reads something of another type than the document declares."""
+        """True when the node reads a value whose type has changed."""
         return bool(self.before) and any(v in self.before for v in node.reads)
 
     def changed_to(self, v: int, type: TensorType) -> None:
-        """Take note that value `v` gets this type instead of the one it had as sent."""
+        """Record the original type of value `v` when `type` differs from it."""
         old = self.draft.types[v]
         if old is not None and old != type:
             self.before.setdefault(v, old)
 
     def follow_batch(self, n: int, node: Node, inference: TypeInference) -> Node:
-        """The node; the leading length of a constant shape it reshapes to becomes the new batch.
+        """The node, reading a rewritten shape constant when it is a Reshape whose target begins with the old batch.
 
-        `before` knows what the source was: [64, ...] then and a target that begins with 64 means the batch.
+        The old batch is the leading length in `before` of the reshaped value.
         """
         if node.op != "Reshape" or len(node.inputs) < 2 or self.draft.roles[node.inputs[1]] is not Role.CONSTANT:
             return node
@@ -81,7 +81,7 @@ class ShapeRebinding:
         return self._with_constant(n, node, changed, inference)
 
     def _with_constant(self, n: int, node: Node, content: np.ndarray, inference: TypeInference) -> Node:
-        """The node reading a constant of its own with this content."""
+        """The node reading a copy of its shape constant with this content."""
         draft, constant, lead = self.draft, node.inputs[1], int(content[0])
         v = self._copies.get((constant, lead))
         if v is None:
@@ -90,12 +90,12 @@ class ShapeRebinding:
         draft.nodes[n] = replace(node, inputs=(node.inputs[0], v, *node.inputs[2:]))
         return draft.nodes[n]
 
-    def cannot_follow(self, n: int, node: Node, findings: Findings, why: str = "") -> None:
-        """Collect a node whose outputs under the new shapes nobody can tell."""
+    def cannot_follow(self, n: int, node: Node, findings: Findings, reason: str = "") -> None:
+        """Add a finding for a node whose outputs cannot be inferred under the new shapes."""
         draft = self.draft
         constants = [quoted(draft.names[v]) for v in node.inputs if v != ABSENT and draft.roles[v] is Role.CONSTANT]
         baked = f" with constant {', '.join(constants)}" if constants else ""
-        reason = why or ", whose outputs only the document knows"
+        reason = reason or ", whose output shapes are only declared"
         findings.add(
             "cannot_rebind",
             f"{draft.path}nodes[{n}]",
@@ -105,25 +105,9 @@ class ShapeRebinding:
         )
 
     def _bind_dimensions(self, shapes: ShapeOverrides, findings: Findings) -> None:
-        """Give every named dimension its length and complete the declarations that use it."""
+        """Bind every named dimension and complete the declarations that use it."""
         draft = self.draft
-        lengths = dict(shapes.dims)
-        for v, (_, shape) in draft.partial.items():
-            asked = shapes.inputs.get(draft.names[v]) if draft.roles[v] is Role.INPUT else None
-            if shape is None or draft.roles[v] is not Role.INPUT:
-                continue
-            if asked is not None and len(asked) == len(shape):
-                for symbol, length in zip(shape, asked, strict=True):
-                    if isinstance(symbol, str) and lengths.setdefault(symbol, length) != length:
-                        findings.add(
-                            "dimension_conflict",
-                            f"inputs.{draft.names[v]}",
-                            f"{length} for dimension {quoted(symbol)}",
-                            f"{lengths[symbol]}, as said elsewhere",
-                            "give the dimension one length",
-                        )
-            elif asked is None and shapes.batch is not None and shape and isinstance(shape[0], str):
-                lengths.setdefault(shape[0], shapes.batch)
+        lengths = self._dimension_lengths(shapes, findings)
         missing: dict[str, list[int]] = {}
         for v, (dtype, shape) in draft.partial.items():
             if shape is None:
@@ -142,47 +126,70 @@ class ShapeRebinding:
                 f"dims.{symbol[:80]}",
                 f"{quoted(symbol)} without a length in {names}",
                 "a length",
-                f"say --dim {symbol[:80]}=8",
+                f"pass --dim {symbol[:80]}=8",
             )
 
-    def _bind_inputs(self, shapes: ShapeOverrides, findings: Findings) -> None:
-        """Give inputs the shapes asked for."""
+    def _dimension_lengths(self, shapes: ShapeOverrides, findings: Findings) -> dict[str, int]:
+        """Length of each named dimension: from `dims`, then from the shapes of inputs, then from the batch."""
         draft = self.draft
-        led = shapes.batch is None
+        lengths = dict(shapes.dims)
+        for v, (_, shape) in draft.partial.items():
+            requested = shapes.inputs.get(draft.names[v]) if draft.roles[v] is Role.INPUT else None
+            if shape is None or draft.roles[v] is not Role.INPUT:
+                continue
+            if requested is not None and len(requested) == len(shape):
+                for symbol, length in zip(shape, requested, strict=True):
+                    if isinstance(symbol, str) and lengths.setdefault(symbol, length) != length:
+                        findings.add(
+                            "dimension_conflict",
+                            f"inputs.{draft.names[v]}",
+                            f"{length} for dimension {quoted(symbol)}",
+                            f"{lengths[symbol]}, as given elsewhere",
+                            "give the dimension one length",
+                        )
+            elif requested is None and shapes.batch is not None and shape and isinstance(shape[0], str):
+                lengths.setdefault(shape[0], shapes.batch)
+        return lengths
+
+    def _bind_inputs(self, shapes: ShapeOverrides, findings: Findings) -> None:
+        """Collect the requested types of inputs in `requested`."""
+        draft = self.draft
+        batch_applied = shapes.batch is None
         for v, role in enumerate(draft.roles):
-            asked = shapes.inputs.get(draft.names[v])
+            shape = shapes.inputs.get(draft.names[v])
             type = draft.types[v]
             if role is not Role.INPUT or v in draft.captured:
                 continue
-            if asked is None and shapes.batch is not None and type is not None and type.shape:
-                asked, led = (shapes.batch, *type.shape[1:]), True
-            if asked is None:
+            if shape is None and shapes.batch is not None and type is not None and type.shape:
+                shape, batch_applied = (shapes.batch, *type.shape[1:]), True
+            if shape is None:
                 continue
             if type is None:
                 findings.add(
                     "cannot_rebind",
                     f"inputs.{draft.names[v]}",
-                    f"{quoted(draft.names[v])}, of which only bytes are known",
+                    f"{quoted(draft.names[v])}, declared in bytes only",
                     "an input with shape and dtype",
                     "declare shape and dtype of the input",
                 )
-            elif TensorType(type.dtype, tuple(asked)).nbytes > MAX_BYTES:
+            elif TensorType(type.dtype, tuple(shape)).nbytes > MAX_BYTES:
                 findings.add(
                     "size_too_large",
                     f"inputs.{draft.names[v]}",
-                    "x".join(map(str, asked)),
+                    "x".join(map(str, shape)),
                     f"at most {MAX_BYTES} bytes (2^63 - 1)",
                     "correct the shape",
                 )
-            elif tuple(asked) != type.shape:
-                self.asked[v] = TensorType(type.dtype, tuple(asked))
-        if not led and not any(v in draft.partial for v in range(len(draft.names))):
+            elif tuple(shape) != type.shape:
+                self.requested[v] = TensorType(type.dtype, tuple(shape))
+        if not batch_applied and not any(v in draft.partial for v in range(len(draft.names))):
             findings.add(
                 "cannot_rebind", "batch", str(shapes.batch), "an input with a leading length", "leave the batch out"
             )
 
 
-def _names_exist(draft: Draft, shapes: ShapeOverrides, findings: Findings) -> None:
+def _check_names(draft: Draft, shapes: ShapeOverrides, findings: Findings) -> None:
+    """Collect overrides of unknown inputs and dimensions, and negative lengths."""
     inputs = [name for name, role in zip(draft.names, draft.roles, strict=True) if role is Role.INPUT]
     symbols = {n for _, shape in draft.partial.values() for n in shape or () if isinstance(n, str)}
     for name in shapes.inputs:
