@@ -1,7 +1,7 @@
-"""Nodes in simpler standard ops: ops of ours by their `body`, and ops of the standard that are functions of others.
+"""Decomposition of nodes into simpler standard ops: `remat` ops by their `body`, ONNX function ops by their definition.
 
-onnxruntime has no kernel for some standard ops and expands them itself, at the end of its list of nodes,
-where a planned order is lost. Those are expanded here, in place, by the standard's own definition.
+onnxruntime has no kernel for some ONNX function ops. It would inline them at the end of its node list, which loses the
+planned order; these ops are expanded here, in place.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from graph.ops.registry import find_op
 from graph.ops.registry.onnx_fallback import attribute_proto, onnx_dtype, schema_of
 from graph.ops.registry.registry import make_call
 
-#: Standard ops onnxruntime 1.31 expands (found by profiling each function op of the standard).
+#: Standard ops that onnxruntime 1.31 expands (determined by profiling every function op of the standard).
 _EXPANDED = frozenset(
     {
         "CastLike",
@@ -33,10 +33,10 @@ _IR_VERSION = 10
 
 
 def decomposed(graph: Graph, node: Node) -> Graph | None:
-    """A graph of what the node does, or None when it stands as it is.
+    """Graph equivalent to the node; None when the node needs no decomposition.
 
-    Its inputs are the node's present inputs in order, its outputs the node's wanted outputs in order,
-    each written by a node of its own; nothing in it is left unread.
+    Inputs and outputs are those present on the node, in order. Each output is written by a different node; dead nodes
+    are removed. Raises ValueError when the body of the op lacks an output of the node.
     """
     if node.op in _EXPANDED:
         return _by_standard(graph, node)
@@ -49,8 +49,8 @@ def decomposed(graph: Graph, node: Node) -> Graph | None:
     for v in node.inputs:
         value = None if v == ABSENT else graph.values[v]
         inputs.append(None if value is None else emit.val(builder.value(value.name, value.type, Role.INPUT)))
-    made = record.body(emit, make_call(graph, node), *inputs)
-    results = made if isinstance(made, tuple) else (made,)
+    returned = record.body(emit, make_call(graph, node), *inputs)
+    results = returned if isinstance(returned, tuple) else (returned,)
     outputs: list[int] = []
     written = {v for part in builder.nodes for v in part.writes}
     for i, v in enumerate(node.outputs):
@@ -58,16 +58,16 @@ def decomposed(graph: Graph, node: Node) -> Graph | None:
             continue
         result = results[i] if i < len(results) else None
         if result is None:
-            raise ValueError(f"the body of {node.op} does not make output {i}, which {node.name} has")
-        if result.id not in written or result.id in outputs:  # an input, a constant, or given twice
+            raise ValueError(f"the body of {node.op} lacks output {i} of node {node.name}")
+        if result.id not in written or result.id in outputs:  # an input, a constant, or a repeated result
             result = emit.op("Identity", result)
         outputs.append(result.id)
-    nodes = _read(builder.nodes, outputs)
+    nodes = _needed(builder.nodes, outputs)
     return Graph(node.name, tuple(builder.values), nodes, tuple(outputs), tuple(builder.inputs), builder.opset)
 
 
 def _by_standard(graph: Graph, node: Node) -> Graph | None:
-    """The standard's own definition of the node's op for its types, read as any other model."""
+    """Graph of the ONNX function definition of the node's op for its input types; None without a definition."""
     opset = graph.opset.get("", 21)
     schema = schema_of(node.op, opset)
     types = graph.types_of(node.inputs)
@@ -84,21 +84,21 @@ def _by_standard(graph: Graph, node: Node) -> Graph | None:
         if t is not None
     ]
     results = [helper.make_empty_tensor_value_info(name) for name in outputs if name]
-    one = helper.make_model(
+    model = helper.make_model(
         helper.make_graph([call], node.name, given, results),
         opset_imports=[helper.make_opsetid("", opset)],
         ir_version=_IR_VERSION,
     )
-    expanded = inliner.inline_selected_functions(one, [("", node.op)], inline_schema_functions=True)
-    found = load(expanded.SerializeToString(), Limits(), ShapeOverrides())
-    parts = _read(list(found.nodes), list(found.outputs))
-    if any(part.op == node.op for part in parts) or any(v.role is Role.PARAMETER for v in found.values):
-        return None  # the standard does not define it for these types
-    return Graph(node.name, found.values, parts, found.outputs, found.inputs, found.opset)
+    inlined = inliner.inline_selected_functions(model, [("", node.op)], inline_schema_functions=True)
+    expanded = load(inlined.SerializeToString(), Limits(), ShapeOverrides())
+    parts = _needed(list(expanded.nodes), list(expanded.outputs))
+    if any(part.op == node.op for part in parts) or any(v.role is Role.PARAMETER for v in expanded.values):
+        return None  # no definition for these types
+    return Graph(node.name, expanded.values, parts, expanded.outputs, expanded.inputs, expanded.opset)
 
 
-def _read(nodes: list[Node], outputs: list[int]) -> tuple[Node, ...]:
-    """The nodes the outputs need, in order."""
+def _needed(nodes: list[Node], outputs: list[int]) -> tuple[Node, ...]:
+    """Nodes that the outputs depend on, in order."""
     needed = set(outputs)
     kept = []
     for node in reversed(nodes):

@@ -1,12 +1,12 @@
-"""A graph as an ONNX model that other runtimes run as it stands.
+"""Writer of ONNX models that other runtimes can execute.
 
-Nodes keep their order. Standard ops are written as they are; ops of ours are spelled out in standard ops at their
-place (`spelled.py`), because onnxruntime moves the nodes of a function call to the end of its list, where a planned
-order is lost; an op without a body keeps its own domain. What ONNX has no field for stands in `metadata_props`
-(`graph/formats/onnx/read/metadata.py`), so the file reads back as the graph it was.
+Nodes keep their order. Standard ops are written unchanged; `remat` ops are decomposed into standard ops in place
+(`decompose.py`), because onnxruntime moves the nodes of a function call to the end of its list, which loses the planned
+order. An op without a body keeps its own domain. Fields without an ONNX equivalent are stored in `metadata_props`
+(`graph/formats/onnx/read/metadata.py`), so that reading the file restores the graph.
 
-Run it in onnxruntime with `execution_order = PRIORITY_BASED` and `graph_optimization_level = ORT_DISABLE_ALL`:
-optimisation merges a recomputed node with its first run.
+Run the model in onnxruntime with `execution_order = PRIORITY_BASED` and `graph_optimization_level = ORT_DISABLE_ALL`:
+graph optimisation merges a recomputed node with its first run.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from graph.loop_remat.to_standard_ops import lower_to_standard_ops
 from graph.ops.registry.onnx_fallback import attribute_proto, onnx_dtype, schema_of
 from graph.transforms.inline_calls import without_calls
 
-_MOST_BYTES = 2**31 - 1  # a protobuf message is at most this long
-_OLDEST_IR = 10  # the first with metadata on nodes
-#: Ops with a `seed`: two nodes of one stream get the same, so a repeat draws what the first run drew.
-_DRAWS = frozenset(
+_MAX_BYTES = 2**31 - 1  # bytes; limit of a protobuf message
+_MIN_IR_VERSION = 10  # first IR version with metadata_props on nodes
+#: Ops with a `seed` attribute: all nodes of a stream get one seed, so recomputation repeats the random draw.
+_RANDOM_OPS = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 
 
 def dump(graph: Graph, *, weights: str = "inputs", seed: int = 0) -> bytes:
-    """The graph as a ModelProto.
+    """The graph as the bytes of a ModelProto.
 
     Parameters, states and constants without content are graph inputs; with `weights="random"` parameters and
-    constants are initialisers drawn by `seed` instead. Raises BadGraph when the file would pass 2 GiB, and
-    for a node with bodies that has no standard form.
+    constants are initialisers drawn with `seed`. Raises BadGraph for a file over 2 GiB, and for a node with bodies
+    without a standard form; ValueError for an unknown `weights`.
     """
     if weights not in ("inputs", "random"):
-        raise ValueError(f"weights is {weights!r}; ask for 'inputs' or 'random'")
+        raise ValueError(f"weights is {weights!r}; use 'inputs' or 'random'")
     content: Mapping[int, np.ndarray] = {}
     if weights == "random":
-        _fits(sum(v.nbytes for v in graph.values if v.role in (Role.PARAMETER, Role.CONSTANT)))
+        _check_size(sum(v.nbytes for v in graph.values if v.role in (Role.PARAMETER, Role.CONSTANT)))
         content = {v: a for v, a in sample_arrays(graph, seed).items() if graph.values[v].role is not Role.STATE}
     graph = without_calls(lower_to_standard_ops(graph))
     file = _File({value.name for value in graph.values}, graph.opset.get("", 21))
@@ -70,30 +70,30 @@ def dump(graph: Graph, *, weights: str = "inputs", seed: int = 0) -> bytes:
         opsets.setdefault(domain, 1)
     model.opset_import.extend(helper.make_opsetid(domain, version) for domain, version in opsets.items())
     standard = [helper.make_opsetid("", file.opset)]
-    model.ir_version = max(_OLDEST_IR, helper.find_min_ir_version_for(standard, ignore_unknown=True))
+    model.ir_version = max(_MIN_IR_VERSION, helper.find_min_ir_version_for(standard, ignore_unknown=True))
     names = writer.names
     gradients = tuple((names[a], names[b]) for a, b in graph.gradients)
     note = ModelNote(
         graph.order_is_given, gradients, dict(graph.annotations), dict(graph.gradient_rules), writer.value_ids()
     )
     _annotate(model, note)
-    _fits(model.ByteSize())
+    _check_size(model.ByteSize())
     data: bytes = model.SerializeToString()
     return data
 
 
 @dataclass(slots=True)
 class _File:
-    """What the nested graphs of one file share."""
+    """State shared by the graphs of one file."""
 
-    taken: set[str]  # names of values
+    value_names: set[str]
     opset: int
-    domains: set[str] = field(default_factory=set)
-    ops: set[str] = field(default_factory=set)  # names of nodes
+    domains: set[str] = field(default_factory=set)  # non-standard domains in use
+    node_names: set[str] = field(default_factory=set)
 
     def free(self, name: str) -> str:
-        """`name`, or `name/1`, ... when a value has it; taken from now on."""
-        return reserve_name(name, self.taken)
+        """A value name, reserved: `name`, or `name/1`, ... when taken."""
+        return reserve_name(name, self.value_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,8 @@ class _GraphWriter:
 
     def __init__(self, file: _File, graph: Graph, names: list[str], content: Mapping[int, np.ndarray] | None):
         self.file, self.graph, self.names = file, graph, names
-        self.content, self.is_nested = content or {}, content is None  # drawn content is the model's only
-        self.shared: dict[Any, str] = {}  # content of a constant in a spelled-out op -> its initialiser
+        self.content, self.is_nested = content or {}, content is None  # random content: top level only
+        self.shared: dict[Any, str] = {}  # content of a constant in a decomposed op -> its initialiser
         self.proto = GraphProto()
         self.defined: list[int] = []  # values in the order the file defines them
 
@@ -121,16 +121,16 @@ class _GraphWriter:
         self.proto = proto
         graph = self.graph
         proto.name = graph.name or "graph"
-        self.file.ops.update(node.name for node in graph.nodes)
+        self.file.node_names.update(node.name for node in graph.nodes)
         written = {v for node in graph.nodes for v in node.writes}
         proto.input.extend(self._value_info(v) for v in graph.inputs)
         given = written.union(graph.inputs, captured)
-        held: list[int] = []
-        listed: list[int] = []
+        initializers: list[int] = []
+        extra_inputs: list[int] = []
         for v in range(len(graph.values)):
             if v not in given:
-                (held if self._resident(v) else listed).append(v)
-        self.defined = [*graph.inputs, *listed, *held, *(v for node in graph.nodes for v in node.writes)]
+                (initializers if self._resident(v) else extra_inputs).append(v)
+        self.defined = [*graph.inputs, *extra_inputs, *initializers, *(v for node in graph.nodes for v in node.writes)]
         for node in graph.nodes:
             self._node(node)
         proto.value_info.extend(self._value_info(v) for v in sorted(written.difference(graph.outputs)))
@@ -139,7 +139,7 @@ class _GraphWriter:
             self._compute_outputs(written)
 
     def _compute_outputs(self, written: set[int]) -> None:
-        """Let a node write each output of a nested graph, as ONNX asks; what is handed on or out twice gets a copy."""
+        """Copy outputs of a nested graph that no node writes or that repeat: ONNX requires a distinct writer each."""
         seen: set[int] = set()
         for info, v in zip(self.proto.output, self.graph.outputs, strict=True):
             if v not in written or v in seen:
@@ -149,11 +149,11 @@ class _GraphWriter:
             seen.add(v)
 
     def value_ids(self) -> tuple[int, ...]:
-        """Ids in the order the file defines them; () when they count up."""
+        """Value ids in the order of their definition in the file; () when that is 0, 1, 2, ..."""
         return () if self.defined == list(range(len(self.defined))) else tuple(self.defined)
 
     def _resident(self, v: int) -> bool:
-        """Write a parameter, constant or state; True as an initialiser, where its content is known or drawn."""
+        """Write a parameter, constant or state: True as an initialiser (content known or drawn), False as an input."""
         value = self.graph.values[v]
         array = self.content.get(v) if value.data is None else value.data
         if array is None:
@@ -165,7 +165,7 @@ class _GraphWriter:
         return True
 
     def _value_info(self, v: int) -> ValueInfoProto:
-        """Name, type and note of a value; one that is only a size is written as that many bytes."""
+        """ValueInfo of a value with its note; a value of known size only is written as uint8[size]."""
         value = self.graph.values[v]
         type = value.type or TensorType("uint8", (value.nbytes,))
         info = helper.make_tensor_value_info(self.names[v], onnx_dtype(type.dtype), type.shape)
@@ -175,50 +175,50 @@ class _GraphWriter:
         return info
 
     def _node(self, node: Node) -> None:
-        """One node as one line or several; its note stands with the first."""
+        """Write a node as one or several nodes of the file; the first carries its note."""
         note = node_note(self.graph, node)
         note.after = tuple(self.graph.nodes[n].name for n in node.after)
         names = dict(enumerate(self.names))
-        lines = self._lines(self.graph, node, names)
-        whole = lines[0]
-        if len(lines) > 1 or whole.op != node.op:
+        parts = self._parts(self.graph, node, names)
+        first = parts[0]
+        if len(parts) > 1 or first.op != node.op:
             note.expands = Expansion(
                 node.name,
                 node.op,
                 _named(node.inputs, names),
                 _named(node.outputs, names),
-                tuple(line.op for line in lines),
+                tuple(part.op for part in parts),
                 packed_attributes(node.attributes),
             )
-        elif node.stream is not None and node.op in _DRAWS and "seed" not in node.attributes:
+        elif node.stream is not None and node.op in _RANDOM_OPS and "seed" not in node.attributes:
             note.seeded = True
-            lines = [
-                _OnnxNode(node.op, whole.inputs, whole.outputs, {**node.attributes, "seed": _seed_of(node.stream)})
+            parts = [
+                _OnnxNode(node.op, first.inputs, first.outputs, {**node.attributes, "seed": _seed_of(node.stream)})
             ]
-        for k, line in enumerate(lines):
-            name = node.name if k == 0 else reserve_name(f"{node.name}/{line.op}", self.file.ops)
-            proto = self._proto(line, name)
+        for k, part in enumerate(parts):
+            name = node.name if k == 0 else reserve_name(f"{node.name}/{part.op}", self.file.node_names)
+            proto = self._proto(part, name)
             self.proto.node.append(proto)
             if k == 0:
                 _annotate(self.proto.node[-1], note)
         for name, body in node.bodies.items():
             self._body(self.proto.node[-1], node, name, body)
 
-    def _lines(self, graph: Graph, node: Node, names: dict[int, str]) -> list[_OnnxNode]:
-        """The nodes that stand for a node of `graph`, whose values are called `names`."""
-        whole = decomposed(graph, node)
-        if whole is None:
+    def _parts(self, graph: Graph, node: Node, names: dict[int, str]) -> list[_OnnxNode]:
+        """Nodes of the file for a node of `graph`, recursively decomposed; `names` are those of the values."""
+        body = decomposed(graph, node)
+        if body is None:
             return [_OnnxNode(node.op, _named(node.inputs, names), _named(node.outputs, names), node.attributes)]
-        inner = dict(zip(whole.inputs, _named([v for v in node.inputs if v != ABSENT], names), strict=True))
-        inner.update(zip(whole.outputs, _named([v for v in node.outputs if v != ABSENT], names), strict=True))
-        for v in dict.fromkeys(v for part in whole.nodes for v in (*part.reads, *part.writes)):
+        inner = dict(zip(body.inputs, _named([v for v in node.inputs if v != ABSENT], names), strict=True))
+        inner.update(zip(body.outputs, _named([v for v in node.outputs if v != ABSENT], names), strict=True))
+        for v in dict.fromkeys(v for part in body.nodes for v in (*part.reads, *part.writes)):
             if v not in inner:
-                value = whole.values[v]
+                value = body.values[v]
                 inner[v] = self._shared(value) if value.data is not None else self.file.free(value.name)
-        return [line for part in whole.nodes for line in self._lines(whole, part, inner)]
+        return [onnx_node for part in body.nodes for onnx_node in self._parts(body, part, inner)]
 
     def _shared(self, value: Value) -> str:
-        """Name of an initialiser with a constant's content; equal ones are written once a graph."""
+        """Name of an initialiser with a constant's content; equal contents share one initialiser per graph."""
         array = np.asarray(value.data)
         key = (array.dtype.name, array.shape, array.tobytes())
         if key not in self.shared:
@@ -226,19 +226,19 @@ class _GraphWriter:
             self.proto.initializer.append(numpy_helper.from_array(array, self.shared[key]))
         return self.shared[key]
 
-    def _proto(self, line: _OnnxNode, name: str) -> NodeProto:
-        domain, _, op = line.op.rpartition("::")
+    def _proto(self, node: _OnnxNode, name: str) -> NodeProto:
+        domain, _, op = node.op.rpartition("::")
         if domain:
             self.file.domains.add(domain)
-        proto = NodeProto(name=name, op_type=op, domain=domain, input=line.inputs, output=line.outputs)
-        schema = schema_of(line.op, self.file.opset)
-        for key, value in line.attributes.items():
+        proto = NodeProto(name=name, op_type=op, domain=domain, input=node.inputs, output=node.outputs)
+        schema = schema_of(node.op, self.file.opset)
+        for key, value in node.attributes.items():
             kind = schema.attributes[key].type if schema is not None and key in schema.attributes else None
             proto.attribute.append(attribute_proto(key, value, kind))
         return proto
 
     def _body(self, proto: NodeProto, node: Node, name: str, body: Body) -> None:
-        """Append a nested graph; captured values go by their names outside."""
+        """Append a nested graph as an attribute; captured values keep their names outside."""
         captured = {inner: self.names[outer] for inner, outer in body.captures}
         names = [captured.get(v) or self.file.free(value.name) for v, value in enumerate(body.graph.values)]
         for v, value in enumerate(body.graph.values):
@@ -265,16 +265,16 @@ def _annotate(proto: Any, note: ModelNote | NodeNote | ValueNote) -> None:
 
 
 def _seed_of(stream: str) -> int:
-    """A seed that float attributes hold exactly."""
+    """Seed of a stream, 24 bits: exact in a float attribute."""
     return zlib.crc32(stream.encode()) & 0xFFFFFF
 
 
-def _fits(size: int) -> None:
-    if size > _MOST_BYTES:
+def _check_size(size: int) -> None:
+    if size > _MAX_BYTES:
         raise BadGraph.one(
             "too_large",
             "model",
             f"{size} bytes of ONNX",
-            f"at most {_MOST_BYTES}, as protobuf allows",
+            f"at most {_MAX_BYTES}, the limit of protobuf",
             "export with weights as inputs, or keep constants out of the graph",
         )

@@ -1,11 +1,13 @@
-"""ONNX models, opset 7 to the newest, as graphs with static shapes.
+"""Reader of ONNX models, opset 7 to the newest, as graphs with static shapes.
 
-    bytes → ModelProto → checked → walked in order: dimensions bound, old ops upgraded, functions and
+    bytes → ModelProto → validated → walked in order: dimensions bound, old ops upgraded, functions and
     constant branches inlined, shape arithmetic folded → Graph
 
-`wire` reads bytes, `structure` judges the whole file, `dims` binds dimensions, `upgrade` rewrites old ops,
-`weights` tells parameters from constants, `batch` lets baked shapes follow a new batch, `walk` makes nodes,
-`bodies` makes nested graphs. No file a model names is ever opened.
+`wire` parses bytes, `structure` validates the file, `input_shapes` binds dimensions, `opset_upgrade` rewrites old ops,
+`weights` separates parameters from constants, `batch_rebinding` adapts baked shapes to a new batch, `node_walk` creates
+nodes, `control_flow` creates nested graphs. External data files are never opened.
+
+May import `graph.builder`, `graph.ir`, `graph.limits` and `graph.ops.registry`. Start with `reader.py`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Shapes baked into a file for one batch length, made to follow another.
+"""Adaptation of baked Reshape targets to a requested batch.
 
-    file, batch 1:   x [1,3,224,224] ... h [1,1024,1,1] ── Reshape(·, [1,1024]) ──▶ [1,1024]
-    asked, batch 16:                     h [16,1024,1,1] ── Reshape(·, [16,1024]) ──▶ [16,1024]
+    file, batch 1:       x [1,3,224,224] ... h [1,1024,1,1] ── Reshape(·, [1,1024]) ──▶ [1,1024]
+    request, batch 16:                       h [16,1024,1,1] ── Reshape(·, [16,1024]) ──▶ [16,1024]
 
-The types the file itself implies are asked once, only when a leading length changed.
+The shapes implied by the file are inferred once, and only when a leading length changes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from graph.ops.registry.onnx_fallback import dtype_name, type_of_array
 from graph.ops.registry.registry import Call
 
 _CONTENTS = ("value", "value_int", "value_ints")  # attributes of Constant that hold shapes
-_MOST_KEPT_BYTES = 4096  # initialisers above this hold no shapes
+_MAX_SHAPE_BYTES = 4096  # bytes; larger initialisers are not shapes
 
 
 class BatchRebinding:
-    """The change of leading lengths between file and request."""
+    """Changes of leading lengths between file and request."""
 
     def __init__(self, model: ModelProto, inputs: Sequence[GraphInput]):
         pairs = {
@@ -38,41 +38,41 @@ class BatchRebinding:
             for item in inputs
             if item.declared and item.shape and item.declared[0] != item.shape[0]
         }
-        #: (old, new) per changed leading length; a symbolic one was 1 when an exporter baked it
+        #: (old, new) per changed leading length; exporters bake a symbolic length as 1
         self.changes = [(1 if not isinstance(old, int) else old, new) for old, new in pairs]
         self.is_changed = bool(self.changes)
         static = any(isinstance(old, int) for old, _ in pairs)
         self.old = _shapes_in_file(model, inputs) if static else {}
 
     def follow_batch(self, target: np.ndarray, source: str, elements: int, lead: int | None) -> np.ndarray | None:
-        """The shape constant of a Reshape with its leading batch replaced, or None when it stays.
+        """Reshape target with its leading batch replaced; None when unchanged.
 
-        `source` is what is reshaped, now of `elements` elements and leading length `lead`.
+        `source` is the name of the reshaped value, which now has `elements` elements and leading length `lead`.
         """
         if not self.is_changed or target.ndim != 1 or not target.size or target[0] <= 0:
             return None
         known = self.old.get(source)
         if known and lead is not None and known[0] != lead and known[0] == target[0]:
-            return _led_by(target, lead)
+            return _with_leading(target, lead)
         rest = [int(n) for n in target[1:]]
         if all(n > 0 for n in rest):
             for old, new in self.changes:
                 if target[0] == old and math.prod(rest) * old != elements == math.prod(rest) * new:
-                    return _led_by(target, new)
+                    return _with_leading(target, new)
         return None
 
 
-def _led_by(target: np.ndarray, lead: int) -> np.ndarray:
+def _with_leading(target: np.ndarray, lead: int) -> np.ndarray:
     changed = target.copy()
     changed[0] = lead
     return changed
 
 
 def _shapes_in_file(model: ModelProto, inputs: Sequence[GraphInput]) -> dict[str, tuple[int, ...]]:
-    """Per name the shape the file implies, where it is static; lengths of symbols as bound now.
+    """Static shapes by name under the shapes declared in the file; symbols have their bound lengths.
 
-    Asked node by node through the op table, which refuses what would end the process in `onnx`'s own sweep; what
-    cannot be typed leaves out what follows from it.
+    Inferred node by node with the op table, because shape inference in `onnx` can crash the process on invalid models.
+    Values that cannot be typed, and their dependents, are left out.
     """
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), onnx_opset_version())
     types = {proto.name: _static(proto) for proto in (*model.graph.value_info, *model.graph.output)}
@@ -83,8 +83,8 @@ def _shapes_in_file(model: ModelProto, inputs: Sequence[GraphInput]) -> dict[str
     contents: dict[str, np.ndarray] = {}
     for i, tensor in enumerate(model.graph.initializer):
         types[tensor.name] = type_of(tensor, f"graph.initializer[{i}]")
-        if not is_external(tensor) and tensor.ByteSize() <= _MOST_KEPT_BYTES:
-            with contextlib.suppress(BadGraph):  # stripped of its content, or damaged, which the walk tells
+        if not is_external(tensor) and tensor.ByteSize() <= _MAX_SHAPE_BYTES:
+            with contextlib.suppress(BadGraph):  # stripped or damaged content: reported by the walk
                 contents[tensor.name] = array_of(tensor, f"graph.initializer[{i}]")
     for n, proto in enumerate(model.graph.node):
         raw = raw_node(proto, f"graph.node[{n}]")
@@ -93,12 +93,12 @@ def _shapes_in_file(model: ModelProto, inputs: Sequence[GraphInput]) -> dict[str
             if content is not None and content.dtype.kind in "biuf":
                 contents[raw.outputs[0]], types[raw.outputs[0]] = content, type_of_array(content)
         elif not raw.bodies:
-            _settle(raw, opset, types, contents)
+            _infer_node(raw, opset, types, contents)
     return {name: type.shape for name, type in types.items() if type is not None}
 
 
-def _settle(raw: RawNode, opset: int, types: dict[str, TensorType | None], contents: dict[str, np.ndarray]) -> None:
-    """Add what follows of the node's outputs; nothing when its types contradict, which the walk tells."""
+def _infer_node(raw: RawNode, opset: int, types: dict[str, TensorType | None], contents: dict[str, np.ndarray]) -> None:
+    """Add types and folded constants of the node's outputs; nothing for a type conflict, which the walk reports."""
     call = Call(
         raw.op,
         raw.attributes,
@@ -109,17 +109,17 @@ def _settle(raw: RawNode, opset: int, types: dict[str, TensorType | None], conte
         opset,
     )
     try:
-        found = infer(call)
+        outputs = infer(call)
     except ValueError:
         return
-    arrays = fold_constants(call, found)
-    types.update((name, type) for name, type in zip(raw.outputs, found, strict=False) if name and type is not None)
+    arrays = fold_constants(call, outputs)
+    types.update((name, type) for name, type in zip(raw.outputs, outputs, strict=False) if name and type is not None)
     pairs = zip(raw.outputs, arrays or (), strict=False)
     contents.update((name, array) for name, array in pairs if name and array is not None)
 
 
 def _static(proto: ValueInfoProto) -> TensorType | None:
-    """The type a value is declared with, where that is whole."""
+    """Declared type of a value when it is a tensor with static shape, else None."""
     if proto.type.WhichOneof("value") != "tensor_type":
         return None
     tensor = proto.type.tensor_type

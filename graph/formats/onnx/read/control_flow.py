@@ -1,6 +1,6 @@
-"""If, Loop and Scan: a branch that is known is inlined, the rest become nodes with nested graphs.
+"""If, Loop and Scan: an If with a constant condition is inlined, other ops become nodes with bodies.
 
-If    outputs of the taken branch; both branches make the same types
+If    outputs of the taken branch; both branches return the same types
 Loop  body(iteration, condition, carried...) -> condition, carried..., stacked...
 Scan  body(carried..., slices...) -> carried..., stacked...
 """
@@ -27,30 +27,30 @@ TypeList = list[TensorType]
 
 
 def control_flow(walk: NodeWalk, raw: RawNode, slots: Sequence[Slot | None], scope: Scope) -> None:
-    """Inline or make a node with bodies. Raises BadGraph where shapes depend on data."""
+    """Inline the taken branch, or add a node with bodies. Raises BadGraph where shapes depend on data."""
     if raw.op == "If" and slots and slots[0] is not None and slots[0].known is not None:
         _inline(walk, raw, bool(slots[0].known.all()), scope)
         return
-    makers = {"If": _if, "Loop": _loop, "Scan": _scan}
-    if raw.op not in makers:
+    readers = {"If": _if, "Loop": _loop, "Scan": _scan}
+    if raw.op not in readers:
         raise BadGraph.one(
             "unsupported_op",
             raw.path,
-            f"{raw.shown}, which holds graphs",
+            f"{raw.shown}, which has nested graphs",
             "If, Loop or Scan",
             "export the model without this op",
         )
-    made, types = makers[raw.op](walk, raw, slots, scope)
-    walk.make(raw, slots, types, scope, made)
+    bodies, types = readers[raw.op](walk, raw, slots, scope)
+    walk.make(raw, slots, types, scope, bodies)
 
 
 def nested_bodies(walk: NodeWalk, raw: RawNode, slots: Sequence[Slot | None], scope: Scope) -> dict[str, Body]:
-    """Bodies of a node of a file of ours, whose formal inputs and outputs are declared by the file itself."""
-    found = {}
+    """Bodies of a node in a file written by `remat`, which declares the types of formal inputs and outputs."""
+    bodies = {}
     for name, graph in raw.bodies.items():
         formals = [walk.model.formal(proto, f"{raw.path}.{name}") for proto in graph.input]
-        found[name], _ = _body(walk, graph, formals, scope, f"{raw.path}.{name}")
-    return found
+        bodies[name], _ = _body(walk, graph, formals, scope, f"{raw.path}.{name}")
+    return bodies
 
 
 def _inline(walk: NodeWalk, raw: RawNode, taken: bool, scope: Scope) -> None:
@@ -61,7 +61,7 @@ def _inline(walk: NodeWalk, raw: RawNode, taken: bool, scope: Scope) -> None:
             "bad_body",
             f"{raw.path}.{branch}",
             f"{len(graph.input)} inputs",
-            "none, as a branch reads names outside",
+            "none: a branch reads names outside",
             "correct the nested graph",
         )
     if len(raw.outputs) > len(graph.output):
@@ -104,7 +104,7 @@ def _loop(
         raise BadGraph.one(
             "unknown_size",
             raw.path,
-            f"{raw.shown}, which stacks outputs over an unknown number of trips",
+            f"{raw.shown}, which stacks outputs over an unknown number of iterations",
             "a constant trip count",
             "export the model with a constant trip count",
         )
@@ -142,13 +142,13 @@ def _scan(
 
 
 def _body(walk: NodeWalk, graph: GraphProto, formals: TypeList, scope: Scope, path: str) -> tuple[Body, TypeList]:
-    """A nested graph and the types of its outputs."""
+    """(body of a nested graph, types of its outputs). Raises BadGraph."""
     if len(graph.input) != len(formals):
         raise BadGraph.one(
             "bad_body",
             path,
             f"{len(graph.input)} inputs",
-            f"{len(formals)}, as the node around it gives",
+            f"{len(formals)}, the number passed by the node",
             "correct the nested graph",
         )
     frame = GraphFrame(Builder(graph.name, scope.frame.builder.opset), scope.frame)
@@ -177,7 +177,7 @@ def _body(walk: NodeWalk, graph: GraphProto, formals: TypeList, scope: Scope, pa
 
 
 def _copied(walk: NodeWalk, slot: Slot, scope: Scope, name: str, path: str) -> Slot:
-    """The output of a node for a value that no node of the body makes: a body returns what it computes."""
+    """Slot of an Identity of the value: a body may only return values that its nodes write."""
     walk.make(RawNode("Identity", "", [name], [name], path), [slot], [slot.type], scope)
     copy = scope.find(name)
     assert copy is not None
@@ -207,8 +207,8 @@ def _carries(raw: RawNode, before: TypeList, after: TypeList) -> None:
             raise BadGraph.one(
                 "type_conflict",
                 raw.path,
-                f"{raw.shown}, whose carried value {i} goes in as {a} and comes out as {b}",
-                "a value that keeps its type from trip to trip",
+                f"{raw.shown}, whose loop-carried value {i} enters as {a} and leaves as {b}",
+                "a loop-carried value of constant type",
                 "give it its final shape before the loop",
             )
     if len(before) != len(after):
@@ -222,7 +222,7 @@ def _carries(raw: RawNode, before: TypeList, after: TypeList) -> None:
 
 
 def _axes(raw: RawNode, name: str, types: TypeList, more: int) -> list[int]:
-    """An attribute that names an axis of each type, of tensors with `more` axes than the types have."""
+    """Attribute with one axis per type; `more` is the number of axes added to each type. Raises BadGraph."""
     axes = raw.attribute(name, [0] * len(types))
     fits = isinstance(axes, list) and len(axes) == len(types) and all(type(axis) is int for axis in axes)
     if not fits or not all(

@@ -1,4 +1,4 @@
-"""What is wrong with a node, with all that helps to find it."""
+"""Errors about a node, with its name, path, inputs and constants."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from graph.ops.registry.onnx_fallback import schema_of
 
 
 def untyped_error(raw: RawNode, name: str, opset: int) -> BadGraph:
-    """An output whose type nobody knows: of an op that makes no tensors, or whose shape data decides."""
+    """Error for an output of unknown type: not a tensor, of data-dependent shape, or of an unknown op."""
     schema = schema_of(raw.op, opset)
-    makes = {t for output in schema.outputs for t in output.types} if schema is not None else {"tensor()"}
-    if not any(kind.startswith("tensor(") for kind in makes):
+    kinds = {t for output in schema.outputs for t in output.types} if schema is not None else {"tensor()"}
+    if not any(kind.startswith("tensor(") for kind in kinds):
         return BadGraph.one(
             "unsupported_op",
             raw.path,
-            f"{raw.shown}, which makes {', '.join(sorted(makes)[:2])}",
+            f"{raw.shown}, which outputs {', '.join(sorted(kinds)[:2])}",
             "ops on tensors",
             "export the model with tensors instead of sequences and optionals",
         )
-    known = "whose shape depends on data" if schema is not None else "an op nobody knows, without a declared type"
+    cause = "whose shape depends on data" if schema is not None else "an unknown op, without a declared type"
     return BadGraph.one(
         "unknown_size",
         raw.path,
-        f"output {quoted(name)} of {raw.shown}, {known}",
+        f"output {quoted(name)} of {raw.shown}, {cause}",
         "a shape that follows from the inputs of the model",
         "give the value a static shape in the model's value_info, or cut the model before it",
     )
 
 
 def conflict_error(raw: RawNode, slots: Sequence[Slot | None], reason: str) -> BadGraph:
-    """The node, what it reads, and which of that is a constant of the file."""
+    """Error for inputs that the op does not accept; lists their types, and the values of small constants."""
     read = []
     for name, slot in zip(raw.inputs, slots, strict=True):
         if slot is None:
@@ -52,11 +52,11 @@ def conflict_error(raw: RawNode, slots: Sequence[Slot | None], reason: str) -> B
 
 
 def arity_error(raw: RawNode, inputs: int, outputs: int) -> BadGraph:
-    """A call or branch that is given or asked for more than it has."""
+    """Error for a call or branch with more inputs or outputs than its definition."""
     return BadGraph.one(
         "bad_body",
         raw.path,
         f"{raw.shown} with {len(raw.inputs)} inputs and {len(raw.outputs)} outputs",
-        f"at most {inputs} inputs and {outputs} outputs, as its definition has",
+        f"at most {inputs} inputs and {outputs} outputs, as in its definition",
         "correct the node or the definition",
     )

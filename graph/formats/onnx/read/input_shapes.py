@@ -1,4 +1,4 @@
-"""Shapes of the graph inputs: lengths in the file, and what the caller says of symbols, inputs and the batch."""
+"""Shapes of the graph inputs: lengths in the file, overridden by the caller's dimensions, inputs and batch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Dimension = int | str | None
 
 @dataclass(frozen=True, slots=True)
 class GraphInput:
-    """A graph input that is not a weight: as the file declares it and as it is bound."""
+    """A graph input that is not a weight: declared and bound shape."""
 
     name: str
     dtype: str
@@ -33,7 +33,7 @@ class GraphInput:
 
 
 def declared_type(proto: Any, name: str, path: str) -> tuple[str, tuple[Dimension, ...] | None]:
-    """(dtype, lengths) a TypeProto declares. Raises BadGraph for what is no tensor."""
+    """(dtype, lengths) declared by a TypeProto. Raises BadGraph unless it is a tensor of numbers."""
     kind = proto.WhichOneof("value")
     if kind != "tensor_type":
         raise BadGraph.one(
@@ -57,13 +57,13 @@ def declared_type(proto: Any, name: str, path: str) -> tuple[str, tuple[Dimensio
 
 
 def bind_shapes(protos: Sequence[ValueInfoProto], shapes: ShapeOverrides) -> tuple[list[GraphInput], dict[str, int]]:
-    """The inputs with every length bound, and the length of every symbol. Raises BadGraph listing all that is not.
+    """(inputs with every length bound, length of every symbol). Raises BadGraph listing all unbound lengths.
 
-    What is said of one input wins over `dims`, `dims` over `batch`, `batch` over the file.
+    Precedence: shapes of inputs, then `dims`, then `batch`, then the file.
     """
     inputs = [GraphInput(p.name, *declared_type(p.type, p.name, f"graph.input[{i}]")) for i, p in enumerate(protos)]
     findings = Findings()
-    _names_exist(inputs, shapes, findings)
+    _check_names(inputs, shapes, findings)
     lengths = dict(shapes.dims)
     for item in inputs:
         if item.name in shapes.inputs:
@@ -73,13 +73,14 @@ def bind_shapes(protos: Sequence[ValueInfoProto], shapes: ShapeOverrides) -> tup
         for item in inputs:
             if item.declared and isinstance(item.declared[0], str) and item.name not in shapes.inputs:
                 lengths.setdefault(item.declared[0], shapes.batch)
-    _symbols_bound(inputs, shapes, lengths, findings)
+    _check_symbols(inputs, shapes, lengths, findings)
     bound = [_bound(item, shapes, lengths, findings) for item in inputs]
     findings.settle()
     return bound, lengths
 
 
-def _names_exist(inputs: Sequence[GraphInput], shapes: ShapeOverrides, findings: Findings) -> None:
+def _check_names(inputs: Sequence[GraphInput], shapes: ShapeOverrides, findings: Findings) -> None:
+    """Collect overrides of unknown inputs and dimensions, and negative lengths."""
     names = [item.name for item in inputs]
     symbols = list(dict.fromkeys(d for item in inputs for d in item.declared or () if isinstance(d, str)))
     for name in shapes.inputs:
@@ -106,7 +107,7 @@ def _names_exist(inputs: Sequence[GraphInput], shapes: ShapeOverrides, findings:
 
 
 def _take_symbols(item: GraphInput, shape: tuple[int, ...], lengths: dict[str, int], findings: Findings) -> None:
-    """Bind the symbols of an input whose shape is said."""
+    """Bind the symbols of an input whose shape is overridden."""
     if item.declared is None:
         return
     if len(item.declared) != len(shape):
@@ -124,15 +125,15 @@ def _take_symbols(item: GraphInput, shape: tuple[int, ...], lengths: dict[str, i
                 "dimension_conflict",
                 f"inputs.{item.name}",
                 f"{length} for dimension {quoted(symbol)}",
-                f"{lengths[symbol]}, as said elsewhere",
+                f"{lengths[symbol]}, as given elsewhere",
                 "give the dimension one length",
             )
 
 
-def _symbols_bound(
+def _check_symbols(
     inputs: Sequence[GraphInput], shapes: ShapeOverrides, lengths: dict[str, int], findings: Findings
 ) -> None:
-    """Every symbol without a length is one finding that says where it stands and what to say."""
+    """Add one finding per unbound symbol, with the inputs that use it and the options that bind it."""
     where: dict[str, list[GraphInput]] = {}
     for item in inputs:
         if item.name not in shapes.inputs:
@@ -147,12 +148,12 @@ def _symbols_bound(
             f"dims.{symbol}",
             f"{quoted(symbol)} without a length in {shown}",
             "a length",
-            f"say --dim {symbol}=8{batch}, or --input {first.name}={_example(first.declared or (), lengths)}",
+            f"pass --dim {symbol}=8{batch}, or --input {first.name}={_example(first.declared or (), lengths)}",
         )
 
 
 def _bound(item: GraphInput, shapes: ShapeOverrides, lengths: dict[str, int], findings: Findings) -> GraphInput:
-    """The input with its lengths; what is missing is a finding."""
+    """The input with its shape bound; each missing length is a finding."""
     path = f"inputs.{item.name}"
     if item.name in shapes.inputs:
         shape: tuple[int, ...] = shapes.inputs[item.name]
@@ -162,7 +163,7 @@ def _bound(item: GraphInput, shapes: ShapeOverrides, lengths: dict[str, int], fi
             path,
             f"{quoted(item.name)}, whose rank the model does not give",
             "a shape",
-            f"say --input {item.name}=16x3x224x224",
+            f"pass --input {item.name}=16x3x224x224",
         )
         return item
     else:
@@ -174,9 +175,9 @@ def _bound(item: GraphInput, shapes: ShapeOverrides, lengths: dict[str, int], fi
                 findings.add(
                     "unbound_dimension",
                     f"{path}.shape[{k}]",
-                    f"a dimension without name of {quoted(item.name)} ({_shown(item.declared)})",
+                    f"an unnamed dimension of {quoted(item.name)} ({_shown(item.declared)})",
                     "a length",
-                    f"say --input {item.name}={_example(item.declared, lengths)}{', or --batch 8' if k == 0 else ''}",
+                    f"pass --input {item.name}={_example(item.declared, lengths)}{', or --batch 8' if k == 0 else ''}",
                 )
         shape = tuple(0 if n is None else n for n in found)
     checked(TensorType(item.dtype, shape), f"input {quoted(item.name)}", path)

@@ -1,4 +1,4 @@
-"""What ONNX has no field for, kept in `metadata_props` under the key `remat`, so that files of ours read back whole.
+"""Fields without an ONNX equivalent, stored in `metadata_props` under the key `remat`, for lossless round trips.
 
 node   {"phase":"backward","after":["a"],"annotations":{"origin":["fc1",1]}}
 value  {"role":"parameter"}
@@ -25,18 +25,18 @@ _Pairs = tuple[tuple[int, int], ...]
 
 
 class Expansion(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """The node of ours that the nodes after this note spell out in standard ops."""
+    """Original node of a decomposition: the nodes from this note on are its standard ops."""
 
     name: str
     op: str
     inputs: tuple[str, ...]  # "" where absent
     outputs: tuple[str, ...]
-    parts: tuple[str, ...]  # ops of the nodes that stand for it, this one first
+    parts: tuple[str, ...]  # ops of the nodes of the decomposition, in order
     attributes: dict[str, Any] = {}
 
 
 class NodeNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Fields of `Node` beside op, names and attributes."""
+    """Fields of `Node` other than op, names and attributes."""
 
     phase: PhaseName = "forward"
     after: tuple[str, ...] = ()  # node names
@@ -54,36 +54,36 @@ class NodeNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class ValueNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Fields of `Value` beside name and type."""
+    """Fields of `Value` other than name and type."""
 
     role: Role = Role.ACTIVATION
     bytes: int | None = None
     fixed_bytes: bool = False
-    untyped: bool = False  # the file's type only stands for `bytes`
+    untyped: bool = False  # the type in the file only encodes `bytes`
     annotations: dict[str, Any] = {}
     stop_gradient: bool = False
 
 
 class ModelNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Fields of `Graph`."""
+    """Fields of `Graph` other than values and nodes."""
 
     order_is_given: bool = False
     gradients: tuple[tuple[str, str], ...] = ()
     annotations: dict[str, Any] = {}
     gradient_rules: dict[str, Any] = {}
-    value_ids: tuple[int, ...] = ()  # id in the graph of the k-th value the file defines; () where it is k
+    value_ids: tuple[int, ...] = ()  # id of the k-th value defined in the file; () for id k
 
 
 _Note = TypeVar("_Note", NodeNote, ValueNote, ModelNote)
 
 
 def encode_note(note: msgspec.Struct) -> str:
-    """The note as it stands in a file."""
+    """The note as JSON text."""
     return msgspec.json.encode(note, enc_hook=_plain).decode()
 
 
 def decode_note(text: str, kind: type[_Note], path: str) -> _Note:
-    """The note in a file. Raises BadGraph."""
+    """The note parsed from JSON text. Raises BadGraph."""
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -91,13 +91,13 @@ def decode_note(text: str, kind: type[_Note], path: str) -> _Note:
             "bad_note",
             f"{path}.metadata_props[{METADATA_KEY}]",
             str(error),
-            "what a file of ours says there",
+            "a note written by remat",
             "export the graph again, or remove the entry",
         ) from None
 
 
 def node_note(graph: Graph, node: Node) -> NodeNote:
-    """What of a node ONNX cannot say."""
+    """Note of a node: all fields without an ONNX equivalent."""
     names = graph.values
     return NodeNote(
         cast(PhaseName, node.phase.name.lower()),
@@ -121,7 +121,7 @@ def value_note(value: Value) -> ValueNote:
 
 
 def node_fields(note: NodeNote, node_id: Callable[[str], int], value_id: Callable[[str], int]) -> dict[str, Any]:
-    """Keyword arguments of `Builder.node` for what the note says."""
+    """Keyword arguments of `Builder.node` for the fields of the note."""
     return {
         "phase": Phase[note.phase.upper()],
         "after": tuple(node_id(name) for name in note.after),
@@ -138,7 +138,7 @@ def node_fields(note: NodeNote, node_id: Callable[[str], int], value_id: Callabl
 
 
 def packed_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as JSON holds them; arrays with dtype and shape."""
+    """Attributes as JSON data; arrays become objects with dtype, shape and base64 data."""
     return {k: _packed_array(v) if isinstance(v, np.ndarray) else v for k, v in attributes.items()}
 
 
@@ -166,7 +166,7 @@ def _array(packed: Mapping[str, Any], path: str) -> np.ndarray:
 
 
 def _plain(value: Any) -> Any:
-    """JSON for what annotations may hold beside JSON's own types."""
+    """JSON data for numpy values and mappings in annotations."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""The walk: nodes of the file in order, each folded, inlined or made a node of the graph."""
+"""Walk over the nodes of the file in order: each is folded, inlined or added to the graph."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class NodeWalk:
-    """Makes the nodes of one model."""
+    """Adds the nodes of one model to its graph."""
 
     def __init__(self, model: OnnxModel):
         self.model = model
         self.steps = 0
-        self.calls: list[str] = []  # functions under way
+        self.calls: list[str] = []  # stack of functions being inlined
 
     def nodes(self, protos: Sequence[NodeProto], scope: Scope, path: str) -> None:
         """Walk a list of nodes."""
@@ -46,8 +46,8 @@ class NodeWalk:
                 self._step(raw, protos[n], scope)
                 n += 1
             else:
-                whole, note, parts = restore_node(raw, protos, n)
-                self._exact(whole, note, scope)
+                original, note, parts = restore_node(raw, protos, n)
+                self._restored(original, note, scope)
                 n += parts
 
     def _step(self, raw: RawNode, proto: NodeProto, scope: Scope) -> None:
@@ -67,12 +67,12 @@ class NodeWalk:
         if is_old(raw.op, scope.opset):
             check_old(proto, scope.opset, raw)
             for node in upgrade(raw, scope.opset, NodeUpgradeContext(raw, scope)):
-                self._one(node, scope)
+                self._fold_or_make(node, scope)
         else:
-            self._one(raw, scope)
+            self._fold_or_make(raw, scope)
 
-    def _one(self, raw: RawNode, scope: Scope) -> None:
-        """Fold the node, or make it one of the graph."""
+    def _fold_or_make(self, raw: RawNode, scope: Scope) -> None:
+        """Fold the node to constants, or add it to the graph."""
         if raw.op == "Constant":
             self._constant(raw, scope)
             return
@@ -81,7 +81,7 @@ class NodeWalk:
             control_flow.control_flow(self, raw, slots, scope)
             return
         if raw.op == "Reshape" and len(slots) == 2:
-            slots = self._batch_followed(raw, slots, scope)
+            slots = self._rebind_batch(raw, slots, scope)
         call = self._call_of(raw, slots, scope)
         types = self._types(raw, call, slots)
         if self._is_weight(raw, slots, types, scope):
@@ -136,11 +136,11 @@ class NodeWalk:
             frame.node_ids[raw.name] = len(frame.builder.nodes) - 1
 
     def inputs(self, raw: RawNode, scope: Scope) -> list[Slot | None]:
-        """What the node reads, None where absent."""
+        """Slots of the node's inputs, None where absent."""
         return [scope.find(name) if name else None for name in raw.inputs]
 
     def output(self, name: str, scope: Scope) -> int:
-        """Id of a graph output; a value known under another name gets a node that gives it this one."""
+        """Id of a graph output; a value with another name is copied by an Identity with this name."""
         slot = scope.find(name)
         assert slot is not None  # only inputs of function calls may be absent
         if slot.name == name:
@@ -149,7 +149,7 @@ class NodeWalk:
         return self.value_id(name, scope)
 
     def value_id(self, name: str, scope: Scope) -> int:
-        """Id of a value by its name in the file. Raises BadGraph for a name nothing defines."""
+        """Id of a value by its name in the file. Raises BadGraph for an undefined name."""
         try:
             slot = scope.find(name)
         except KeyError:
@@ -158,14 +158,14 @@ class NodeWalk:
             raise BadGraph.one(
                 "undefined_value",
                 "metadata_props",
-                f"{quoted(name)}, which nothing defines",
+                f"{quoted(name)}, which is not defined",
                 "a value of the graph",
                 "export the graph again",
             )
         return scope.frame.id_of(slot)
 
-    def _exact(self, raw: RawNode, note: NodeNote, scope: Scope) -> None:
-        """A node of a file of ours: made as it stands, never folded."""
+    def _restored(self, raw: RawNode, note: NodeNote, scope: Scope) -> None:
+        """Add a node of a file written by `remat`, with the fields of its note; never folded."""
         slots = self.inputs(raw, scope)
         nested = control_flow.nested_bodies(self, raw, slots, scope) if raw.bodies else None
         types: Sequence[TensorType | None]
@@ -189,7 +189,7 @@ class NodeWalk:
         )
 
     def _types(self, raw: RawNode, call: Call, slots: Sequence[Slot | None]) -> tuple[TensorType | None, ...]:
-        """Types of the outputs. Raises BadGraph with the inputs' types and the constants among them."""
+        """Types of the outputs. Raises BadGraph with the types of the inputs and the small constants among them."""
         try:
             if None in slots:
                 check_present(raw.op, call.opset, [slot is not None for slot in slots])
@@ -199,24 +199,24 @@ class NodeWalk:
                 raise ValueError(f"{first} cannot become {out}")
         except ValueError as error:
             raise conflict_error(raw, slots, str(error)) from None
-        for name, found, said in zip(raw.outputs, types, call.outputs, strict=False):
-            if found is not None and said is not None and found != said:
+        for name, inferred, declared in zip(raw.outputs, types, call.outputs, strict=False):
+            if inferred is not None and declared is not None and inferred != declared:
                 raise conflict_error(
-                    raw, slots, f"output {quoted(name)} is declared as {said}, but the op makes {found}"
+                    raw, slots, f"output {quoted(name)} is declared as {declared}, but the op outputs {inferred}"
                 )
         return types
 
     def _is_weight(
         self, raw: RawNode, slots: Sequence[Slot | None], types: Sequence[TensorType | None], scope: Scope
     ) -> bool:
-        """True for a tensor filled by the file itself in place of a weight whose values were taken out."""
+        """True for a ConstantOfShape that replaces a weight stripped from the file."""
         if raw.op != "ConstantOfShape" or not scope.is_model or not slots or slots[0] is None or types[0] is None:
             return False
         readers = self.model.uses.get(raw.outputs[0], set())
         return slots[0].is_held and types[0].dtype in FLOAT_DTYPES and weights.is_filled_weight(readers)
 
-    def _batch_followed(self, raw: RawNode, slots: list[Slot | None], scope: Scope) -> list[Slot | None]:
-        """The Reshape's inputs, the baked shape replaced where its leading length was the batch."""
+    def _rebind_batch(self, raw: RawNode, slots: list[Slot | None], scope: Scope) -> list[Slot | None]:
+        """Inputs of a Reshape, with the baked target replaced where its leading length was the old batch."""
         source, target = slots
         if source is None or source.type is None or target is None or target.known is None or not target.is_baked:
             return slots
@@ -225,17 +225,16 @@ class NodeWalk:
         changed = self.model.batch.follow_batch(target.known, name, source.type.elements, lead)
         if changed is None:
             return slots
-        follower = Slot(f"{target.name}/batch", type_of_array(changed), scope.frame, Role.CONSTANT, changed)
-        return [source, follower]
+        rebound = Slot(f"{target.name}/batch", type_of_array(changed), scope.frame, Role.CONSTANT, changed)
+        return [source, rebound]
 
     def _constant(self, raw: RawNode, scope: Scope) -> None:
-        """A Constant node is a tensor of the file like an initialiser."""
-        found = next(iter(raw.attributes.items()), ("", None))
-        content = found[1]
+        """Define the tensor of a Constant node, like an initialiser. Raises BadGraph."""
+        key, content = next(iter(raw.attributes.items()), ("", None))
         numbers = content if isinstance(content, list) else [content]
         if not isinstance(content, np.ndarray) and all(isinstance(x, float | int) for x in numbers):
             content = np.asarray(content)
-            is_float = "float" in found[0] or (content.size > 0 and content.dtype.kind == "f")
+            is_float = "float" in key or (content.size > 0 and content.dtype.kind == "f")
             content = content.astype(np.float32 if is_float else np.int64)
         if not isinstance(content, np.ndarray) or len(raw.attributes) != 1 or len(raw.outputs) != 1:
             raise BadGraph.one(
@@ -251,13 +250,13 @@ class NodeWalk:
             raise BadGraph.one(
                 "unknown_dtype", raw.path, f"{raw.shown}: {error}", "a tensor of numbers", "remove it"
             ) from None
-        role = Role.CONSTANT  # a number written into a function belongs to the function
+        role = Role.CONSTANT  # a Constant inside a function is part of the function, not a weight
         if not scope.in_function:
             role = weights.role_of(raw.outputs[0], type, content, self.model.uses, self.model.signature)
         self.model.keep(raw.outputs[0], type, content, role, scope, ValueNote())
 
     def _call(self, raw: RawNode, proto: NodeProto, function: FunctionProto, scope: Scope) -> None:
-        """Inline a call of a function the model defines."""
+        """Inline a call of a function defined by the model."""
         if raw.op in self.calls or len(self.calls) >= self.model.limits.depth:
             raise BadGraph.one(
                 "too_deep",
@@ -287,7 +286,7 @@ class NodeWalk:
             scope.slots[out] = inner.find(inside)
 
     def _node_name(self, raw: RawNode, scope: Scope) -> str:
-        """The file's name of the node, or `Op_index` when it has none or it is taken."""
+        """Name of the node in the file; `Op_index` when empty or taken."""
         builder = scope.frame.builder
         name = scope.prefix + raw.name if raw.name else ""
         if name and builder.free_node_name(name) == name:
@@ -297,16 +296,16 @@ class NodeWalk:
 
 def _node_id(scope: Scope, name: str, raw: RawNode) -> int:
     """Id of an earlier node of the same graph by its name in the file."""
-    found = scope.frame.node_ids.get(name)
-    if found is None:
+    node_id = scope.frame.node_ids.get(name)
+    if node_id is None:
         raise BadGraph.one(
             "bad_note",
             raw.path,
-            f"{raw.shown} comes after {quoted(name)}, which is no node before it",
+            f"{raw.shown} runs after {quoted(name)}, which is not an earlier node",
             "an earlier node",
             "export the graph again",
         )
-    return found
+    return node_id
 
 
 def _known(type: TensorType | None) -> TensorType:

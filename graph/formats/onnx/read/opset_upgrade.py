@@ -1,8 +1,7 @@
-"""Nodes of older opsets in the terms of opset 21, one short rule an op.
+"""Upgrade of nodes from older opsets to opset 21, one rule per op.
 
-A rule sees the static types of the node's inputs, so that old semantics become plain ops; each is
-judged in the tests by running the old model and the upgraded one in onnxruntime. Ops whose meaning
-did not change between opset 7 and 21 have no rule.
+A rule sees the static types of the node's inputs and may emit several ops. The tests run the old and the upgraded
+model in onnxruntime. Ops with unchanged semantics between opset 7 and 21 have no rule.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _IR_VERSION = 10
 
 
 class UpgradeContext(Protocol):
-    """What a rule may ask of the walk."""
+    """Services of the walk that a rule may use."""
 
     def type(self, name: str) -> TensorType:
         """Type of a value. Raises BadGraph when it is not known."""
@@ -36,26 +35,26 @@ class UpgradeContext(Protocol):
         """Name of a new constant."""
 
     def fresh(self, like: str) -> str:
-        """A name nothing has yet."""
+        """An unused name derived from `like`."""
 
 
 UpgradeRule = Callable[[RawNode, UpgradeContext], Sequence[RawNode]]
-#: op -> [(below this opset, rule)]; of several that apply the first is taken.
+#: op -> [(first opset without the rule, rule)]; the first applicable rule is used.
 UPGRADE_RULES: dict[str, list[tuple[int, UpgradeRule]]] = {}
 
 
 def is_old(op: str, opset: int) -> bool:
-    """True when some rule rewrites the op of that opset."""
+    """True when a rule exists for the op in that opset."""
     return any(opset < below for below, _ in UPGRADE_RULES.get(op, ()))
 
 
 def check_old(proto: NodeProto, opset: int, raw: RawNode) -> None:
-    """Nothing when the node fits its op as the old opset has it. Raises BadGraph; rules rely on it."""
+    """Raise BadGraph unless the node is valid under the schema of its opset; rules rely on this check."""
     schema = schema_of(raw.op, opset)
     if raw.bodies or any(attribute.ref_attr_name for attribute in proto.attribute):
-        return  # `onnx` would look for the files that tensors in nested graphs name
+        return  # the checker would open external data files of nested graphs, and lacks referenced attributes
     if schema is None or schema.deprecated:
-        return  # the attributes stand at the call of the function around it; deprecated ops are never checked
+        return  # the checker rejects unknown and deprecated ops
     try:
         onnx.checker.check_node(proto, _context(opset))
     except onnx.checker.ValidationError as error:
@@ -63,7 +62,7 @@ def check_old(proto: NodeProto, opset: int, raw: RawNode) -> None:
             "type_conflict",
             raw.path,
             f"{raw.shown}: {str(error).splitlines()[0]}",
-            f"a node as opset {opset} has it",
+            f"a node valid in opset {opset}",
             "correct the node's inputs, outputs or attributes",
         ) from None
 
@@ -76,9 +75,9 @@ def _context(opset: int) -> Any:
 
 
 def upgrade(raw: RawNode, opset: int, place: UpgradeContext) -> Sequence[RawNode]:
-    """An old node in ops of opset 21."""
+    """Nodes of opset 21 equivalent to a node of an older opset. Raises BadGraph."""
     if raw.bodies and raw.op != "Scan":
-        return (raw,)  # no op with a rule holds graphs
+        return (raw,)  # Scan is the only op with both a rule and nested graphs
     rule = next(rule for below, rule in UPGRADE_RULES[raw.op] if opset < below)
     try:
         return rule(raw, place)
@@ -88,7 +87,7 @@ def upgrade(raw: RawNode, opset: int, place: UpgradeContext) -> Sequence[RawNode
             raw.path,
             f"{raw.shown} with {len(raw.inputs)} inputs and attributes "
             f"{', '.join(raw.attributes) or '(none)'} ({one_line(error)})",
-            f"a node as opset {opset} has it",
+            f"a node valid in opset {opset}",
             "correct the node's inputs, outputs or attributes",
         ) from None
 
@@ -109,14 +108,14 @@ def _changed(raw: RawNode, *, drop: Sequence[str] = (), **fields: Any) -> RawNod
 
 
 def _with_input(raw: RawNode, position: int, name: str) -> list[str]:
-    """The node's inputs with `name` at `position`, absent ones filled in before it."""
+    """The node's inputs with `name` at `position`, padded with absent inputs."""
     inputs = [*raw.inputs, *[""] * (position + 1 - len(raw.inputs))]
     inputs[position] = name
     return inputs
 
 
 def _to_inputs(raw: RawNode, place: UpgradeContext, *moves: tuple[str, int, Any]) -> list[RawNode]:
-    """Attributes that became inputs: (attribute, input position, dtype)."""
+    """The node with attributes turned into inputs; `moves`: (attribute, input position, dtype)."""
     inputs = raw
     for attribute, position, dtype in moves:
         if attribute in raw.attributes:
@@ -188,7 +187,7 @@ def _dropout(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
 
 @_rule(9, "BatchNormalization")
 def _batch_norm_spatial(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
-    """With spatial = 0 each place of the picture has own statistics; written out in elementwise ops."""
+    """With spatial = 0 statistics are per position; rewritten as elementwise ops."""
     if raw.attribute("spatial", 1):
         return _batch_norm(raw, place)
     x, scale, bias, mean, variance = raw.inputs
@@ -208,7 +207,7 @@ def _batch_norm_spatial(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode
 
 @_rule(14, "BatchNormalization")
 def _batch_norm(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
-    """Further outputs asked for training mode; then the running statistics were updated in place."""
+    """Outputs after the first select training mode, which is not supported below opset 14."""
     if any(raw.outputs[1:]):
         raise BadGraph.one(
             "unsupported_op",
@@ -222,11 +221,11 @@ def _batch_norm(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
 
 @_rule(13, "Softmax", "LogSoftmax", "Hardmax")
 def _softmax(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
-    """The old ops worked on rows of a matrix: all axes before `axis` against all from it on."""
+    """Before opset 13 the op coerced its input to a matrix: axes before `axis` are rows, the others columns."""
     shape = place.type(raw.inputs[0]).shape
     axis = raw.attribute("axis", 1)
     if not -len(shape) <= axis <= len(shape) or not shape:
-        return (raw,)  # typing it says what is wrong
+        return (raw,)  # type inference reports the fault
     axis += len(shape) if axis < 0 else 0
     wide = [k for k in range(axis, len(shape)) if shape[k] != 1]
     if len(wide) <= 1:
@@ -248,7 +247,7 @@ def _upsample(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     elif len(raw.inputs) == 2:
         scales = raw.inputs[1]
     else:
-        return (raw,)  # typing it says what is wrong
+        return (raw,)  # type inference reports the fault
     mode = raw.attribute("mode", "nearest")
     return (_old_resize(raw, scales, "linear" if mode == "bilinear" else mode),)
 
@@ -259,7 +258,7 @@ def _resize(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
 
 
 def _old_resize(raw: RawNode, scales: str, mode: str) -> RawNode:
-    """Before opset 11 place i of the output looked at i / scale of the input, rounded down."""
+    """Before opset 11, output position i sampled input position floor(i / scale)."""
     attributes = {"mode": mode, "coordinate_transformation_mode": "asymmetric"}
     if mode == "nearest":
         attributes["nearest_mode"] = "floor"
@@ -286,7 +285,7 @@ def _dft(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
 
 @_rule(21, "GroupNormalization")
 def _group_norm(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
-    """Scale and bias were given per group; each is repeated for the channels of its group."""
+    """Before opset 21, scale and bias were per group; expand them to one entry per channel."""
     groups, channels = raw.attribute("num_groups", 1), place.type(raw.inputs[0]).shape[1]
     column = place.constant(np.array([groups, 1], np.int64), "column")
     matrix = place.constant(np.array([groups, channels // max(groups, 1)], np.int64), "matrix")
@@ -317,5 +316,5 @@ def _scan(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
 
 
 def opset_of(imports: Iterable[object]) -> int:
-    """The standard's opset among the imports; `TARGET_OPSET` when only other domains are imported."""
+    """Version of the standard domain among the imports; `TARGET_OPSET` without one."""
     return next((o.version for o in imports if o.domain in ("", "ai.onnx")), TARGET_OPSET)  # type: ignore[attr-defined]

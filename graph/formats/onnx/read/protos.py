@@ -1,4 +1,4 @@
-"""Protos as plain records: nodes, attributes, tensors and their types. Nothing here opens a file."""
+"""Protos as plain records: nodes, attributes, tensors and their types. External data files are never opened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STANDARD = ("", "ai.onnx")
 
 @dataclass(slots=True)
 class RawNode:
-    """One node of the file, its op named as the graph names ops."""
+    """One node of the file, with the op name used in graphs (`domain::Op`)."""
 
     op: str
     name: str
@@ -29,7 +29,7 @@ class RawNode:
     attributes: dict[str, Any] = field(default_factory=dict)
     bodies: dict[str, GraphProto] = field(default_factory=dict)
     overload: str = ""
-    note: str | None = None  # what a file of ours says of the node
+    note: str | None = None  # text of the `remat` metadata
 
     def attribute(self, name: str, default: Any = None) -> Any:
         return self.attributes.get(name, default)
@@ -55,14 +55,14 @@ def raw_node(proto: NodeProto, path: str, given: Mapping[str, AttributeProto] | 
         note=note_of(proto),
     )
     while raw.inputs and not raw.inputs[-1]:
-        raw.inputs.pop()  # absent at the end says nothing
+        raw.inputs.pop()  # trailing absent inputs
     for attribute in proto.attribute:
         actual = attribute
         if attribute.ref_attr_name:
-            found = (given or {}).get(attribute.ref_attr_name)
-            if found is None:
-                continue  # a reference to an attribute the call leaves out is itself left out
-            actual = found
+            referenced = (given or {}).get(attribute.ref_attr_name)
+            if referenced is None:
+                continue  # the call omits the attribute referred to
+            actual = referenced
         if actual.type == _KINDS.GRAPH:
             raw.bodies[attribute.name] = actual.g
         else:
@@ -71,12 +71,12 @@ def raw_node(proto: NodeProto, path: str, given: Mapping[str, AttributeProto] | 
 
 
 def note_of(proto: Any) -> str | None:
-    """The text under our own key in a proto's metadata."""
+    """Text under the key `remat` in a proto's metadata, or None."""
     return next((entry.value for entry in proto.metadata_props if entry.key == "remat"), None)
 
 
 def attribute_value(proto: AttributeProto, path: str) -> Any:
-    """An attribute as int, float, str, array or a list of those. Raises BadGraph for kinds graphs do not hold."""
+    """Attribute as int, float, str, array or list. Raises BadGraph for unsupported kinds."""
     kind = proto.type
     if kind == _KINDS.INT:
         return proto.i
@@ -107,12 +107,12 @@ def _text(data: bytes, path: str) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise BadGraph.one(
-            "bad_attribute", path, f"bytes that are no UTF-8: {data[:16]!r}", "UTF-8 text", "correct the attribute"
+            "bad_attribute", path, f"bytes that are not UTF-8: {data[:16]!r}", "UTF-8 text", "correct the attribute"
         ) from None
 
 
 def type_of(proto: TensorProto, path: str) -> TensorType:
-    """Element type and shape of a tensor, from its header alone."""
+    """Type of a tensor, from its header alone. Raises BadGraph."""
     try:
         dtype = dtype_name(proto.data_type)
     except ValueError as error:
@@ -127,7 +127,7 @@ def type_of(proto: TensorProto, path: str) -> TensorType:
 
 
 def checked(type: TensorType, name: str, path: str) -> TensorType:
-    """`type`, once its lengths are not negative and its bytes can be counted."""
+    """`type`, validated. Raises BadGraph for negative lengths and sizes past 2^63 - 1 bytes."""
     if any(length < 0 for length in type.shape):
         raise BadGraph.one(
             "negative_size",
@@ -152,13 +152,13 @@ def is_external(proto: TensorProto) -> bool:
 
 
 def array_of(proto: TensorProto, path: str) -> np.ndarray:
-    """The content of a tensor that the file itself holds."""
+    """Content of a tensor stored in the file. Raises BadGraph for external or damaged data."""
     type = type_of(proto, path)
     if is_external(proto):
         raise BadGraph.one(
             "external_data",
             path,
-            f"tensor {quoted(proto.name)}, whose content is in another file",
+            f"tensor {quoted(proto.name)}, stored in an external data file",
             "content inside the model where shapes depend on it",
             "save the model with this tensor inside",
         )

@@ -1,4 +1,4 @@
-"""The model as a whole: what every part of the walk may ask of it, and the graph made of it."""
+"""Entry point of the ONNX reader: `load`, and the model state shared by all parts of the walk."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from graph.limits import Limits, ShapeOverrides
 
 
 def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
-    """The model in the bytes, of static shapes, in ops of opset 21 or newer. Raises BadGraph."""
+    """Graph of an ONNX model, with static shapes and ops of opset 21 or newer. Raises BadGraph."""
     model = parse(data)
     StructureChecker(model, limits).check()
     return OnnxModel(model, limits, shapes).graph()
 
 
 class OnnxModel:
-    """A parsed model, the shapes asked for, and what is kept of its tensors."""
+    """A parsed model, the requested shapes, and the roles and contents of its tensors."""
 
     def __init__(self, proto: ModelProto, limits: Limits, shapes: ShapeOverrides):
         self.proto, self.limits, self.shapes = proto, limits, shapes
@@ -45,26 +45,29 @@ class OnnxModel:
         self.node_names = {node.name for node in proto.graph.node}
         versions = [opset_of(proto.opset_import), *(opset_of(f.opset_import) for f in proto.functions)]
         self.opset = min(max(TARGET_OPSET, *versions), onnx_opset_version())
-        held = {t.name for t in proto.graph.initializer} | {t.values.name for t in proto.graph.sparse_initializer}
-        self.is_ours = note_of(proto) is not None
+        initializers = {t.name for t in proto.graph.initializer}
+        initializers |= {t.values.name for t in proto.graph.sparse_initializer}
+        self.is_ours = note_of(proto) is not None  # written by remat, with notes
         self.notes = self._value_notes() if self.is_ours else {}
-        given = [v for v in proto.graph.input if v.name not in held]
-        own = [v for v in given if self.notes.get(v.name, ValueNote()).role not in (Role.ACTIVATION, Role.INPUT)]
-        self.resident = own  # parameters, constants and states a file of ours lists as inputs
-        self.inputs, self.lengths = bind_shapes([v for v in given if v not in own], shapes)
+        inputs = [v for v in proto.graph.input if v.name not in initializers]
+        #: Parameters, constants and states that a file written by remat lists as inputs.
+        self.resident = [
+            v for v in inputs if self.notes.get(v.name, ValueNote()).role not in (Role.ACTIVATION, Role.INPUT)
+        ]
+        self.inputs, self.lengths = bind_shapes([v for v in inputs if v not in self.resident], shapes)
         self.batch = BatchRebinding(proto, self.inputs)
         graphs = list(_graphs(proto.graph)) if self.is_ours else [proto.graph]
         self.declared = {v.name: v for graph in graphs for v in (*graph.value_info, *graph.output)}
 
     def graph(self) -> Graph:
-        """The graph of the whole model."""
+        """Walk the model and return its graph. Raises BadGraph."""
         source = self.proto.graph
         opsets = {op.domain: op.version for op in self.proto.opset_import if op.domain not in ("", "ai.onnx")}
         builder = Builder(source.name, {"": self.opset, **opsets})
         scope = Scope(GraphFrame(builder), opset_of(self.proto.opset_import), is_model=True)
         for item in self.inputs:
-            note = self.notes.get(item.name, ValueNote())
-            slot = scope.define(item.name, item.type, role=Role.INPUT, note=note)
+            value_note = self.notes.get(item.name, ValueNote())
+            slot = scope.define(item.name, item.type, role=Role.INPUT, note=value_note)
             scope.frame.id_of(slot)
         for proto in self.resident:
             self._resident(proto, scope)
@@ -74,15 +77,15 @@ class OnnxModel:
         outputs = [walk.output(proto.name, scope) for proto in source.output]
         if not self.is_ours:
             return builder.build(outputs)
-        whole = decode_note(note_of(self.proto) or "{}", ModelNote, "model")
-        builder.order_is_given = whole.order_is_given
-        builder.annotations = MappingProxyType(whole.annotations)
-        builder.gradient_rules = whole.gradient_rules
-        builder.gradients = [(walk.value_id(p, scope), walk.value_id(g, scope)) for p, g in whole.gradients]
-        return with_value_ids(builder.build(outputs), whole.value_ids)
+        note = decode_note(note_of(self.proto) or "{}", ModelNote, "model")
+        builder.order_is_given = note.order_is_given
+        builder.annotations = MappingProxyType(note.annotations)
+        builder.gradient_rules = note.gradient_rules
+        builder.gradients = [(walk.value_id(p, scope), walk.value_id(g, scope)) for p, g in note.gradients]
+        return with_value_ids(builder.build(outputs), note.value_ids)
 
     def hold(self, graph: GraphProto, scope: Scope, path: str) -> None:
-        """Define the tensors a graph holds."""
+        """Define the initialisers of a graph."""
         for i, tensor in enumerate(graph.initializer):
             place = f"{path}.initializer[{i}]"
             self.tensor(tensor.name, type_of(tensor, place), tensor, scope, place)
@@ -92,37 +95,37 @@ class OnnxModel:
             self.tensor(sparse.values.name, type_of(header, place), None, scope, place)
 
     def tensor(self, name: str, type: TensorType, proto: TensorProto | None, scope: Scope, path: str) -> None:
-        """Define one tensor of the file as parameter or constant, with the content worth keeping."""
-        here = proto is not None and not is_external(proto) and _has_content(proto, type, path)
+        """Define one tensor of the file as parameter or constant, with its content where shapes may depend on it."""
+        stored = proto is not None and not is_external(proto) and _has_content(proto, type, path)
         note = self.notes.get(name, ValueNote())
         readers = {op for op, _ in self.uses.get(name, ())}
         looks_like_mask = len(type.shape) > 1 and readers <= {"Add", "Where", "Sub", "Slice", "Gather"}
-        worth = type.dtype not in FLOAT_DTYPES or type.elements <= 64 or looks_like_mask
-        content = array_of(proto, path) if here and worth and proto is not None else None
+        decode = type.dtype not in FLOAT_DTYPES or type.elements <= 64 or looks_like_mask
+        content = array_of(proto, path) if stored and decode and proto is not None else None
         role = note.role
         if role is Role.ACTIVATION:
             role = weights.role_of(name, type, content, self.uses, self.signature)
-        if role is Role.CONSTANT and here and content is None and proto is not None:
+        if role is Role.CONSTANT and stored and content is None and proto is not None:
             content = array_of(proto, path)
         self.keep(name, type, content, role, scope, note)
 
     def keep(
         self, name: str, type: TensorType, content: np.ndarray | None, role: Role, scope: Scope, note: ValueNote
     ) -> None:
-        """Define a tensor; content of constants is kept up to the limit."""
+        """Define a tensor; content is kept for constants, up to `limits.constant_bytes` in total."""
         if role is not Role.CONSTANT or self.constant_bytes + type.nbytes > self.limits.constant_bytes:
             content = None
         self.constant_bytes += type.nbytes if content is not None else 0
         slot = scope.define(name, type, role=role, data=content, is_held=True, is_baked=True, note=note)
         if name in self.notes:
-            scope.frame.id_of(slot)  # a file of ours holds what its graph had, read or not
+            scope.frame.id_of(slot)  # round trips keep unread values too
         while content is None and slot.frame.outer is not None:
             slot.frame = slot.frame.outer  # nested graphs capture their weights
 
     def declared_type(self, name: str, in_model: bool) -> TensorType | None:
-        """What the file says of a value inside it, where that holds for the shapes asked for.
+        """Type declared in the file for a value; None where undeclared or invalid under the requested shapes.
 
-        Names in nested graphs and functions may repeat, except in files of ours.
+        Names may repeat in nested graphs and functions, except in files written by `remat`.
         """
         proto = self.declared.get(name) if in_model or self.is_ours else None
         if (
@@ -136,14 +139,14 @@ class OnnxModel:
         if lengths is None:
             return None
         if (self.batch.is_changed or self.shapes.inputs) and all(isinstance(n, int) for n in lengths):
-            return None  # it was written down for other shapes
+            return None  # declared for other shapes
         bound = [n if isinstance(n, int) else self.lengths.get(n or "") for n in lengths]
         if any(n is None for n in bound):
             return None
         return checked(TensorType(dtype, tuple(n for n in bound if n is not None)), quoted(name), "value_info")
 
     def formal(self, proto: ValueInfoProto, path: str) -> TensorType:
-        """Type of an input of a nested graph in a file of ours. Raises BadGraph when it is not static."""
+        """Type of a formal input in a file written by `remat`. Raises BadGraph unless static."""
         dtype, lengths = declared_type(proto.type, proto.name, path)
         shape = tuple(n for n in lengths or () if isinstance(n, int))
         if lengths is None or len(shape) != len(lengths):
@@ -157,7 +160,7 @@ class OnnxModel:
         return checked(TensorType(dtype, shape), quoted(proto.name), path)
 
     def _resident(self, proto: ValueInfoProto, scope: Scope) -> None:
-        """A parameter, constant or state that a file of ours lists among its inputs."""
+        """Define a parameter, constant or state that a file written by `remat` lists among its inputs."""
         note = self.notes[proto.name]
         type = self.formal(proto, "graph.input")
         slot = scope.define(proto.name, type, role=note.role, note=note)
@@ -180,7 +183,7 @@ def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
 
 
 def _has_content(tensor: TensorProto, type: TensorType, path: str) -> bool:
-    """False for a tensor stripped of its content. Raises BadGraph when there is some, but not as much as it says."""
+    """False for a tensor stripped of its content. Raises BadGraph when the content has another size than the type."""
     stored = len(tensor.raw_data)
     if stored in (0, type.nbytes):
         typed = (tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data, tensor.uint64_data)

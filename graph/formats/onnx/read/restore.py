@@ -1,4 +1,4 @@
-"""Nodes of files of ours: the note beside a node, and spelled-out nodes put together again."""
+"""Restoration of nodes in files written by `remat`: notes are applied and decomposed nodes merged back."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ from graph.ir.renumber import restrict_values
 
 
 def restore_node(raw: RawNode, protos: Sequence[NodeProto], n: int) -> tuple[RawNode, NodeNote, int]:
-    """(the node as the graph had it, its note, how many nodes of the file stand for it) for node `n`."""
+    """(original node, its note, number of nodes of the file that represent it) for node `n`. Raises BadGraph."""
     note = decode_note(raw.note or "{}", NodeNote, raw.path)
     if note.seeded:
         raw.attributes.pop("seed", None)
-    whole = note.expands
-    if whole is None:
+    expansion = note.expands
+    if expansion is None:
         return raw, note, 1
-    parts = protos[n : n + len(whole.parts)]
+    parts = protos[n : n + len(expansion.parts)]
     written = {name for part in parts for name in part.output}
-    same = tuple(op_name(part.domain, part.op_type) for part in parts) == whole.parts
-    if not whole.parts or not same or not {name for name in whole.outputs if name} <= written:
+    same = tuple(op_name(part.domain, part.op_type) for part in parts) == expansion.parts
+    if not expansion.parts or not same or not {name for name in expansion.outputs if name} <= written:
         raise BadGraph.one(
             "bad_note",
             raw.path,
-            f"nodes that no longer spell out {whole.op} ({', '.join(whole.parts[:8])})",
+            f"nodes that no longer match the expansion of {expansion.op} ({', '.join(expansion.parts[:8])})",
             "the nodes as they were exported",
             "export the graph again, or remove the entry `remat` of this node",
         )
-    attributes = unpacked_attributes(whole.attributes, raw.path)
-    made = RawNode(whole.op, whole.name, list(whole.inputs), list(whole.outputs), raw.path, attributes)
-    return made, note, len(whole.parts)
+    attributes = unpacked_attributes(expansion.attributes, raw.path)
+    original = RawNode(
+        expansion.op, expansion.name, list(expansion.inputs), list(expansion.outputs), raw.path, attributes
+    )
+    return original, note, len(expansion.parts)
 
 
 def with_value_ids(graph: Graph, ids: Sequence[int]) -> Graph:
-    """The graph with value k called `ids[k]`, as it was before it was written; ties between equals go by id."""
+    """The graph with value k renumbered to `ids[k]`, its id before the export. Raises BadGraph."""
     if not ids:
         return graph
     if sorted(ids) != list(range(len(graph.values))):

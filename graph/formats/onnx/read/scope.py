@@ -1,9 +1,9 @@
-"""Names of the file and what they stand for while it is walked.
+"""Symbol table of the walk: frames, scopes and slots.
 
-A *frame* is one graph being built (the model, or a body of If, Loop or Scan). A *scope* is one list of
-names: each frame has one, and so has every inlined function call and branch, inside the frame of its caller.
-A *slot* is what a name stands for; it becomes a value of a graph when a node first reads it, so unused weights
-and folded shapes leave no trace.
+A *frame* is one graph under construction (the model, or a body of If, Loop or Scan). A *scope* maps names to slots:
+each frame has one, and each inlined function call or branch has its own inside the frame of its caller. A *slot* is
+the value bound to a name. It is added to a graph when a node first reads it, so unused weights and folded shapes are
+dropped.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _PLAIN = ValueNote()
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """What a name stands for."""
+    """The value bound to a name."""
 
     name: str  # of the value it becomes
     type: TensorType | None
     frame: GraphFrame
     role: Role = Role.ACTIVATION
-    data: np.ndarray | None = None  # content known now
+    data: np.ndarray | None = None  # known content
     is_held: bool = False  # an initialiser of the file
-    is_baked: bool = False  # its content follows from the file alone, not from the shapes asked for
-    value: int = ABSENT  # id in the frame's graph once something reads it
+    is_baked: bool = False  # content derived from the file alone, not from requested shapes
+    value: int = ABSENT  # id in the frame's graph after the first read
     note: ValueNote = _PLAIN
 
     @property
@@ -43,13 +43,13 @@ class Slot:
 
 
 class GraphFrame:
-    """One graph being built and what it takes from the graph around it."""
+    """One graph under construction and its captures from the outer graph."""
 
     def __init__(self, builder: Builder, outer: GraphFrame | None = None):
         self.builder, self.outer = builder, outer
         self.captures: list[tuple[int, int]] = []
         self.node_ids: dict[str, int] = {}  # name in the file -> node
-        self.constants: dict[tuple[object, ...], Slot] = {}  # made by upgrades, by content
+        self.constants: dict[tuple[object, ...], Slot] = {}  # added by opset upgrades, by content
         self._captured: dict[Slot, int] = {}
 
     @property
@@ -57,15 +57,15 @@ class GraphFrame:
         return 1 if self.outer is None else self.outer.depth + 1
 
     def id_of(self, slot: Slot) -> int:
-        """Id of the slot's value in this frame's graph, made or captured when needed."""
+        """Id of the slot's value in this frame's graph; declared or captured on the first read."""
         if slot.frame is self:
             if slot.value == ABSENT:
                 slot.value = self.declare(slot)
             return slot.value
-        found = self._captured.get(slot)
-        if found is None:
-            found = self._captured[slot] = self._taken(slot)
-        return found
+        captured = self._captured.get(slot)
+        if captured is None:
+            captured = self._captured[slot] = self._capture(slot)
+        return captured
 
     def declare(self, slot: Slot) -> int:
         """Id of a new value for a slot that no node writes."""
@@ -82,9 +82,9 @@ class GraphFrame:
             stop_gradient=note.stop_gradient,
         )
 
-    def _taken(self, slot: Slot) -> int:
-        """Id of a value of an outer graph here: small constants are copied, the rest is captured."""
-        assert self.outer is not None  # a scope only sees slots of frames around it
+    def _capture(self, slot: Slot) -> int:
+        """Id in this frame for a value of an outer graph: small constants are copied, other values captured."""
+        assert self.outer is not None  # a scope only sees slots of enclosing frames
         known = slot.known
         if known is not None and slot.type is not None and is_small(slot.type):
             return self.builder.constant(known, slot.name)
@@ -95,7 +95,7 @@ class GraphFrame:
         return inside
 
     def body(self, outputs: list[int]) -> Body:
-        """The finished nested graph; it is checked together with the graph around it."""
+        """The finished nested graph; validated together with the outer graph."""
         b = self.builder
         graph = Graph(b.name, tuple(b.values), tuple(b.nodes), tuple(outputs), tuple(b.inputs), b.opset)
         return Body(graph, tuple(self.captures))
@@ -103,19 +103,19 @@ class GraphFrame:
 
 @dataclass(slots=True, eq=False)
 class Scope:
-    """Names seen from one list of nodes."""
+    """Names visible to one list of nodes."""
 
     frame: GraphFrame
     opset: int  # of the standard, for the nodes in this list
-    outer: Scope | None = None  # None: nothing is seen outside (the model, a function)
-    prefix: str = ""  # of values and nodes made for this list
+    outer: Scope | None = None  # None: no outer names are visible (the model, a function)
+    prefix: str = ""  # of names of values and nodes in this list
     is_model: bool = False  # the model's own list: names are those of the file
     given: Mapping[str, AttributeProto] = field(default_factory=lambda: EMPTY)  # attributes of the function call
     renamed: dict[str, str] = field(default_factory=dict)  # name here -> name of the value it becomes
     slots: dict[str, Slot | None] = field(default_factory=dict)  # None: an input the function call leaves out
 
     def find(self, name: str) -> Slot | None:
-        """The slot of a name; None for an absent input. KeyError when nothing defines it."""
+        """Slot of a name; None for an absent input. Raises KeyError for an undefined name."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.slots:

@@ -1,4 +1,4 @@
-"""Whether the file can be walked: names, numbers of nodes, depth, single definition, definition before use."""
+"""Structural validation of a model: names, node count, depth, single definition, definition before use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIN_OPSET = 7
 
 
 class StructureChecker:
-    """Judges a model and remembers, per graph that was out of order, the order its nodes can run in."""
+    """Validates a model and sorts graphs whose nodes are not in topological order."""
 
     def __init__(self, model: ModelProto, limits: Limits):
         self.limits, self.findings = limits, Findings()
@@ -23,7 +23,7 @@ class StructureChecker:
         self.model = model
 
     def check(self) -> None:
-        """Nothing when the model can be walked; nodes out of order are put in order. Raises BadGraph."""
+        """Raise BadGraph listing the faults of the model; sort unordered graphs in place."""
         check_texts(self.model)
         self._opsets()
         self._graph(self.model.graph, "graph", frozenset(), 1)
@@ -39,7 +39,7 @@ class StructureChecker:
         self.findings.settle()
 
     def _opsets(self) -> None:
-        """The standard's opset is known, for the model and for each function."""
+        """Check that the standard opset of the model and of each function is supported."""
         imports = [("opset_import", self.model.opset_import, self.model.graph.node)]
         imports += [
             (f"functions[{i}].opset_import", f.opset_import, f.node) for i, f in enumerate(self.model.functions)
@@ -85,7 +85,7 @@ class StructureChecker:
         return defined
 
     def _nodes(self, nodes: Sequence[NodeProto], path: str, defined: set[str], depth: int) -> None:
-        """Every name is written once and read after it is written; `defined` grows by what the nodes write."""
+        """Check single definition and definition before use; adds the outputs of the nodes to `defined`."""
         self.nodes += len(nodes)
         if self.nodes > self.limits.nodes:
             if self.nodes - len(nodes) <= self.limits.nodes:
@@ -132,7 +132,7 @@ class StructureChecker:
     def _order(
         self, nodes: Sequence[NodeProto], path: str, given: set[str], written: dict[str, int]
     ) -> list[int] | None:
-        """None when the nodes can run as they stand, else an order in which they can, nearest to the file's."""
+        """None when the nodes are in topological order, else such an order, closest to the order in the file."""
         before: list[list[int]] = []
         late = False
         for n, node in enumerate(nodes):
@@ -144,7 +144,7 @@ class StructureChecker:
                     self.findings.add(
                         "undefined_value",
                         f"{path}.node[{n}].{where}",
-                        f"{quoted(name)}, which nothing defines, read by {node.op_type} {quoted(node.name)}",
+                        f"undefined {quoted(name)}, read by {node.op_type} {quoted(node.name)}",
                         "a graph input, an initialiser or the output of a node",
                         "add it, or correct the name",
                     )
@@ -155,7 +155,7 @@ class StructureChecker:
         return self._sorted(nodes, path, before) if late else None
 
     def _sorted(self, nodes: Sequence[NodeProto], path: str, before: list[list[int]]) -> list[int] | None:
-        """Depth-first order by place in the file; a cycle is a finding."""
+        """Depth-first topological order by position in the file; None with a finding for a cycle."""
         state, order = [0] * len(nodes), []
         for root in range(len(nodes)):
             stack = [(root, 0)]
@@ -171,13 +171,13 @@ class StructureChecker:
                 stack.append((n, k + 1))
                 b = before[n][k]
                 if state[b] == 1:
-                    circle = [m for m, _ in stack[[m for m, _ in stack].index(b) :]]
-                    shown = " -> ".join(quoted(nodes[m].name or nodes[m].op_type) for m in reversed(circle[:8]))
+                    cycle = [m for m, _ in stack[[m for m, _ in stack].index(b) :]]
+                    shown = " -> ".join(quoted(nodes[m].name or nodes[m].op_type) for m in reversed(cycle[:8]))
                     self.findings.add(
                         "cycle",
                         f"{path}.node[{b}]",
-                        f"a cycle of {len(circle)} nodes: {shown}",
-                        "nodes that can be put in an order",
+                        f"a cycle of {len(cycle)} nodes: {shown}",
+                        "an acyclic graph",
                         "break the cycle: one of these must read another value",
                     )
                     return None
@@ -191,8 +191,8 @@ class StructureChecker:
                 self.findings.add(
                     "undefined_value",
                     f"{path}.output[{i}]",
-                    f"{quoted(name)}, which nothing defines",
-                    "a name some node writes",
+                    f"undefined {quoted(name)}",
+                    "the output of a node, an input or an initialiser",
                     "add the node that writes it, or correct the name",
                 )
 
@@ -217,13 +217,13 @@ class StructureChecker:
 
 
 def check_texts(model: ModelProto) -> None:
-    """Nothing when every name is UTF-8 text; protobuf hands out bytes where it is not. Raises BadGraph."""
+    """Raise BadGraph for names that are not UTF-8; protobuf returns those as bytes."""
     findings = Findings()
 
     def check(path: str, *texts: object) -> None:
         for text in texts:
             if isinstance(text, bytes):
-                findings.add("not_text", path, f"{text[:32]!r}, which is no UTF-8", "UTF-8 text", "correct the name")
+                findings.add("not_text", path, f"{text[:32]!r}, which is not UTF-8", "UTF-8 text", "correct the name")
 
     def graph(proto: GraphProto, path: str) -> None:
         check(
@@ -258,16 +258,16 @@ def _entries(proto: Any) -> list[object]:
 
 
 def node_reads(node: NodeProto) -> list[tuple[str, str]]:
-    """(place, name) of all the node reads: its inputs, and what its nested graphs take from outside."""
-    found = [(f"input[{i}]", name) for i, name in enumerate(node.input)]
+    """(position, name) of every read of the node: its inputs, and the captures of its nested graphs."""
+    reads = [(f"input[{i}]", name) for i, name in enumerate(node.input)]
     for attribute in node.attribute:
         if attribute.type == AttributeProto.GRAPH:
-            found += [(attribute.name, name) for name in free_names(attribute.g)]
-    return found
+            reads += [(attribute.name, name) for name in free_names(attribute.g)]
+    return reads
 
 
 def free_names(graph: GraphProto) -> list[str]:
-    """Names a nested graph reads and does not define, in order, once each."""
+    """Free names of a nested graph (read but not defined), in order, without duplicates."""
     own = {v.name for v in graph.input} | {t.name for t in graph.initializer}
     own.update(t.values.name for t in graph.sparse_initializer)
     for node in graph.node:

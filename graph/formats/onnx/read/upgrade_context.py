@@ -1,4 +1,4 @@
-"""Names, types and constants for the nodes an upgrade rule writes."""
+"""Implementation of `UpgradeContext`: names, types and constants for upgrade rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graph.ops.registry.onnx_fallback import type_of_array
 
 
 class NodeUpgradeContext:
-    """What an upgrade rule may ask, for one node in its scope."""
+    """Context of an upgrade rule for one node in its scope."""
 
     def __init__(self, raw: RawNode, scope: Scope):
         self.raw, self.scope = raw, scope

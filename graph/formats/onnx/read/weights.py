@@ -1,4 +1,4 @@
-"""Which tensors held by the file are parameters, and which are constants whose content matters."""
+"""Classification of the tensors of a file as parameters or constants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx import GraphProto, NodeProto
 
 from graph.ir import FLOAT_DTYPES, Role, TensorType
 
-#: Ops whose tensors are weights even when they hold one number.
+#: Ops whose tensors are weights even with a single element.
 _WEIGHT_OPS = frozenset(
     {
         "Conv",
@@ -30,7 +30,7 @@ _WEIGHT_OPS = frozenset(
         "Einsum",
     }
 )
-#: Inputs that set what an op does; never trained.
+#: Input positions that configure an op; never trained.
 _SETTINGS = {
     "Resize": (1, 2, 3),
     "Upsample": (1,),
@@ -52,26 +52,26 @@ _SETTINGS = {
 }
 _SIGNATURE_KEY = "pkg.torch.export.ExportedProgram.graph_signature"
 _SIGNATURE_LINE = re.compile(r"^\w+: (PARAMETER|BUFFER) target='([^']+)'", re.MULTILINE)
-_MOST_MASK_ELEMENTS = 1 << 24
-_MASKED = 1e30  # no weight is this large
+_MAX_MASK_ELEMENTS = 1 << 24  # larger tensors are not searched for masked entries
+_MASKED = 1e30  # absolute values from here on mark masked entries
 
 TensorUses = dict[str, set[tuple[str, int]]]
 
 
 def tensor_uses(nodes: Iterable[NodeProto]) -> TensorUses:
-    """Per name the (op, input position) pairs that read it, nested graphs included."""
+    """(op, input position) pairs that read each name, nested graphs included."""
     uses: TensorUses = {}
     for node in nodes:
         for i, name in enumerate(node.input):
             uses.setdefault(name, set()).add((node.op_type, i))
         for attribute in node.attribute:
-            for name, more in tensor_uses(attribute.g.node).items() if attribute.HasField("g") else ():
-                uses.setdefault(name, set()).update(more)
+            for name, nested in tensor_uses(attribute.g.node).items() if attribute.HasField("g") else ():
+                uses.setdefault(name, set()).update(nested)
     return uses
 
 
 def signature_of(graph: GraphProto) -> dict[str, str]:
-    """Per tensor "PARAMETER" or "BUFFER", where PyTorch's exporter wrote down which is which."""
+    """Kind ("PARAMETER" or "BUFFER") by tensor name, from PyTorch's export signature; empty without one."""
     text = next((m.value for m in graph.metadata_props if m.key == _SIGNATURE_KEY), "")
     return {name: kind for kind, name in _SIGNATURE_LINE.findall(text)}
 
@@ -79,10 +79,10 @@ def signature_of(graph: GraphProto) -> dict[str, str]:
 def role_of(
     name: str, type: TensorType, content: np.ndarray | None, uses: TensorUses, signature: dict[str, str]
 ) -> Role:
-    """PARAMETER for what training would change, else CONSTANT.
+    """PARAMETER for a trainable tensor, else CONSTANT.
 
-    Integers, settings of ops, single numbers outside layers, masks (they hold infinities or nearly so), and the
-    buffers PyTorch names are constants. A tensor the exporter derived is judged by its readers.
+    Constants: integers, op configuration, scalars outside layers, masks (entries of about infinity), and buffers in
+    PyTorch's signature. A tensor derived by the exporter is classified by its readers.
     """
     readers = uses.get(name, set())
     layer = any(op in _WEIGHT_OPS for op, _ in readers)
@@ -100,11 +100,11 @@ def role_of(
 
 
 def is_filled_weight(readers: set[tuple[str, int]]) -> bool:
-    """True when a tensor made by ConstantOfShape stands for a trained weight, not for a first state or a setting."""
+    """True when a ConstantOfShape replaces a trained weight; False for initial states and op configuration."""
     return any(i not in _SETTINGS.get(op, ()) for op, i in readers)
 
 
 def _is_mask(content: np.ndarray) -> bool:
-    if content.size > _MOST_MASK_ELEMENTS:
+    if content.size > _MAX_MASK_ELEMENTS:
         return False
     return not bool((np.abs(content.astype(np.float32)) < _MASKED).all())

@@ -1,4 +1,4 @@
-"""Bytes to a ModelProto: recognised by its outermost fields, with plain words for what is cut short or damaged."""
+"""Bytes to a ModelProto: format detection by top-level fields, and errors for truncated or damaged files."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _FIELDS = {
     25: ("functions", _LENGTH),
     26: ("configuration", _LENGTH),
 }
-_NEWEST_IR = 1000  # an ir_version above this is no ONNX file
+_MAX_IR_VERSION = 1000  # plausibility limit of the format detection
 
 
 def sniff(data: bytes) -> bool:
-    """True when the bytes begin as a ModelProto does, cut short or not; reads only the outermost fields."""
+    """True when the bytes begin as a ModelProto, possibly truncated; reads only top-level fields."""
     seen: set[str] = set()
     for name, value, _ in _fields(data):
-        if not name or (name == "ir_version" and value > _NEWEST_IR):
+        if not name or (name == "ir_version" and value > _MAX_IR_VERSION):
             return False
         seen.add(name)
         if "graph" in seen:
@@ -41,7 +41,7 @@ def sniff(data: bytes) -> bool:
 
 
 def parse(data: bytes) -> ModelProto:
-    """The model in the bytes. Raises BadGraph saying where they end too early."""
+    """ModelProto in the bytes. Raises BadGraph; for a truncated file, with the field that is incomplete."""
     for name, length, left in _fields(data):
         if length > left:
             raise BadGraph.one(
@@ -58,7 +58,7 @@ def parse(data: bytes) -> ModelProto:
         raise BadGraph.one(
             "not_a_model",
             "document",
-            f"bytes that are no ModelProto ({error})",
+            f"bytes that are not a ModelProto ({error})",
             "a ModelProto, nested at most 100 deep",
             "export the model again, or check that it was copied whole",
         ) from None
@@ -74,7 +74,7 @@ def parse(data: bytes) -> ModelProto:
 
 
 def _fields(data: bytes) -> Iterator[tuple[str, int, int]]:
-    """(name, varint or length, bytes left after the header) per outermost field; the name is "" where it is none."""
+    """(name, varint or length, bytes left after the header) per top-level field; name "" for an invalid field."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -99,7 +99,7 @@ def _fields(data: bytes) -> Iterator[tuple[str, int, int]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """(number, place after it), or (-1, end) when the bytes end inside it or it is longer than ten."""
+    """(number, offset after it); (-1, end) for a varint that is truncated or longer than ten bytes."""
     number = shift = 0
     while at < len(data) and shift < 70:
         byte = data[at]

@@ -157,7 +157,7 @@ def test_a_loop_keeps_its_body_and_stacks_as_often_as_it_runs() -> None:
 
 def test_a_loop_whose_carried_value_grows_is_refused() -> None:
     data = written(LOOP.replace("next = Add (m, half)", "next = Concat <axis = 0> (m, m)"))
-    with pytest.raises(BadGraph, match=r"goes in as float32\[2,3\] and comes out as float32\[4,3\]"):
+    with pytest.raises(BadGraph, match=r"enters as float32\[2,3\] and leaves as float32\[4,3\]"):
         read(data)
 
 
