@@ -1,7 +1,9 @@
 """Caffe2 nets (NetDef), binary and text.
 
 bytes ──proto──▶ NetDef ──reader──▶ rows of a document ──▶ Graph
-                           │ ops: what each op is here · control: If, While, Do · recurrent: step nets
+                           │ ops: translation · control_flow: If, While, Do · recurrent: step nets
+
+May import `graph.builder`, `graph.formats.shared`, `graph.recurrent` and `compat`. Start with `reader.py`, `writer.py`.
 """
 
 from graph.formats.caffe2.proto import sniff

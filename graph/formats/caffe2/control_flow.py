@@ -1,7 +1,7 @@
-"""Ops of Caffe2 that hold nets: If, While, Do and RecurrentNetwork, as If, Loop, remat::Call and Scan.
+"""Caffe2 ops with nested nets: If, While, Do and RecurrentNetwork, converted to If, Loop, remat::Call and Scan.
 
-Nets see the names around them. What a nested net reads before it writes it comes from outside (captures); what it
-writes and the op lists as output is handed out.
+Nested nets see outer names. A name read before it is written is captured; a written name that the op lists as output
+is returned.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def check_condition(what: str, op: str, inputs: Sequence[str]) -> None:
 
 
 def _if(net: NetReader, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
-    """Outputs a branch does not write keep what they were."""
+    """If; an output that a branch does not write keeps its previous value."""
     check_condition(name, "If", inputs)
     if nested_net(attributes, "then_net") is None:
         raise missing_net_error(name, "If", "then_net")
@@ -77,7 +77,7 @@ def _if(net: NetReader, name: str, attributes: Mapping[str, Any], inputs: list[s
 
 
 def _while(net: NetReader, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
-    """The condition net runs before every test; without one the condition itself is tested again."""
+    """Loop; the condition net runs before every test, without one the condition blob is re-tested."""
     loop, cond = nested_net(attributes, "loop_net"), nested_net(attributes, "cond_net")
     check_condition(name, "While", inputs)
     if loop is None:
@@ -111,7 +111,7 @@ def _while(net: NetReader, name: str, attributes: Mapping[str, Any], inputs: lis
 
 
 def _do(net: NetReader, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
-    """Inner names are bound to outer ones, all inputs first and then all outputs; the last of each is the scope."""
+    """Call with inner names bound to outer ones: inputs, then outputs; the last of each is the scope handle."""
     nested = nested_net(attributes, "net")
     inner = Attributes(attributes).raw(("inner_blobs",)) or []
     places = Attributes(attributes).integers("outer_blobs_idx", default=())

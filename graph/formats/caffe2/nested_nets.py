@@ -1,4 +1,4 @@
-"""Nets inside ops of Caffe2: finding them, and reading them with the types of the names around them."""
+"""Nested nets of Caffe2 ops: look-up, and reading with the types of the outer names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def nested_net(attributes: Mapping[str, Any], *names: str) -> Any:
-    """A net argument, given as a net or as its text; None when absent."""
+    """Net argument, stored as a message or as text; None when absent."""
     for name in names:
         found = attributes.get(name)
         if isinstance(found, str) and found.strip():
@@ -26,7 +26,7 @@ def nested_net(attributes: Mapping[str, Any], *names: str) -> Any:
 
 
 class NestedNet:
-    """A nested net walked with the types of the names around it."""
+    """A nested net read with the types of the outer names."""
 
     def __init__(self, net: NetReader, nested: Any, bound: Mapping[str, TensorType | None]):
         self.program = net.program.nested()
@@ -36,7 +36,7 @@ class NestedNet:
         self.add(nested)
 
     def add(self, nested: Any) -> None:
-        """Walk a further net behind the first."""
+        """Read a further net after the first."""
         for op in nested.op:
             for name in op.input:
                 if name and name not in self.walker.written:

@@ -1,4 +1,4 @@
-"""What Caffe2's ops are in ops of ours.
+"""Op table of Caffe2: translations to standard and `remat` ops.
 
 Semantics: Caffe2 operator catalogue and the schemas in caffe2/operators.
 """
@@ -51,7 +51,7 @@ DTYPES = {
 
 
 def dtype_of(number: int) -> str:
-    """An element type by Caffe2's number. Raises Unmapped for text and what else holds no numbers."""
+    """Element type by Caffe2's number. Raises Unmapped for strings and other non-numeric types."""
     if number not in DTYPES:
         raise Unmapped
     return DTYPES[number]
@@ -734,7 +734,7 @@ def random_fill(e: Emit, use: OpUse) -> Val:
 
 
 def fill_type(op: str, use: OpUse) -> TensorType | None:
-    """What a fill of an init net makes, from its arguments alone; None for an op that is no fill."""
+    """Output type of a fill op of an init net, from its arguments alone; None for other ops."""
     a = use.attributes
     if op in GIVEN_DTYPES:
         return TensorType(GIVEN_DTYPES[op], checked_shape(a.integers("shape")))

@@ -1,7 +1,7 @@
-"""A Caffe2 net as a graph: names written again are new versions, fills in front of the net are its weights.
+"""Reader of Caffe2 nets: repeated writes of a name are new versions, leading fill ops are the weights.
 
-An init net and a predict net are one file when they are written one after the other (`cat init.pb predict.pb`):
-protocol buffers join their op lists. A fill that makes an external input tells its shape.
+An init net and a predict net may be concatenated into one file (`cat init.pb predict.pb`): protocol buffers merge
+their op lists. A fill of an external input determines its shape.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from graph.ir import DTYPE_BITS, Graph, TensorType
 from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry.onnx_fallback import numpy_dtype
 
-#: Inputs of ops that are counted, not measured.
+#: (op, input position) -> default integer or bool type of an external input.
 _INTEGERS = {
     ("Gather", 1): "int32",
     ("BatchGather", 1): "int32",
@@ -67,13 +67,13 @@ _UPDATES = frozenset(
         "Ftrl",
     }
 )
-#: Arguments of a net that a writer of ours adds: what a net has no field for.
+#: Prefixes of net arguments added by the writer, for fields without a Caffe2 equivalent.
 NOTES = ("shape/", "dtype/", "role/")
 CONTROL_FLOW_OPS = frozenset({"If", "AsyncIf", "While", "Do", "RecurrentNetwork"})
 
 
 def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
-    """The graph of a net in either form. Raises BadGraph with up to ten findings."""
+    """Graph of a net in binary or text form. Raises BadGraph with up to ten findings."""
     net = net_of(data)
     if len(net.op) > limits.nodes:
         raise BadGraph.one(
@@ -108,13 +108,13 @@ def arguments_json(arguments: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 class NetReader:
-    """Walks the ops of one net, or of a nested one, into a program."""
+    """Reads the ops of a net, top-level or nested, into a program."""
 
     def __init__(self, program: Program):
         self.program = program
-        self.filled = 0  # ops in front that only make external inputs
+        self.filled = 0  # number of leading ops that fill external inputs
         self.backward: set[str] = set()  # names last written by an op of the backward part
-        self.read: set[str] = set()  # names whose latest version somebody reads
+        self.read: set[str] = set()  # names whose latest version is read
         self.written: dict[str, None] = {}
         self.said: dict[str, Any] = {}  # arguments of the net
         self.place: dict[str, list[tuple[str, int]]] = {}
@@ -198,7 +198,7 @@ class NetReader:
         elif role == "input" and type is not None and shapes.batch is not None and type.shape:
             type = TensorType(type.dtype, (shapes.batch, *type.shape[1:]))
         if type is None:
-            self.program.untyped(name, "no fill in front of the net")
+            self.program.untyped(name, "the fill ops of the net")
         data = fill[1] if fill is not None and role == "constant" else None
         self.program.give(name, type, role, data=data)
 
@@ -275,7 +275,7 @@ class NetReader:
 
 
 def _said_type(said: Mapping[str, Any], name: str) -> TensorType:
-    """The type a writer of ours noted for an external input. Raises BadGraph."""
+    """Type of an external input, from the arguments added by the writer. Raises BadGraph."""
     shape, dtype = said[f"shape/{name}"], said.get(f"dtype/{name}", "float32")
     try:
         if dtype not in DTYPE_BITS:
@@ -288,7 +288,7 @@ def _said_type(said: Mapping[str, Any], name: str) -> TensorType:
 
 
 def device_of(op: Any) -> str:
-    """Where an op runs, such as "gpu:1"; "" where nothing is said."""
+    """Device of an op, such as "gpu:1"; "" when unspecified."""
     if not op.HasField("device_option"):
         return ""
     option = op.device_option
@@ -300,7 +300,7 @@ def _is_seed(op: Any) -> bool:
 
 
 def _content(op: str, attributes: Mapping[str, Any], type: TensorType) -> np.ndarray | None:
-    """What a fill writes, where it is whole numbers worth knowing."""
+    """Content of a fill with integers, up to 4096 elements; else None."""
     values = attributes.get("values")
     if op not in GIVEN_DTYPES or type.dtype.startswith("float") or not isinstance(values, list):
         return None

@@ -1,7 +1,7 @@
-"""Writes Caffe2 nets, binary or text. A plan is the list of blobs each recurrent op computes again on its way back.
+"""Writer of Caffe2 nets, binary or text. The plan is the list of blobs recomputed in the backward pass of each
+recurrent op.
 
-Shapes of external inputs that no fill in front of the net tells are kept as arguments `shape/NAME` of the net,
-which Caffe2 leaves alone.
+Shapes of external inputs without a fill op are stored as arguments `shape/NAME` of the net, which Caffe2 ignores.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECOMPUTE = "recompute_blobs_on_backward"
 
 
 def dump(graph: Graph, form: str = "binary") -> bytes:
-    """The net. Raises BadGraph naming what Caffe2 has no words for."""
+    """Bytes of the net. Raises BadGraph for nodes and values without a Caffe2 equivalent."""
     if form not in FORMS:
         raise ValueError(f"form {form!r}; use one of {', '.join(FORMS)}")
     graph = with_framework_ops(graph, "caffe2", OP_CONVERTERS)
@@ -66,9 +66,9 @@ def _check_repeats(graph: Graph, groups: list[OpGroup]) -> None:
             findings.add(
                 "not_representable",
                 f"node {quoted(node.name)}",
-                f"{group.origin.op}, which runs again",
-                "runs again inside recurrent nets only",
-                "plan with the ops outside kept, or write ONNX",
+                f"{group.origin.op}, which is recomputed",
+                "recomputation inside recurrent nets only",
+                "plan without recomputing ops outside recurrent nets, or write ONNX",
             )
         if group.origin.op == "RecurrentNetwork" and node.op != "Scan":
             findings.add(
@@ -82,7 +82,7 @@ def _check_repeats(graph: Graph, groups: list[OpGroup]) -> None:
 
 
 def _recomputed(graph: Graph) -> dict[str, list[str]]:
-    """Per op the blobs its backward part computes again: what its backward body has of the forward body's ops."""
+    """Recomputed blobs per op: outputs of forward ops that appear in its backward body."""
     found: dict[str, list[str]] = {}
     ids = {node.name: node.annotations["caffe2"].get("id") for node in graph.nodes if "caffe2" in node.annotations}
     for node in graph.nodes:
@@ -105,7 +105,7 @@ def _outputs_of(nodes: list[Node]) -> list[str]:
 
 
 def _preferred(graph: Graph, group: OpGroup) -> list[str] | None:
-    """Blobs of a recurrent op's step that its ops say to compute again; None where it is no such op."""
+    """Blobs of a recurrent step with the hint `recompute = "prefer"`; None for other ops."""
     if group.origin.op != "RecurrentNetwork":
         return None
     nodes = [n for k in group.nodes for body in graph.nodes[k].bodies.values() for n in body.graph.nodes]

@@ -1,7 +1,9 @@
-"""MXNet symbols (`NAME-symbol.json`), and NNVM's graphs, which share the format.
+"""MXNet symbols (`NAME-symbol.json`) and NNVM graphs, which share the format.
 
 bytes ──symbol──▶ records ──reader──▶ rows of a document ──▶ Graph
-                              │ ops: what each op is here · shapes: of weights · control: nested symbols
+                              │ ops: translation · shapes: of weights · control_flow: nested symbols
+
+May import `graph.autodiff`, `graph.builder` and `graph.formats.shared`. Start with `reader.py` and `writer.py`.
 """
 
 from graph.formats.mxnet.reader import load, sniff

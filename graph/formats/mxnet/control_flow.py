@@ -1,9 +1,9 @@
-"""Loops and branches of a symbol: ops with nested symbols, as Scan, Loop and If.
+"""Control flow of a symbol: ops with nested symbols, converted to Scan, Loop and If.
 
 _foreach      inputs [data..., states..., rest...]      Scan over the data
-_while_loop   variables, condition and step symbols     Loop, at most `max_iterations` trips
+_while_loop   variables, condition and step symbols     Loop, at most `max_iterations` iterations
 _cond         condition, then and else symbols          If
-Source: src/operator/control_flow.cc; lists such as `in_data_locs` say where an outer input goes inside.
+Source: src/operator/control_flow.cc; lists such as `in_data_locs` map outer inputs to inner inputs.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def control_flow_rows(reader: SymbolReader, node: NodeRecord, inputs: list[str],
         raise BadGraph.one(
             "bad_body",
             path,
-            str(error)[:160] if isinstance(error, ValueError) else "places that are not there",
-            "places of inputs as MXNet writes them",
+            str(error)[:160] if isinstance(error, ValueError) else "input indices out of range",
+            "input indices as written by MXNet",
             "save the symbol again",
         ) from None
     recompute = recompute_of(node.attributes)
@@ -60,7 +60,7 @@ def control_flow_rows(reader: SymbolReader, node: NodeRecord, inputs: list[str],
 
 
 class _NestedSymbol:
-    """A nested symbol walked with the types of what is bound to its variables, in the order of its inputs."""
+    """A nested symbol read with the types bound to its variables, in the order of its inputs."""
 
     def __init__(self, reader: SymbolReader, symbol: Symbol, types: Sequence[TensorType | None]):
         self.arguments = [n for n, node in enumerate(symbol.nodes) if node.op == VARIABLE]
@@ -86,10 +86,10 @@ def _bound(count: int, *pairs: tuple[Sequence[int], Sequence[str]]) -> list[str]
     for places, names in pairs:
         for place, name in zip(places, names, strict=True):
             if not 0 <= place < count or bound[place]:
-                raise ValueError(f"place {place} of {count}, taken or not there")
+                raise ValueError(f"input index {place} of {count}, repeated or out of range")
             bound[place] = name
     if not all(bound):
-        raise ValueError("inner inputs that nothing is bound to")
+        raise ValueError("unbound inner inputs")
     return bound
 
 
@@ -139,7 +139,7 @@ def _stacked(type: TensorType | None, trips: int | None) -> TensorType | None:
 def _while_loop(
     reader: SymbolReader, node: NodeRecord, symbols: list[Symbol], inputs: list[str], outputs: list[str]
 ) -> NodeRow:
-    """The condition is asked before the first trip and at the end of each."""
+    """Loop whose condition is evaluated before the first iteration and at the end of each."""
     a, program = Attributes(node.attributes), reader.program
     cond_at, func_at, var_at = (
         a.integers(k, default=()) for k in ("cond_input_locs", "func_input_locs", "func_var_locs")
@@ -198,7 +198,7 @@ def _while_loop(
 
 
 def _condition(program: Any, asked: _NestedSymbol, binding: list[str], output: str, prefix: str) -> None:
-    """The condition's nodes, inlined, ending in a truth value."""
+    """Inline the nodes of the condition; `output` is its value as a scalar bool."""
     if len(asked.outputs) != 1:
         raise ValueError(f"a condition with {len(asked.outputs)} outputs")
     names = dict(zip(asked.inputs, binding, strict=True))

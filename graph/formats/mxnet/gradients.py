@@ -1,10 +1,10 @@
-"""Gradients as MXNet's `Gradient` pass answers them: one entry a wanted value, zeros and copies by name.
+"""Gradients as returned by MXNet's `Gradient` pass: one entry per requested value, with named zeros and copies.
 
     x, idx ──▶ batch_take ──▶ y ──▶ stop_gradient ──▶ z       y_in0_backward(x), y_in1_backward(idx): zeros
                                                                behind the barrier every gradient is zero
 
-A wanted value from which no target can be reached is an error, one behind a barrier has zeros, integers
-included; a value asked for twice, or sharing a gradient with another, has a copy.
+A requested value that reaches no target is an error. Behind a gradient barrier the gradient is zeros, for integers
+too. A value requested twice, or sharing its gradient with another value, gets a copy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_RULES: Mapping[str, Any] = EMPTY
 
 @dataclass(frozen=True, slots=True)
 class GradientEntry:
-    """The gradient of one wanted value."""
+    """Gradient of one requested value."""
 
     wanted: str
     gradient: str  # name of the value in `graph`
@@ -40,7 +40,7 @@ class GradientEntry:
 
 @dataclass(frozen=True, slots=True)
 class GradientGraph:
-    """The graph with its gradients, and the entries in the order asked."""
+    """Graph with gradients, and one entry per requested value in the order of the request."""
 
     graph: Graph
     entries: list[GradientEntry]
@@ -55,14 +55,14 @@ def gradient_graph(
     copies: bool = False,
     gradient_rules: Mapping[str, Any] = NO_RULES,
 ) -> GradientGraph:
-    """Gradients of targets by what is wanted, given one head gradient, or None for ones, for each target.
+    """Gradients of `targets` with respect to `wanted`; one head gradient per target, None for ones.
 
-    With `copies` no two entries are one value. Raises BadGraph and NoGradient.
+    With `copies`, all entries are distinct values. Raises BadGraph and NoGradient.
     """
     findings = Findings()
     for name, given in (("targets", targets), ("wanted", wanted), ("head_gradients", head_gradients)):
         if given is None:
-            findings.add("missing_field", name, "nothing", "a list", "say it")
+            findings.add("missing_field", name, "nothing", "a list", f"give `{name}`")
     findings.settle()
     assert targets is not None and wanted is not None and head_gradients is not None
     ids = {value.name: v for v, value in enumerate(graph.values)}
@@ -108,7 +108,7 @@ def ids_of(builder: Builder) -> dict[str, int]:
 
 
 def _reaching(graph: Graph, targets: Sequence[int]) -> set[int]:
-    """Values on which a target depends, whether a gradient passes or not; targets included."""
+    """Values on which a target depends, gradient barriers ignored; targets included."""
     found = set(targets)
     for node in reversed(graph.nodes):
         if not found.isdisjoint(node.writes):

@@ -1,4 +1,4 @@
-"""What MXNet's ops (and NNVM's, which share the file format) are in ops of ours.
+"""Op table of MXNet and NNVM, which share the file format: translations to standard and `remat` ops.
 
 Semantics: MXNet 1.x operator documentation (mxnet.symbol, src/operator parameter structs); NNVM top-level ops.
 """
@@ -36,7 +36,7 @@ from graph.ir import DTYPE_BITS, TensorType, Val
 
 MXNET = OpTable("mxnet")
 
-#: MXNet's numbers of element types, where a file has them instead of names.
+#: Element types by MXNet's type flag, which files may use instead of names.
 DTYPES = {
     0: "float32",
     1: "float64",
@@ -570,7 +570,7 @@ def reshape(e: Emit, use: OpUse, x: Val) -> Val:
 
 
 def coded_shape(shape: tuple[int, ...], codes: tuple[int, ...], reverse: bool = False) -> tuple[int, ...]:
-    """The shape MXNet's codes ask for. Raises ValueError."""
+    """Target shape of MXNet's reshape codes. Raises ValueError."""
     if reverse:
         return coded_shape(shape[::-1], codes[::-1])[::-1]
     made: list[int] = []
@@ -599,7 +599,7 @@ def coded_shape(shape: tuple[int, ...], codes: tuple[int, ...], reverse: bool = 
 
 
 def inferred_shape(shape: list[int], elements: int) -> tuple[int, ...]:
-    """The shape with its one -1 filled in. Raises ValueError when it does not hold the elements."""
+    """The shape with its single -1 inferred. Raises ValueError when it does not match the element count."""
     if shape.count(-1) == 1:
         rest = -math.prod(shape)
         shape = [elements // rest if n == -1 and rest else n for n in shape]
@@ -897,9 +897,9 @@ def softmax_activation(e: Emit, use: OpUse, x: Val) -> Val:
 
 @MXNET.op("SoftmaxOutput", "Softmax")
 def softmax_output(e: Emit, use: OpUse, x: Val, labels: Val) -> Val:
-    """Probabilities; what training minimises is the cross-entropy, summed unless `normalization` says otherwise.
+    """Softmax probabilities; the loss is the cross-entropy, summed unless `normalization` is set.
 
-    Its gradient is MXNet's own, (probability - one hot) · grad_scale, whatever arrives from above.
+    The gradient is (probability - one hot) · grad_scale, independent of the incoming gradient.
     """
     a = use.attributes
     if a.number("smooth_alpha", default=0.0) or a.flag("out_grad", default=False):
@@ -1001,8 +1001,9 @@ def random_normal(e: Emit, use: OpUse) -> Val:
 def _random(e: Emit, use: OpUse, op: str, **attributes: str) -> Val:
     """Numbers drawn by an op with two attributes, of which the first is 0 and the second 1 by default."""
     a, shape = use.attributes, list(checked_shape(use.attributes.integers("shape")))
-    told: dict[str, Any] = {ours: a.number(name, default=float(k)) for k, (ours, name) in enumerate(attributes.items())}
-    return e.op(op, shape=shape, **told)
+    defaults = enumerate(attributes.items())
+    numbers: dict[str, Any] = {key: a.number(name, default=float(k)) for k, (key, name) in defaults}
+    return e.op(op, shape=shape, **numbers)
 
 
 @MXNET.op("RNN")

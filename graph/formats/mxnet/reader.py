@@ -1,6 +1,6 @@
-"""An MXNet symbol as a graph: variables get shapes from hints, from the caller and from the ops that read them.
+"""Reader of MXNet symbols: shapes of variables come from hints, from the caller and from the ops that read them.
 
-The file does not say which variables are weights: places of the ops that read them and ends of names do.
+The file does not mark weights: they are recognised by the input positions of their readers and by name suffixes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def sniff(data: bytes) -> bool:
 
 
 def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
-    """The graph of a symbol. Raises BadGraph with up to ten findings."""
+    """Graph of a symbol. Raises BadGraph with up to ten findings."""
     symbol = decode(data, "document", limits)
     reader = SymbolReader(symbol, Program(MXNET, limits, Findings()), shapes)
     reader.program.check_input_shapes(shapes, sorted({node.name for node in symbol.nodes if node.op == VARIABLE}))
@@ -52,7 +52,7 @@ def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
 
 
 class SymbolReader:
-    """Walks one symbol into a program. `given` are types of variables bound from outside, in a nested symbol."""
+    """Reads one symbol into a program; for a nested symbol, `given` are the types bound to its variables."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class SymbolReader:
         self.last_row: list[str] = []  # per node the name of its last row; "" for variables
 
     def nested(self, symbol: Symbol, program: Program, given: Mapping[int, TensorType | None]) -> SymbolReader:
-        """A reader of a symbol inside an op of this one; `given` are types of its variables."""
+        """Reader of a symbol nested in an op; `given` are the types bound to its variables."""
         return SymbolReader(symbol, program, self.shapes, given)
 
     def entry(self, entry: Sequence[int]) -> str:
-        """Name of the value an input or head points at."""
+        """Name of the value of an input or head entry."""
         return self.names[entry[0], entry[1]]
 
     def read(self) -> None:
@@ -92,7 +92,7 @@ class SymbolReader:
         for n, node in enumerate(self.symbol.nodes):
             name = self.names[n, 0] if node.op == VARIABLE else ""
             if name and self.program.types[name] is None and self.given is None:
-                self.program.untyped(name, "no op that reads it")
+                self.program.untyped(name, "the ops that read it")
 
     def _variable(self, n: int, node: NodeRecord, hints: Mapping[str, TensorType]) -> None:
         name, attributes = self.names[n, 0], node.attributes
@@ -107,7 +107,7 @@ class SymbolReader:
         self.program.give(name, type, role, annotations=annotations)
 
     def _hinted(self, name: str, attributes: Mapping[str, Any], role: str) -> TensorType | None:
-        """What the caller or the file says; zeros are lengths left open, which the batch fills."""
+        """Type from the caller or the file, None without one; a length of 0 is unknown and filled by the batch."""
         try:
             dtype = dtype_of(str(attributes.get("__dtype__", "float32")))
         except ValueError as error:
@@ -115,7 +115,7 @@ class SymbolReader:
                 "unknown_dtype",
                 f"{quoted(name)}.__dtype__",
                 str(error),
-                "a number or name MXNet knows",
+                "an MXNet dtype number or name",
                 "correct the attribute",
             ) from None
         if name in self.shapes.inputs:
@@ -144,7 +144,7 @@ class SymbolReader:
         return declared_type(name, dtype, shape)
 
     def _fill(self, n: int, node: NodeRecord, inputs: Sequence[str]) -> None:
-        """Types of variables that follow from this op."""
+        """Set the types of variables that follow from this op."""
         program = self.program
         known = [program.types.get(name) for name in inputs]
         if all(t is not None for t in known):
@@ -163,10 +163,10 @@ class SymbolReader:
         for (source, _, *_), name, type, shape in zip(node.inputs, inputs, known, shapes, strict=True):
             record = self.symbol.nodes[source]
             if type is None and shape is not None and record.op == VARIABLE and self.given is None:
-                said = record.attributes.get("__dtype__")
-                found = TensorType(default if said is None else dtype_of(str(said)), shape)
+                dtype = record.attributes.get("__dtype__")
+                inferred = TensorType(default if dtype is None else dtype_of(str(dtype)), shape)
                 row = program.values[name]
-                row.shape, row.dtype, program.types[name] = list(shape), found.dtype, found
+                row.shape, row.dtype, program.types[name] = list(shape), inferred.dtype, inferred
 
     def _node(self, n: int, node: NodeRecord, inputs: list[str], hints: Mapping[str, TensorType]) -> list[NodeRow]:
         attributes = node.attributes
@@ -191,7 +191,7 @@ class SymbolReader:
         )
 
     def _after(self, node: NodeRecord, rows: list[NodeRow]) -> None:
-        """Control dependencies: the first row waits for the last of each."""
+        """Add control dependencies: the first row runs after the last row of each."""
         waits = [self.last_row[dep] for dep in node.control_deps if self.last_row[dep]]
         if waits:
             rows[0].after = list(dict.fromkeys([*rows[0].after, *waits]))
@@ -211,21 +211,21 @@ class SymbolReader:
 
 
 def _output_counts(symbol: Symbol) -> list[int]:
-    """Per node how many outputs anybody names, at least one."""
+    """Number of outputs per node: the largest index in use plus one, at least one."""
     counts = [1] * len(symbol.nodes)
     entries = [entry for node in symbol.nodes for entry in node.inputs] + symbol.heads
     for source, k, *_ in entries:
         counts[source] = max(counts[source], k + 1)
     for n, node in enumerate(symbol.nodes):
         if node.op in ("SliceChannel", "split", "_foreach", "_while_loop", "_cond"):
-            said = node.attributes.get("num_outputs")
-            if str(said).isdigit() and int(str(said)) <= 1 << 16:
-                counts[n] = max(counts[n], int(str(said)))
+            declared = node.attributes.get("num_outputs")
+            if str(declared).isdigit() and int(str(declared)) <= 1 << 16:
+                counts[n] = max(counts[n], int(str(declared)))
     return counts
 
 
 def _value_names(symbol: Symbol, counts: Sequence[int]) -> dict[tuple[int, int], str]:
-    """Names of values as MXNet lists them: a variable's own, `NAME_output`, or `NAME_output0`, ... of several."""
+    """Value names as in MXNet: the variable's name, `NAME_output`, or `NAME_output0`, ... for several outputs."""
     names: dict[tuple[int, int], str] = {}
     taken: set[str] = set()
     for n, node in enumerate(symbol.nodes):
@@ -240,7 +240,7 @@ def _value_names(symbol: Symbol, counts: Sequence[int]) -> dict[tuple[int, int],
 
 
 def _listed_types(symbol: Symbol, names: Mapping[tuple[int, int], str]) -> dict[str, TensorType]:
-    """Types by name from the lists a compiled graph carries: `shape` and `dtype`, an entry per output."""
+    """Types by name from the lists `shape` and `dtype` of a compiled graph, one entry per output."""
     shapes, dtypes = symbol.attrs.get("shape"), symbol.attrs.get("dtype")
     if not (isinstance(shapes, list) and len(shapes) == 2 and isinstance(shapes[1], list)):
         return {}

@@ -1,4 +1,4 @@
-"""Shapes of variables that follow from the ops that read them, and which variables are weights.
+"""Shape inference of variables from the ops that read them, and recognition of weights.
 
 FullyConnected(data [32, 784], weight ?, bias ?), num_hidden 10     weight [10, 784], bias [10]
 """
@@ -17,7 +17,7 @@ InputTypes = Sequence[TensorType | None]
 
 _IN, _WEIGHT, _STATE = "input", "parameter", "state"
 _LAYER = (_IN, _WEIGHT, _WEIGHT)
-#: Per op the roles of the variables it reads; the last one counts for all further ones.
+#: Roles of the inputs of each op, by position; the last role applies to all further inputs.
 ROLES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("FullyConnected", "dense", "Convolution", "Convolution_v1", "conv2d", "Deconvolution"), _LAYER),
     **dict.fromkeys(("LayerNorm", "InstanceNorm", "GroupNorm"), _LAYER),
@@ -28,7 +28,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "LeakyReLU": (_IN, _WEIGHT),
     "RNN": (_IN, _WEIGHT, _IN, _IN),
 }
-#: Ops whose inputs all have one shape, so that one tells the others.
+#: Ops whose inputs all have the same shape.
 _ALIKE = frozenset(
     {
         "elemwise_add",
@@ -56,27 +56,27 @@ _STATE_WORDS = ("moving_mean", "moving_var", "running_mean", "running_var", "mov
 
 
 def role_by_name(name: str) -> str:
-    """What the end of a variable's name says of it."""
+    """Role of a variable by the suffix of its name."""
     if name.endswith(_STATE_WORDS):
         return _STATE
     return _WEIGHT if name.endswith(_WEIGHT_WORDS) else _IN
 
 
 def role_by_position(op: str, place: int) -> str:
-    """What the place where an op reads a variable says of it."""
+    """Role of a variable by its input position in an op."""
     roles = ROLES.get(op, (_IN,))
     return roles[min(place, len(roles) - 1)]
 
 
 def shapes_of_inputs(op: str, a: Attributes, known: InputTypes) -> list[Shape | None]:
-    """Per input the shape that follows from the others and the attributes; None where nothing follows.
+    """Shape of each input that follows from the other inputs and the attributes; None where unknown.
 
     Raises ValueError on attributes the op does not take.
     """
     data = known[0] if known else None
     if op in _ALIKE:
-        told = next((t.shape for t in known if t is not None), None)
-        return [told] * len(known)
+        common = next((t.shape for t in known if t is not None), None)
+        return [common] * len(known)
     rule = _RULES.get(op)
     if rule is None or data is None:
         return [None] * len(known)
@@ -119,7 +119,7 @@ def _labels(a: Attributes, x: Shape) -> list[Shape]:
 
 
 def _recurrent(a: Attributes, x: Shape) -> list[Shape]:
-    """Packed weights: per layer and way, gates of input and state products and two biases each."""
+    """Packed weights and states: per layer and direction, the gates of input and state products, two biases each."""
     size, layers = a.integer("state_size"), a.integer("num_layers")
     ways = 2 if a.flag("bidirectional", default=False) else 1
     gates = {"lstm": 4, "gru": 3}.get(a.text("mode"), 1)

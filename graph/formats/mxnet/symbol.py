@@ -1,10 +1,10 @@
-"""The symbol file as records: every spelling it had over the years, checked.
+"""Records of a symbol file, in every version of the format, validated.
 
 {"nodes": [{"op": "null", "name": "data", "attrs": {"__shape__": "(32, 784)"}, "inputs": []},
            {"op": "FullyConnected", "name": "fc1", "attrs": {"num_hidden": "10"}, "inputs": [[0, 0, 0], ...]}],
  "arg_nodes": [0, ...], "node_row_ptr": [0, 1, ...], "heads": [[3, 0, 0]], "attrs": {"mxnet_version": ["int", 10500]}}
 
-Op parameters stand in `attrs` (since 1.0), `attr` or `param` (before); the latter two may stand side by side.
+Op parameters are in `attrs` (since 1.0), or in `attr` and `param` (before 1.0, possibly both).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class NodeRecord(msgspec.Struct):
 
 
 class Symbol(msgspec.Struct):
-    """A whole symbol, or one nested in a node."""
+    """A symbol: top-level, or nested in a node."""
 
     nodes: list[NodeRecord]
     heads: list[list[int]]
@@ -47,7 +47,7 @@ class Symbol(msgspec.Struct):
 
 
 def decode(data: bytes | msgspec.Raw, path: str, limits: Limits) -> Symbol:
-    """The records of a symbol. Raises BadGraph with up to ten findings."""
+    """Records of a symbol. Raises BadGraph with up to ten findings."""
     try:
         symbol = msgspec.json.decode(data, type=Symbol)
     except RecursionError:
@@ -75,7 +75,7 @@ def _check(symbol: Symbol, path: str, limits: Limits) -> None:
     count, largest = len(symbol.nodes), [0] * len(symbol.nodes)
 
     def is_entry(entry: list[int], before: int) -> bool:
-        """Whether it names an output of an earlier node; variables have one."""
+        """True for an output of an earlier node; variables have one output."""
         if len(entry) not in (2, 3) or not 0 <= entry[0] < before or not 0 <= entry[1] < 1 << 16:
             return False
         largest[entry[0]] = max(largest[entry[0]], entry[1])
@@ -122,9 +122,9 @@ def _check(symbol: Symbol, path: str, limits: Limits) -> None:
 
 
 def recompute_of(attributes: dict[str, Any]) -> str | None:
-    """What a node's mirroring attributes ask for: "prefer", "never", or None where they say nothing.
+    """Recompute hint of a node's mirroring attributes: "prefer", "never", or None without one.
 
-    `force_mirroring` decides either way; a `mirror_stage` that was written back by a memory pass says 1 or 0.
+    `force_mirroring` takes precedence over `mirror_stage`, which memory passes write as 1 or 0.
     """
     for key in ("force_mirroring", "__force_mirroring__", "mirror_stage", "__mirror_stage__"):
         word = str(attributes.get(key, "")).strip().lower()
@@ -143,9 +143,9 @@ def attribute_text(value: Any) -> str:
 
 
 def preserved_attributes(attributes: dict[str, Any]) -> dict[str, str]:
-    """Attributes as they are written again; what mirroring asks for is said by `recompute`."""
-    asks = recompute_of(attributes) is not None
-    return {k: attribute_text(v) for k, v in attributes.items() if not (asks and k in MIRRORING)}
+    """Attributes to write back; mirroring attributes are left out when `recompute` represents them."""
+    has_hint = recompute_of(attributes) is not None
+    return {k: attribute_text(v) for k, v in attributes.items() if not (has_hint and k in MIRRORING)}
 
 
 MIRRORING = ("force_mirroring", "__force_mirroring__", "mirror_stage", "__mirror_stage__")

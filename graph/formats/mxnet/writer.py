@@ -1,7 +1,7 @@
-"""Writes MXNet symbols: the forward part, with a plan as `force_mirroring` attributes that MXNet obeys.
+"""Writer of MXNet symbols: the forward pass, with the plan as `force_mirroring` attributes.
 
-MXNET_BACKWARD_DO_MIRROR=1 then recomputes what says True and keeps what says False. A node the plan
-repeats is mirrored; MXNet decides itself when a copy runs.
+With MXNET_BACKWARD_DO_MIRROR=1, MXNet recomputes nodes marked True (recomputed by the plan) and keeps nodes marked
+False. MXNet schedules the recomputations itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VERSION = ["int", 10900]
 
 
 def dump(graph: Graph) -> bytes:
-    """The symbol file. Raises BadGraph naming what MXNet has no words for."""
+    """Bytes of the symbol file. Raises BadGraph for nodes and values without an MXNet equivalent."""
     graph = with_framework_ops(graph, "mxnet", OP_CONVERTERS)
     groups = op_groups(graph, "mxnet")
     note = note_of(graph, "mxnet")
@@ -61,7 +61,7 @@ def _is_head(graph: Graph, v: int, losses: set[str], writer: _SymbolWriter) -> b
 
 
 class _SymbolWriter:
-    """Nodes in order; variables stand in front of their first reader."""
+    """Collects the nodes of the file in order; a variable precedes its first reader."""
 
     def __init__(self, graph: Graph, groups: Sequence[OpGroup]):
         self.readers: dict[str, list[tuple[str, int]]] = {}
@@ -74,12 +74,12 @@ class _SymbolWriter:
         self.written: dict[str, list[int]] = {}
 
     def entry(self, name: str) -> list[int]:
-        """Where the file has a value; a variable is added when first asked for. Raises BadGraph."""
+        """Entry of a value in the file; a variable is added on first use. Raises BadGraph."""
         if name not in self.written:
             value = self.values.get(name)
             if value is None or value.role is Role.ACTIVATION:
                 raise not_representable(
-                    f"values.{name}", f"{quoted(name)}, which no op that is written makes", "a value of the file"
+                    f"values.{name}", f"{quoted(name)}, which no op in the file computes", "a value of the file"
                 )
             self._add({"op": VARIABLE, "name": name, **self._hints(value), "inputs": []}, [name])
         return self.written[name]
@@ -107,7 +107,7 @@ class _SymbolWriter:
         self.outputs.append(max(1, len(outputs)))
 
     def _role_of(self, value: Value) -> str:
-        """The role a reader would see in the places where the variable is read."""
+        """Role that a reader would infer from the name and the input positions of the variable."""
         found = role_by_name(value.name)
         for op, place in self.readers.get(value.name, []):
             if found == "input":

@@ -1,7 +1,7 @@
 """Paddle programs: `.pdmodel` (ProgramDesc) and the newer JSON.
 
-bytes ──proto──▶ ProgramDesc ──program──▶ rows of a document ──▶ Graph       ops: what each op is here
-JSON  ──pir────▶ regions, blocks, ops ──╯                                     marks: distribution, checkpoints
+bytes ──proto──▶ ProgramDesc ──program_reader──▶ rows of a document ──▶ Graph
+JSON  ──pir_reader──▶ regions, blocks, ops ──────╯
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What Paddle's ops are in ops of ours.
+"""Op table of Paddle: translations to standard and `remat` ops.
 
-A program names an op's inputs and outputs by slot; `SLOTS` puts them in the order a rule takes them. Semantics: the
-op definitions of Paddle 1.x to 2.x (framework.proto programs), and the PIR dialect `pd_op` of 3.x, which says the
-same by position.
+Programs name an op's inputs and outputs by slot; `SLOTS` defines their order in the rules. Semantics: the op
+definitions of Paddle 1.x to 2.x (framework.proto programs), and the PIR dialect `pd_op` of 3.x, with positional
+operands.
 """
 
 from __future__ import annotations
@@ -515,7 +515,7 @@ def _reshaped(shape: tuple[int, ...], codes: tuple[int, ...]) -> tuple[int, ...]
 
 @PADDLE.op("reshape", "reshape2")
 def reshape(e: Emit, use: OpUse, x: Val, shape: Val | None = None) -> tuple[Val | None, ...]:
-    """(the value, its old shape, which only names bytes that nobody holds)."""
+    """(reshaped value, None for XShape: the saved shape is not needed)."""
     known = None if shape is None else e.known(shape)
     codes = use.attributes.integers("shape", default=()) if known is None else tuple(int(n) for n in known.reshape(-1))
     if not codes and shape is not None:

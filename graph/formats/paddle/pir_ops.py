@@ -1,4 +1,4 @@
-"""Ops of the newer dialect in the words of the older one, whose table says what they compute.
+"""Ops of the PIR dialect converted to the older ops of the op table.
 
 reshape(x, shape)   shape made by full_int_array      reshape2(X), attribute shape
 batch_norm_(x, mean, variance, scale, bias)           batch_norm(X, Scale, Bias, Mean, Variance)

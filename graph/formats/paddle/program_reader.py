@@ -1,7 +1,7 @@
-"""A Paddle program (`.pdmodel`) as a graph: block 0 in order, further blocks as bodies of loops and branches.
+"""Reader of Paddle programs (`.pdmodel`): block 0 in order, other blocks as bodies of loops and branches.
 
-Roles of ops (`op_role`) tell the backward part and the update; distribution attributes and checkpoints become
-annotations. Lengths of -1 are bound by the batch or the caller.
+`op_role` determines the phase of an op; distribution attributes and checkpoints become annotations. Lengths of -1 are
+bound by the batch or the caller.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recomputation as Paddle writes it: its two ways to build segments, its names, its roles.
+"""Recomputation passes of Paddle: its two segment builders, its names and its op roles.
 
     t ──▶ t.subprog_0        segments count from the last        ops of copies: role backward, recomputed
 
@@ -61,11 +61,11 @@ def recompute_pass(
     needed_only: bool = False,
     nested: str = "error",
 ) -> RecomputedGraph:
-    """The training graph with segments run again, named and annotated as Paddle does.
+    """The training graph with segments recomputed, named and annotated as in Paddle.
 
-    Segments are those of `graph.training.segments.chosen`, from checkpoints by one of `RULES`. Distribution
-    annotations are copied to what is copied and renamed, and must be complete and consistent. Raises
-    BadGraph for an unknown loss, faulty annotations and nested graphs in segments.
+    Segments are those of `graph.training.segments.select_segments`, built from checkpoints by one of
+    `SEGMENT_BUILDERS`. Distribution annotations are copied with renamed values; they must be complete and consistent.
+    Raises BadGraph for an unknown loss, invalid annotations and nested graphs in segments.
     """
     statistics = ForwardPath.of(graph, [written_value(graph, loss)])
     check_mesh(without_stale_mappings(graph))

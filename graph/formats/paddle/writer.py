@@ -1,7 +1,6 @@
-"""Writes Paddle programs (`.pdmodel`). A plan is its list of checkpoints: variables that are kept.
+"""Writer of Paddle programs (`.pdmodel`, JSON). The plan is a list of checkpoints: variables that are kept.
 
-Each checkpoint is marked by an attribute of its variable, and listed by `checkpoints_of` for Paddle's
-`recompute_configs`.
+Each checkpoint is an attribute of its variable; `checkpoints_of` lists them for Paddle's `recompute_configs`.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ FORMS = ("protobuf", "json")
 
 
 def dump(graph: Graph, checkpoints: Collection[str] | None = None, form: str | None = None) -> bytes:
-    """The program, in the form it was read from unless said otherwise; checkpoints left out are those of the graph.
+    """Bytes of the program; default form: the form it was read from; default checkpoints: `checkpoints_of(graph)`.
 
-    Raises BadGraph naming what Paddle, or the form, has no words for.
+    Raises BadGraph for nodes and values that Paddle, or the form, cannot represent.
     """
     if form is not None and form not in FORMS:
         raise ValueError(f"form {form!r}; use one of {', '.join(FORMS)}")
