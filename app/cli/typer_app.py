@@ -1,4 +1,4 @@
-"""The `remat` command. Nothing heavy is imported here: `remat --help` answers in under 0.3 s."""
+"""The `remat` command: its subcommands and exit codes. Each subcommand imports its module when it runs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import typer
 from app.cli.admin.keys import keys
 from app.cli.options import completion, options
 
-# Imports inside functions: a command imports what it needs, so that `remat --help` answers in under 0.3 s.
+# Imports inside functions: loaded per command, so that `remat --help` takes under 0.3 s.
 
 app = typer.Typer(
     name="remat",
-    help="Plans what a training step keeps in memory and what it computes again, and proves the result equal.",
-    epilog="Exit codes: 0 done, 1 budget not reached (or a difference), 2 bad input or usage, 3 stopped, 4 our fault.",
+    help="Memory planning and rematerialization for neural networks.",
+    epilog="Exit codes: 0 success, 1 budget not reached (or a difference), 2 invalid input or usage, 3 stopped, "
+    "4 internal error.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -80,7 +81,7 @@ def curve(
     as_json: options.Json = False,
     **flags: Any,
 ) -> int:
-    """Plan a model at several budgets: the least time within each, and the bound beside it."""
+    """Plan a model at several budgets; report the minimum time and its lower bound for each."""
     from app.cli.commands.curve import run
 
     options.reject_json_with_draw(as_json, draw)
@@ -101,7 +102,7 @@ def fit(
     as_json: options.Json = False,
     **flags: Any,
 ) -> int:
-    """Find the largest batch, or the longest sequence, that fits a memory within some extra time."""
+    """Find the largest batch or sequence length that fits a memory limit within an overhead limit."""
     from app.cli.commands.fit import run
 
     fields = options.request_fields(request, flags | {"budget": budget, "fits": fits, "grow": grow})
@@ -119,7 +120,7 @@ def info(
     as_json: options.Json = False,
     **flags: Any,
 ) -> int:
-    """Show sizes by role, the peak of the model as it stands, and who holds it."""
+    """Show bytes by role, the baseline peak and the values live at it."""
     from app.cli.commands.info import run
 
     return run(model, options.request_fields(request, flags), as_json, versions)
@@ -127,16 +128,16 @@ def info(
 
 @app.command()
 def layout(
-    file: Annotated[str, typer.Argument(metavar="FILE.csv|-", help="A row a buffer: id, lower, upper, size.")],
+    file: Annotated[str, typer.Argument(metavar="FILE.csv|-", help="One row per buffer: id, lower, upper, size.")],
     capacity: Annotated[
-        int | None, typer.Option(metavar="N", help="Bytes of the arena; the fewest unless told.")
+        int | None, typer.Option(metavar="N", help="Arena size in bytes; default: minimize it.")
     ] = None,
-    alignment: Annotated[int, typer.Option(metavar="N", help="Of buffers whose row says none.")] = 1,
+    alignment: Annotated[int, typer.Option(metavar="N", help="Alignment of buffers without one of their own.")] = 1,
     seconds: options.Seconds = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="OUT.csv", help="Write offsets.")] = None,
     as_json: options.Json = False,
 ) -> int:
-    """Pack buffers with known lifetimes into one arena; exit 1 when they do not fit its capacity."""
+    """Pack buffers with known lifetimes into one arena; exit 1 if they exceed its capacity."""
     from app.cli.commands.layout import run
 
     return run(file, {"capacity": capacity, "alignment": alignment, "search_seconds": seconds}, output, as_json)
@@ -144,7 +145,7 @@ def layout(
 
 @app.command()
 def explain(plan: options.PlanFile, as_json: options.Json = False) -> int:
-    """Show what each recomputation of a saved plan frees and costs."""
+    """Show the bytes freed and the time added by each recomputation of a saved plan."""
     from app.cli.commands.explain import run
 
     return run(plan, as_json)
@@ -157,7 +158,7 @@ def verify(
     output: options.Claims = None,
     as_json: options.Json = False,
 ) -> int:
-    """Check a saved plan again from its source, or the proof of its bound; exit 1 when it is not what it says."""
+    """Verify a saved plan, or the certificate of its bound, independently; exit 1 if invalid."""
     from app.cli.commands.verify import run, verify_certificate
 
     return verify_certificate(plan, output, as_json) if certificate or output is not None else run(plan, as_json)
@@ -168,11 +169,11 @@ def check(
     plan: options.PlanFile,
     model: options.ModelFile,
     max_drift: Annotated[
-        str, typer.Option("--max-drift", metavar="SHARE", help="Growth of a peak or a time that may pass.")
+        str, typer.Option("--max-drift", metavar="SHARE", help="Allowed growth of peak and time.")
     ] = "2%",
     as_json: options.Json = False,
 ) -> int:
-    """Replay a saved plan on a model of today; exit 1 when peak or time grew too far, naming the nodes to blame."""
+    """Check a saved plan against the current model; exit 1 if peak or time grew too much."""
     from app.cli.commands.check import run
 
     return run(plan, model, max_drift, as_json)
@@ -181,10 +182,10 @@ def check(
 @app.command()
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A model or a saved plan.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Model or saved plan to compare with.")],
     as_json: options.Json = False,
 ) -> int:
-    """Compare two models or plans; exit 1 on a difference, naming the nodes to blame."""
+    """Compare two models or plans and name the nodes that differ; exit 1 on a difference."""
     from app.cli.commands.diff import run
 
     return run(a, b, as_json)
@@ -192,14 +193,14 @@ def diff(
 
 @app.command()
 def convert(
-    source: Annotated[str, typer.Argument(metavar="IN|-", help="A model of any known format.")],
+    source: Annotated[str, typer.Argument(metavar="IN|-", help="Model in any supported format.")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help=options.SUFFIXES)],
     transform: options.Transform = [],  # noqa: B006
     batch: options.Batch = None,
     inputs: options.Inputs = [],  # noqa: B006
     dims: options.Dims = [],  # noqa: B006
 ) -> int:
-    """Write a model in another format, chosen by the extension, after passes such as '{"pass": "prune"}'."""
+    """Convert a model to the format of the output extension, after optional passes."""
     from app.cli.commands.convert import run
 
     return run(source, target, options.parse_shapes(batch, inputs, dims), transform)
@@ -208,13 +209,14 @@ def convert(
 @app.command()
 def zoo(
     names: Annotated[
-        list[str], typer.Argument(metavar="[NETWORK]...", help="All unless named.", autocompletion=completion.network)
+        list[str],
+        typer.Argument(metavar="[NETWORK]...", help="Networks; default: all.", autocompletion=completion.network),
     ] = [],  # noqa: B006
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where files go.")] = Path("zoo"),
-    only_list: Annotated[bool, typer.Option("--list", help="Show what there is instead, and where from.")] = False,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Output folder.")] = Path("zoo"),
+    only_list: Annotated[bool, typer.Option("--list", help="List the networks and their sources only.")] = False,
     as_json: options.Json = False,
 ) -> int:
-    """Write real networks as files of their shapes, and a manifest for `remat batch`."""
+    """Write model files of well-known networks and a manifest for `remat batch`."""
     from app.cli.commands.zoo import run
 
     return run(names, output, only_list, as_json)
@@ -224,36 +226,36 @@ def zoo(
 @options.with_options(options.BATCH_OPTIONS)
 def batch(
     models: Annotated[
-        str, typer.Argument(metavar="FOLDER|MANIFEST|GLOB", help="Models, or a manifest of `remat zoo`.")
+        str, typer.Argument(metavar="FOLDER|MANIFEST|GLOB", help="Models, or a manifest written by `remat zoo`.")
     ],
     budgets: options.Budgets = None,
     planners: Annotated[
-        str, typer.Option(metavar="NAME,...", help="Of `remat planners`.", autocompletion=completion.planner)
+        str, typer.Option(metavar="NAME,...", help="Planners; see `remat planners`.", autocompletion=completion.planner)
     ] = "auto",
-    seeds: Annotated[str, typer.Option(metavar="N,...", help="Of every random choice.")] = "0",
+    seeds: Annotated[str, typer.Option(metavar="N,...", help="Random seeds.")] = "0",
     batch_sizes: Annotated[
-        str | None, typer.Option(metavar="N,...", help="Leading lengths; a manifest's own unless told.")
+        str | None, typer.Option(metavar="N,...", help="Batch sizes; default: those of the manifest.")
     ] = None,
     engine: Annotated[
         str,
         typer.Option(
-            metavar="WHERE", help="local, or server.", autocompletion=completion.complete_from("local", "server")
+            metavar="WHERE", help="local or server.", autocompletion=completion.complete_from("local", "server")
         ),
     ] = "local",
     server: options.Server = None,
     workers: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Plans at a time on this machine; one a core unless told.")
+        int | None, typer.Option(metavar="N", min=1, help="Parallel plans on this machine; default: one per core.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on: what is there already is not made again.")] = False,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where results go.")] = Path(
+    resume: Annotated[bool, typer.Option("--resume", help="Continue; skip finished plans.")] = False,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Output folder.")] = Path(
         "remat-batch"
     ),
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report that is one page.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a self-contained HTML report.")] = None,
     request: options.RequestFile = None,
     as_json: options.Json = False,
     **flags: Any,
 ) -> int:
-    """Plan many models at several budgets; what has ended is kept, whatever happens."""
+    """Plan many models at several budgets; finished plans survive an interruption."""
     from app.cli.commands.batch import BatchOptions, run
 
     fields = options.request_fields(request, flags)
@@ -261,7 +263,7 @@ def batch(
         options.parse_integers(seeds, "--seeds"),
         options.parse_integers(batch_sizes, "--batch-sizes"),
     )
-    asked = BatchOptions(
+    batch_options = BatchOptions(
         models,
         options.split_list(budgets) or [],
         options.split_list(planners) or [],
@@ -274,15 +276,15 @@ def batch(
         resume,
         html,
     )
-    return run(asked, fields, as_json)
+    return run(batch_options, fields, as_json)
 
 
 @app.command()
 def top(
     server: options.Server = None,
-    once: Annotated[bool, typer.Option("--once", help="Show it as it stands, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one snapshot and exit.")] = False,
 ) -> int:
-    """Follow a service's jobs: state, stage, best so far and bound."""
+    """Monitor the jobs of a service: state, stage, incumbent and bound."""
     from app.cli.admin.top import run
 
     return run(server, once)
@@ -298,7 +300,7 @@ def planners(as_json: options.Json = False) -> int:
 
 @app.command()
 def devices(as_json: options.Json = False) -> int:
-    """List the device profiles and the data sheets they come from."""
+    """List the device profiles and their data sheets."""
     from app.cli.admin.catalogue import run_devices
 
     return run_devices(as_json)
@@ -314,14 +316,14 @@ def schema(name: options.SchemaName) -> int:
 
 @app.command()
 def serve(
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="0 picks a free one.")] = 8000,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to bind.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0: any free port.")] = 8000,
     data: options.Data = None,
     auth: Annotated[
-        bool | None, typer.Option("--auth/--no-auth", help="Ask for keys, or not; asked where strangers reach.")
+        bool | None, typer.Option("--auth/--no-auth", help="Require API keys; default: unless bound to loopback.")
     ] = None,
 ) -> int:
-    """Answer over HTTP until SIGTERM, then drain."""
+    """Run the HTTP service until SIGTERM, then drain."""
     from app.cli.admin.serve import run
 
     return run(host, port, data, auth)
@@ -331,10 +333,10 @@ def serve(
 def worker(
     data: options.Data = None,
     slots: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Solves at a time; REMAT_WORKERS unless told.")
+        int | None, typer.Option(metavar="N", min=1, help="Parallel solves; default: REMAT_WORKERS.")
     ] = None,
 ) -> int:
-    """Take solves of a store that others serve, until SIGTERM, then drain."""
+    """Run a worker for an existing service until SIGTERM, then drain."""
     from app.cli.admin.worker import run
 
     return run(data, slots)
@@ -342,7 +344,7 @@ def worker(
 
 @app.command()
 def migrate(data: options.Data = None, as_json: options.Json = False) -> int:
-    """Make the tables of a store what this program knows."""
+    """Upgrade the database schema."""
     from app.cli.admin.store import run_migrate
 
     return run_migrate(data, as_json)
@@ -352,11 +354,11 @@ def migrate(data: options.Data = None, as_json: options.Json = False) -> int:
 def gc(
     data: options.Data = None,
     keep_days: Annotated[
-        float | None, typer.Option(metavar="N", min=0, help="Drop what ended longer ago; REMAT_KEEP_DAYS unless told.")
+        float | None, typer.Option(metavar="N", min=0, help="Retention in days; default: REMAT_KEEP_DAYS.")
     ] = None,
     as_json: options.Json = False,
 ) -> int:
-    """Drop what a store holds for nobody: old operations and plans, and files that nothing names."""
+    """Delete expired operations and plans, and unreferenced files."""
     from app.cli.admin.store import run_gc
 
     return run_gc(data, keep_days, as_json)
@@ -364,26 +366,26 @@ def gc(
 
 @app.command()
 def check_store(data: options.Data = None, as_json: options.Json = False) -> int:
-    """Look at every row and file of a store; exit 1 when they do not fit together."""
+    """Check the integrity of every row and file of a store; exit 1 on a fault."""
     from app.cli.admin.store import run_check
 
     return run_check(data, as_json)
 
 
 def run(arguments: list[str]) -> int:
-    """Exit code of one command line. What goes wrong is told on standard error, with `--json` on standard output."""
+    """Exit code of one command line. Errors go to standard error, with `--json` to standard output."""
     as_json = "--json" in arguments
     try:
         code = typer.main.get_command(app).main(arguments, prog_name="remat", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
-    except (BrokenPipeError, SystemExit) as ended:  # whoever read standard output has seen enough
+    except (BrokenPipeError, SystemExit) as ended:  # typer turns a broken pipe into SystemExit(1)
         if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
-            raise  # typer ends the program for other reasons too, and with 1 for this one
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except typer.TyperException as error:
-        return _told(_usage(error), as_json, 2)
+        return _print_problem(_usage_problem(error), as_json, 2)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except Exception as error:
@@ -394,17 +396,17 @@ def run(arguments: list[str]) -> int:
             import traceback
 
             traceback.print_exc()
-        return _told(to_problem(error), as_json, exit_code)
+        return _print_problem(to_problem(error), as_json, exit_code)
 
 
-def _usage(error: Any) -> dict[str, Any]:
+def _usage_problem(error: Any) -> dict[str, Any]:
     from app.errors import problem_body
 
-    said = error.format_message() if hasattr(error, "format_message") else str(error)
-    return problem_body(422, "usage", "The command line cannot be read", f"{said} See remat --help.")
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    return problem_body(422, "usage", "Invalid command line", f"{message} See remat --help.")
 
 
-def _told(problem: dict[str, Any], as_json: bool, exit_code: int) -> int:
+def _print_problem(problem: dict[str, Any], as_json: bool, exit_code: int) -> int:
     if as_json:
         import json
 
@@ -417,5 +419,5 @@ def _told(problem: dict[str, Any], as_json: bool, exit_code: int) -> int:
 def main() -> None:
     """Entry point of the `remat` script."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name may have letters that the terminal has not
+        sys.stdout.reconfigure(errors="backslashreplace")  # names may hold characters the terminal lacks
     sys.exit(run(sys.argv[1:]))

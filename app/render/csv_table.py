@@ -1,4 +1,4 @@
-"""Tables as CSV that a spreadsheet may open: no name in them is computed."""
+"""CSV tables safe to open in a spreadsheet (no formula injection)."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would compute it
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # prefixes that a spreadsheet evaluates
 
 
 def as_csv(names: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """The rows under a line of names, as RFC 4180 has it; null is empty.
+    """CSV text with a header (RFC 4180); None is an empty cell.
 
-    Text that a spreadsheet would compute gets a quote in front (OWASP, CSV Injection).
+    Text that a spreadsheet would evaluate gets a leading quote (OWASP, CSV Injection).
     """
-    named = tuple(names)
-    return table_as_csv(named, ([row.get(name) for name in named] for row in rows))
+    columns = tuple(names)
+    return table_as_csv(columns, ([row.get(name) for name in columns] for row in rows))
 
 
 def table_as_csv(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    """As `as_csv`, of rows that have their values in the order of the names."""
+    """As `as_csv`, for rows whose values are in the order of `names`."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(names)

@@ -1,4 +1,4 @@
-"""A report as a notebook shows it: the answer, what it is about, and memory before and after."""
+"""A report as notebook HTML: headline, memory timeline, figures."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from app.render.text import headline, optimality, plan_lines
 
 
 def report_html(report: Mapping[str, Any]) -> str:
-    """The report as HTML that may stand among other HTML; whatever it names is text."""
+    """The report as an HTML fragment; all names are escaped."""
     model = report["model"].get("name") or "model"
     picture = svg.timeline(report) if "timeline" in report else ""
-    said = escape("\n".join(plan_lines(report)))
+    figures = escape("\n".join(plan_lines(report)))
     return (
         f'<div class="remat-report"><p><strong>{escape(model)}</strong>: {escape(headline(report))}; '
         f"{escape(optimality(report['plan']))}.</p>{picture}"
-        f"<details><summary>figures</summary><pre>{said}</pre></details></div>"
+        f"<details><summary>figures</summary><pre>{figures}</pre></details></div>"
     )

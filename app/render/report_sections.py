@@ -1,4 +1,4 @@
-"""What a report says besides the plan, as lines for people: worth of checkpoints, shared buffers."""
+"""Optional report sections as text: shape sets, other techniques, checkpoint advice, shared buffers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from app.render.text import format_bytes, format_percent, table
 
 
 def optional_sections(report: Mapping[str, Any]) -> list[str]:
-    """Lines about the sections of the report that were asked for by a field of their own."""
+    """Lines of the optional sections present in the report."""
     lines = []
     if "shapes" in report:
         lines += ["", *_shapes(report["shapes"])]
@@ -35,18 +35,21 @@ def _shapes(section: Mapping[str, Any]) -> list[str]:
         )
         for row in section["sets"]
     ]
-    lines = list(table(("inputs", "as given", "peak", "extra time", "bound", "", ""), rows, (1, 2, 3, 4)))
-    how = "in one order" if section["one_order"] else "in an order of its own where `order` says so"
-    return [*lines, f"the same runs in every set, {how}; what stands above is of set {section['worst'] + 1}"]
+    lines = list(table(("inputs", "baseline", "peak", "overhead", "bound", "", ""), rows, (1, 2, 3, 4)))
+    how = "in one order" if section["one_order"] else "in a separate order for sets with `order`"
+    return [
+        *lines,
+        f"all sets share the same recomputations, {how}; figures above are those of set {section['worst'] + 1}",
+    ]
 
 
 def _levers(advice: Mapping[str, Any]) -> list[str]:
     names = {
         "micro_batches": "micro-batches",
-        "chunked_loss": "chunks of the loss",
+        "chunked_loss": "loss chunks",
         "fused_attention": "fused attention",
-        "update_as_ready": "update as ready",
-        "offload": "copies to the host",
+        "update_as_ready": "early weight updates",
+        "offload": "offload to the host",
     }
     rows = [
         (
@@ -58,21 +61,21 @@ def _levers(advice: Mapping[str, Any]) -> list[str]:
         )
         for row in advice["levers"]
     ]
-    lines = list(table(("what else there is", "peak", "extra time", "", ""), rows, (1, 2))) if rows else []
+    lines = list(table(("other techniques", "peak", "overhead", "", ""), rows, (1, 2))) if rows else []
     lines += [f"not {names[row['lever']]}: {row['why']}" for row in advice["left_out"]]
     return [*lines, limiting_op(advice["binding"])]
 
 
 def limiting_op(binding: Mapping[str, Any]) -> str:
-    """Which node keeps plans from a lower peak, and how low they could go without it."""
-    node = binding["node"] or "what is held at the end"
-    rest = "" if binding["node"] is None else f"; without it {format_bytes(binding['next_bytes'])}"
-    return f"no plan peaks below {format_bytes(binding['bytes'])}, because of {node}{rest}"
+    """The proven minimum peak, the op that determines it, and the minimum without that op."""
+    node = binding["node"] or "none (values held at the end)"
+    rest = "" if binding["node"] is None else f" (without it {format_bytes(binding['next_bytes'])})"
+    return f"proven minimum peak {format_bytes(binding['bytes'])}; limiting op: {node}{rest}"
 
 
 def _advice(advice: Mapping[str, Any]) -> list[str]:
     given, best = advice["given"], advice["best"]
-    rows = [("as given", format_bytes(given["peak_bytes"]), "", format_percent(given["overhead"]))]
+    rows = [("all given", format_bytes(given["peak_bytes"]), "", format_percent(given["overhead"]))]
     for word, kind in (("without", "dropping"), ("with", "adding")):
         rows += [
             (
@@ -83,13 +86,13 @@ def _advice(advice: Mapping[str, Any]) -> list[str]:
             )
             for row in advice[kind]
         ]
-    lines = list(table(("checkpoints", "peak", "change", "extra time"), rows, (1, 2, 3)))
+    lines = list(table(("checkpoints", "peak", "change", "overhead"), rows, (1, 2, 3)))
     if best["checkpoints"] == given["checkpoints"] or not given["checkpoints"]:
         return lines
-    how = "all were tried" if advice["all_tried"] else f"{advice['sets']} sets judged"
+    how = "exhaustive" if advice["all_tried"] else f"{advice['sets']} sets evaluated"
     names = ", ".join(best["checkpoints"])
     lines.append(f"best {len(best['checkpoints'])} found ({how}): {names}")
-    return [*lines, f"  peak {format_bytes(best['peak_bytes'])}, extra time {format_percent(best['overhead'])}"]
+    return [*lines, f"  peak {format_bytes(best['peak_bytes'])}, {format_percent(best['overhead'])} slower"]
 
 
 def _change(more: int) -> str:
@@ -98,6 +101,6 @@ def _change(more: int) -> str:
 
 def _sharing(sharing: Mapping[str, Any]) -> list[str]:
     return [
-        f"{len(sharing['buffers'])} buffers of {format_bytes(sharing['bytes'])} hold {len(sharing['value'])} values of "
-        f"{format_bytes(sharing['separate_bytes'])}; no sharing is below {format_bytes(sharing['bound_bytes'])}"
+        f"{len(sharing['value'])} values of {format_bytes(sharing['separate_bytes'])} share {len(sharing['buffers'])} "
+        f"buffers of {format_bytes(sharing['bytes'])}; proven minimum {format_bytes(sharing['bound_bytes'])}"
     ]

@@ -1,7 +1,7 @@
-"""Pictures of a plan and of a curve as SVG, and as PNG where the extra `png` is installed.
+"""Charts of a plan and of a curve as SVG, and as PNG if the extra `png` is installed.
 
-An SVG names what it shows for screen readers, follows the light or dark scheme of whoever shows it, and needs no
-other file. A PNG is the same picture in the light scheme, its letters from the font beside the code.
+An SVG has a title and description for screen readers, follows the light or dark scheme, and needs no other file. A PNG
+is the same chart in the light scheme, in the bundled font.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ text{fill:#ddd}.paper{fill:#16181c}.frame{stroke:#888}.grid{stroke:#33363c}
 
 
 def _scoped(rules: str) -> str:
-    """The rules for our pictures only, so that a page may hold one among its own elements."""
+    """CSS rules limited to `svg.remat`, so that they do not affect a page with the SVG inline."""
     return re.sub(r"(?<![^,}\s])(?=[.a-z][^,{}]*[,{])", "svg.remat ", rules.strip())
 
 
@@ -51,23 +51,23 @@ STYLE = f"\n{_scoped(LIGHT)}\n@media (prefers-color-scheme:dark){{\n{_scoped(DAR
 
 
 def demand_picture_path(path: Path) -> None:
-    """Returns where a picture can be written in the format of the file's extension. Raises BadUsage."""
+    """Return if the extension is .svg, or .png with the extra `png` installed. Raises BadUsage."""
     suffix = path.suffix.lower()
     if suffix not in (".svg", ".png"):
-        raise BadUsage(f"{path}: a picture ends in .svg or .png; name it so", code="unknown_extension")
+        raise BadUsage(f"{path}: unknown extension; use .svg or .png", code="unknown_extension")
     if suffix == ".png" and importlib.util.find_spec("resvg_py") is None:
-        said = f"{path}: PNG needs the extra `png`; pip install 'remat[png]', or end the name in .svg"
-        raise BadUsage(said, code="missing_extra")
+        message = f"{path}: PNG needs the extra `png`; run pip install 'remat[png]', or use .svg"
+        raise BadUsage(message, code="missing_extra")
 
 
 def write(path: Path, svg: str) -> None:
-    """Write the picture in the format of the file's extension, whole or not at all. Raises BadUsage, CannotWrite."""
+    """Write the chart atomically in the format of the file's extension. Raises BadUsage, CannotWrite."""
     demand_picture_path(path)
     write_atomic(path, svg.encode() if path.suffix.lower() == ".svg" else png(svg))
 
 
 def png(svg: str) -> bytes:
-    """The picture as PNG, the same bytes on every machine. Needs the extra `png`."""
+    """The chart as PNG, the same bytes on every machine. Needs the extra `png`."""
     import resvg_py
 
     return bytes(
@@ -83,7 +83,7 @@ def png(svg: str) -> bytes:
 
 
 class Panel(NamedTuple):
-    """A panel: its corner and extent in pixels, and the numbers at its edges; y grows upwards from 0."""
+    """Corner and extent of a panel in pixels, and the data range: x from `low` to `right`, y from 0 to `top`."""
 
     x: float
     y: float
@@ -94,12 +94,12 @@ class Panel(NamedTuple):
     top: float
 
     def x_of(self, value: float) -> float:
-        """Pixels of a number on the horizontal axis."""
+        """Pixel position of a value on the horizontal axis."""
         span = self.right - self.low
         return round(self.x + self.wide * ((value - self.low) / span if span else 0.5), 1)
 
     def up(self, value: float) -> float:
-        """Pixels of a number on the vertical axis."""
+        """Pixel position of a value on the vertical axis."""
         return round(self.y + self.high * (1 - value / self.top), 1)
 
     def drawn(
@@ -110,59 +110,59 @@ class Panel(NamedTuple):
         up: str = "",
         small: bool = False,
     ) -> list[str]:
-        """The frame with a grid, and a label at each tick; what the axes say."""
-        word = " small" if small else ""
+        """SVG elements of the frame, grid, tick labels and axis titles."""
+        size = " small" if small else ""
         bottom, parts = self.y + self.high, []
         for value, text in rows.items():
             y = self.up(value)
             parts.append(_line("grid", self.x, y, self.x + self.wide, y))
-            parts.append(label(text, self.x - 6, y + 4, "end" + word))
+            parts.append(label(text, self.x - 6, y + 4, "end" + size))
         for value, text in columns.items():
             x = self.x_of(value)
             parts.append(_line("frame", x, bottom, x, bottom + 4))
-            parts.append(label(text, x, bottom + (14 if small else 18), "middle" + word))
+            parts.append(label(text, x, bottom + (14 if small else 18), "middle" + size))
         parts.append(tag("path", None, class_="frame", d=f"M{self.x} {self.y}V{bottom}H{self.x + self.wide}"))
         if up:
-            parts.append(label(up, self.x, self.y - 8, word.strip()))
+            parts.append(label(up, self.x, self.y - 8, size.strip()))
         if across:
-            parts.append(label(across, self.x + self.wide, bottom + 34, "end" + word))
+            parts.append(label(across, self.x + self.wide, bottom + 34, "end" + size))
         return parts
 
 
 def timeline(report: Mapping[str, Any]) -> str:
-    """The SVG of a report's memory before and after; the report must have its timeline."""
+    """SVG of memory before and after, of a report with a timeline."""
     drawn, plan = axes.series_of(report), report["plan"]
     top = max(*(series.peak for series in drawn), 1)
-    asked = plan["budget_bytes"]
-    budget = axes.drawn_budget(asked, top)
+    budget_bytes = plan["budget_bytes"]
+    budget = axes.drawn_budget(budget_bytes, top)
     high = max(top, budget or 0) * 1.06
     steps = max(1, *(len(series.steps) for series in drawn))
     frame = Panel(86, 122, 846, 282, 0, steps, high)
     name = axes.printable(report["model"].get("name") or "model")
     title = f"{name}: memory over steps"
-    said = [*(series.said() for series in drawn if series.steps)]
-    if asked:
-        said.append(f"budget {format_bytes(asked)}" + ("" if budget else ", above the picture"))
+    legend = [*(series.caption() for series in drawn if series.steps)]
+    if budget_bytes:
+        legend.append(f"budget {format_bytes(budget_bytes)}" + ("" if budget else ", above the chart"))
     rows = {y: axes.byte_label(y, high) for y in axes.ticks(0, high, axes.byte_step(high, 6))}
     step = max(1.0, axes.round_up(steps / 10))
     columns = {x: f"{x:,.0f}" for x in axes.ticks(0, steps, step) if x == int(x)}
-    parts = frame.drawn(columns, rows, "step", "bytes held")
+    parts = frame.drawn(columns, rows, "step", "bytes live")
     for series, style in zip(drawn, ("before", "after"), strict=True):
         parts += _area(frame, series, style)
     if budget:
         y = frame.up(budget)
         parts.append(_line("budget", frame.x, y, frame.x + frame.wide, y))
-    for line, text in enumerate(said):
+    for line, text in enumerate(legend):
         style = text.partition(":")[0].partition(" ")[0]
         outline = "h18" if style == "budget" else "v-4h18v8h-18z"
         shape = tag("path", None, class_=style, d=f"M{frame.x} {49 + 17 * line}{outline}")
         parts += [shape, label(text, frame.x + 26, 53 + 17 * line)]
     parts += [part for series in drawn for part in _peak(frame, series)]
-    return picture(960, 450, title, "; ".join(said) or "no steps", parts)
+    return picture(960, 450, title, "; ".join(legend) or "no steps", parts)
 
 
 def _area(frame: Panel, series: MemorySeries, style: str) -> list[str]:
-    """The series as stairs above the axis; a pixel shows the highest of its steps."""
+    """Path of the series as a step function; each pixel shows the maximum of its steps."""
     steps = int(frame.right)
     heights = axes.column_maxima(series.steps, int(frame.wide), steps)
     if not heights:
@@ -178,17 +178,17 @@ def _area(frame: Panel, series: MemorySeries, style: str) -> list[str]:
 
 
 def _peak(frame: Panel, series: MemorySeries) -> list[str]:
-    """The first step at the peak, marked, with its bytes beside."""
+    """Mark at the first peak step, labelled with its bytes."""
     if not series.steps:
         return []
     x, y = frame.x_of(series.at + 0.5), frame.up(series.peak)
     side = "end" if x > frame.x + frame.wide * 0.8 else ""
-    dot = tag("circle", f"<title>{escape(series.said())}</title>", class_="dot", cx=x, cy=y, r=4)
+    dot = tag("circle", f"<title>{escape(series.caption())}</title>", class_="dot", cx=x, cy=y, r=4)
     return [dot, label(format_bytes(series.peak), x + (-8 if side else 8), y - 7, side)]
 
 
 def curve(document: Mapping[str, Any]) -> str:
-    """The SVG of a curve, as `remat curve` and `POST /v1/curves` answer."""
+    """SVG of a curve document of `remat curve` or `POST /v1/curves`."""
     points, model = sorted(document["points"], key=axes.budget_of), document["model"]
     low, high = axes.budget_of(points[0]), axes.budget_of(points[-1])
     edge = 0.03 * (high - low) or 0.5
@@ -197,22 +197,22 @@ def curve(document: Mapping[str, Any]) -> str:
     step = axes.byte_step(high - low or 1, 8)
     columns = {x: axes.byte_label(x, high) for x in axes.ticks(low, high, step)} or {low: format_bytes(low)}
     rows = {y: axes.share_label(y) for y in axes.ticks(0, top, axes.round_up(top / 6))}
-    parts = frame.drawn(columns, rows, "budget", "extra time")
+    parts = frame.drawn(columns, rows, "budget", "overhead")
     parts += curve_lines(frame, points, axes.budget_of)
     missed = any(point["status"] == "over_budget" for point in points)
     parts += [
         part for place, kind in enumerate(LEGEND[: None if missed else -1]) for part in _legend_entry(place, *kind)
     ]
-    title = f"{axes.printable(model.get('name') or 'model')}: extra time over budget"
-    return picture(960, 450, title, "; ".join(_told(point) for point in points), parts)
+    title = f"{axes.printable(model.get('name') or 'model')}: overhead over budget"
+    return picture(960, 450, title, "; ".join(_point_text(point) for point in points), parts)
 
 
-#: Style, shape and words of what a curve shows.
+#: Legend of a curve: style, shape, text.
 LEGEND = (
-    ("proven", "dot", "proven least"),
+    ("proven", "dot", "proven optimal"),
     ("dot", "dot", "found"),
     ("found", "line", "plans found"),
-    ("bound", "line", "no plan takes less"),
+    ("bound", "line", "lower bound"),
     ("missed", "cross", "budget not reached"),
 )
 
@@ -227,9 +227,9 @@ def _legend_entry(place: int, style: str, shape: str, words: str) -> list[str]:
 def curve_lines(
     frame: Panel, points: Sequence[Mapping[str, Any]], at: Callable[[Mapping[str, Any]], float]
 ) -> list[str]:
-    """Plans found and bounds as stairs, and a mark a point; `at` is where a point stands.
+    """Plans found and bounds as step functions, and one mark per point; `at`: horizontal position of a point.
 
-    What fits a budget fits every looser one, and what a budget costs at least every tighter one does.
+    A plan is feasible for every looser budget, and a lower bound holds for every tighter one.
     """
     points = sorted(points, key=at)
     met = [point for point in points if point["status"] != "over_budget"]
@@ -245,37 +245,37 @@ def curve_lines(
     for point in points:
         style = {"proven": "proven", "over_budget": "missed"}.get(point["status"], "dot")
         y = frame.up(0 if style == "missed" else point["overhead"])
-        parts.append(_point(style, frame.x_of(at(point)), y, _told(point)))
+        parts.append(_point(style, frame.x_of(at(point)), y, _point_text(point)))
     return parts
 
 
-def _point(style: str, x: float, y: float, told: str = "") -> str:
-    title = f"<title>{escape(told)}</title>" if told else None
+def _point(style: str, x: float, y: float, text: str = "") -> str:
+    title = f"<title>{escape(text)}</title>" if text else None
     if style == "missed":
         return tag("path", title, class_=style, d=f"M{x - 4} {y - 4}l8 8m0 -8l-8 8")
     return tag("circle", title, class_=style, cx=x, cy=y, r=4)
 
 
-def _told(point: Mapping[str, Any]) -> str:
-    """A point in words."""
+def _point_text(point: Mapping[str, Any]) -> str:
+    """A point of a curve as text."""
     if point["status"] == "over_budget":
         budget, peak = format_bytes(point["budget_bytes"]), format_bytes(point["peak_bytes"])
-        return f"{budget}: not reached, the lowest peak is {peak}"
-    bound = "proven" if point["status"] == "proven" else f"at least {format_percent(point['bound_overhead'])}"
-    return f"{format_bytes(axes.budget_of(point))}: {format_percent(point['overhead'])} more time, {bound}"
+        return f"{budget}: not reached, best peak found {peak}"
+    bound = "proven optimal" if point["status"] == "proven" else f"bound {format_percent(point['bound_overhead'])}"
+    return f"{format_bytes(axes.budget_of(point))}: {format_percent(point['overhead'])} slower, {bound}"
 
 
 def _top(points: Sequence[Mapping[str, Any]]) -> float:
-    """The most extra time of the points that are met, or a percent."""
+    """Largest overhead of the points within budget; 1% if there is none."""
     return max((point["overhead"] for point in points if point["status"] != "over_budget"), default=0.0) or 0.01
 
 
-#: Of one small panel, in pixels: width, height, room on the left, below and above; panels in a row.
+#: Small panel in pixels: width, height, margins left, below and above; ACROSS: panels per row.
 PANEL_WIDTH, PANEL_HEIGHT, LEFT, BELOW, ABOVE, ACROSS = 230, 150, 64, 30, 26, 3
 
 
 def curves(named: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> str:
-    """The SVG of several curves, a panel each; points have their budgets as shares, such as "50%"."""
+    """SVG of several curves, one panel each; budgets of points are percentages such as "50%"."""
     down = -(-len(named) // ACROSS)
     parts = []
     for i, (name, points) in enumerate(named.items()):
@@ -305,7 +305,7 @@ def _share_of(point: Mapping[str, Any]) -> float:
 def picture(
     wide: int, high: int, title: str, description: str, parts: Sequence[str], rules: tuple[str, str] = ("", "")
 ) -> str:
-    """The whole document; its ids are those of no other picture. `rules` of style, light and dark, come besides."""
+    """The SVG document; ids are unique per title and description. `rules`: additional CSS, light and dark."""
     more = f"{_scoped(rules[0])}\n@media (prefers-color-scheme:dark){{\n{_scoped(rules[1])}\n}}\n" if rules[0] else ""
     key = f"{zlib.crc32(f'{title} {description}'.encode(errors='replace')):08x}"
     size = f'width="{wide}" height="{high}" viewBox="0 0 {wide} {high}"'
@@ -334,6 +334,6 @@ def label(text: str, x: float, y: float, style: str = "") -> str:
 
 
 def tag(tag: str, inside: str | None, /, **attributes: object) -> str:
-    """One element; `inside` is markup. Empty attributes are left out."""
+    """One element; `inside` is markup. Empty attributes are omitted."""
     given = "".join(f" {name.rstrip('_')}={quoteattr(f'{v}')}" for name, v in attributes.items() if v != "")
     return f"<{tag}{given}/>" if inside is None else f"<{tag}{given}>{inside}</{tag}>"

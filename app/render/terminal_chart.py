@@ -1,7 +1,7 @@
-"""Memory over steps, and time over budgets, in block characters: 40 to 200 columns, plain ASCII where need be.
+"""Terminal charts of memory over steps and of time over budgets: 40 to 200 columns, block characters or ASCII.
 
-4 GiB ┤      ▼                 a row is a round number of bytes, its label its upper edge;
-      │    ▄██▆                a column shows the highest of its steps, so that no peak is lost
+4 GiB ┤      ▼                 a row is a round number of bytes, labelled at its upper edge;
+      │    ▄██▆                a column shows the maximum of its steps, so that no peak is lost
 2 GiB ┤╌╌╌▟████▖╌╌╌╌╌ budget
       └┬──────────┬──
   step 0         100
@@ -25,7 +25,7 @@ MAX_ROWS, MIN_PLOT_COLUMNS = 8, 10
 
 
 class Glyphs(NamedTuple):
-    """The characters of a picture; `eighths` are nine from empty to full."""
+    """Characters of a chart; `eighths`: nine fill levels from empty to full."""
 
     eighths: str
     side: str
@@ -44,29 +44,29 @@ class Glyphs(NamedTuple):
 BLOCKS = Glyphs(" ▁▂▃▄▅▆▇█", "│", "┤", "└", "─", "┬", "╌", "▼", "░", "●", "◆", "×")
 PLAIN = Glyphs(" ....:::#", "|", "+", "+", "-", "+", "-", "v", "~", "o", "*", "x")
 COLOURS = {"frame": "2", "budget": "33", "over": "31", "peak": "1", "gap": "36", "point": "1", "": ""}
-Cells = list[list[tuple[str, str]]]  # rows from the top; a character and the name of its colour
+Cells = list[list[tuple[str, str]]]  # rows from the top; (character, colour name)
 
 
 class ChartStyle(NamedTuple):
-    """How wide to draw, with what, and whether in colour."""
+    """Width in columns, characters, and whether to use colour."""
 
     columns: int
     glyphs: Glyphs = BLOCKS
     colour: bool = False
 
 
-def chart_style(asked: bool | None = None, stream: IO[str] | None = None) -> ChartStyle | None:
-    """How to draw on the stream, standard output unless told; None where nobody asked and it is no terminal."""
+def chart_style(draw: bool | None = None, stream: IO[str] | None = None) -> ChartStyle | None:
+    """Style for a stream (default: standard output); None: no chart. `draw` None: draw on a terminal."""
     stream = stream or sys.stdout
-    living = stream.isatty()
-    if not (living if asked is None else asked):
+    is_terminal = stream.isatty()
+    if not (is_terminal if draw is None else draw):
         return None
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    return ChartStyle(line_width(), glyphs(stream), living and not plain)
+    return ChartStyle(line_width(), glyphs(stream), is_terminal and not plain)
 
 
 def glyphs(stream: IO[str]) -> Glyphs:
-    """Characters that the stream can show."""
+    """Characters that the stream's encoding supports."""
     try:
         "".join(BLOCKS).encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -75,24 +75,24 @@ def glyphs(stream: IO[str]) -> Glyphs:
 
 
 def timeline(report: Mapping[str, Any], look: ChartStyle) -> list[str]:
-    """Memory before and after on one scale of bytes and one of steps, with the peaks named and the budget."""
+    """Lines of the memory chart, before and after on the same scales, with peaks and budget."""
     drawn = [series for series in axes.series_of(report) if series.steps]
     if not drawn:
-        return ["no steps, so no memory over steps"]
+        return ["no chart: the plan has no steps"]
     top = max(*(series.peak for series in drawn), 1)
     budget = axes.drawn_budget(report["plan"]["budget_bytes"], top)
     scale = _Scale(max(top, budget or 0), max(len(series.steps) for series in drawn), look)
-    lines = [*_wrapped(f"memory over steps; {scale.said()}", look)]
+    lines = [*_wrapped(f"memory over steps; {scale.caption()}", look)]
     for series in drawn:
-        lines += [*_wrapped(series.said(), look), *scale.panel(series, budget, last=series is drawn[-1])]
-    if asked := report["plan"]["budget_bytes"]:
-        above = "" if budget else ", above the picture"
-        lines += _wrapped(f"{look.glyphs.line * 2} budget {format_bytes(asked)}{above}", look)
+        lines += [*_wrapped(series.caption(), look), *scale.panel(series, budget, last=series is drawn[-1])]
+    if budget_bytes := report["plan"]["budget_bytes"]:
+        above = "" if budget else ", above the chart"
+        lines += _wrapped(f"{look.glyphs.line * 2} budget {format_bytes(budget_bytes)}{above}", look)
     return lines
 
 
 class _Scale:
-    """What the panels of one picture share: bytes of a row, steps of a column, and the labels of both."""
+    """Scale shared by the panels of a chart: bytes per row, steps per column, and labels."""
 
     def __init__(self, top: int, steps: int, look: ChartStyle):
         self.look, self.steps = look, steps
@@ -102,26 +102,26 @@ class _Scale:
             axes.byte_label(self.row * (r + 1), top) if r % 2 or self.rows < 3 else "" for r in range(self.rows)
         ]
         self.left = max(len("step"), *map(len, self.labels))
-        room = max(MIN_PLOT_COLUMNS, look.columns - self.left - 2)
-        self.wide = max(1, room // steps)  # columns of a step
-        self.plot = min(room, steps * self.wide)
+        available = max(MIN_PLOT_COLUMNS, look.columns - self.left - 2)
+        self.wide = max(1, available // steps)  # columns per step
+        self.plot = min(available, steps * self.wide)
 
-    def said(self) -> str:
-        """What a column is."""
+    def caption(self) -> str:
+        """Steps per column, as text."""
         if self.plot == self.steps:
-            return "a column is a step"
+            return "1 step per column"
         if self.plot > self.steps:
-            return f"a step is {self.wide} columns wide"
-        return f"a column is the highest of up to {-(-self.steps // self.plot)} steps"
+            return f"{self.wide} columns per step"
+        return f"each column is the maximum of up to {-(-self.steps // self.plot)} steps"
 
     def column(self, step: int) -> int:
-        """Where a step stands; the middle of its columns."""
+        """Middle column of a step."""
         if self.plot < self.steps:
             return ((step + 1) * self.plot - 1) // self.steps
         return step * self.wide + self.wide // 2
 
     def panel(self, series: MemorySeries, budget: int | None, last: bool) -> list[str]:
-        """One series above its axis; only the last panel says the steps, which are those of all."""
+        """Lines of one series; only the last panel has step labels."""
         glyphs, row = self.look.glyphs, self.row
         heights = [math.ceil(8 * high / row) for high in axes.column_maxima(series.steps, self.plot, self.steps)]
         if self.plot > self.steps:
@@ -139,25 +139,25 @@ class _Scale:
         peak_row = math.ceil(series.peak / row)
         cells[self.rows - peak_row][self.column(series.at)] = (glyphs.peak, "peak")
         if all(char == " " for char, _ in cells[0]):
-            del cells[0]  # nothing stands above the highest row
+            del cells[0]  # empty row above the highest bar
         marks = {self.column(int(step)): f"{step:,.0f}" for step in self._ticks()} if last else {}
         return _framed(cells, self.labels, self.left, marks, "step", self.look)
 
     def _ticks(self) -> list[float]:
-        most = max(1, self.plot // 12)
-        return axes.ticks(0, self.steps - 1, max(1, math.ceil(axes.round_up(max(1, self.steps - 1) / most))))
+        count = max(1, self.plot // 12)
+        return axes.ticks(0, self.steps - 1, max(1, math.ceil(axes.round_up(max(1, self.steps - 1) / count))))
 
 
 def curve(document: Mapping[str, Any], look: ChartStyle) -> list[str]:
-    """Extra time over budgets: what no plan takes less than, what the plans found take, and where budgets were asked.
+    """Lines of the curve chart: overhead of the plans found, and its lower bound, over the budget.
 
-    What fits a budget fits every looser one, and what a budget costs at least every tighter one does: so both are
-    stairs between the budgets that were asked.
+    Both are step functions between the budgets: a plan is feasible for every looser budget, and a lower bound holds
+    for every tighter one.
     """
     points = sorted(document["points"], key=axes.budget_of)
     met = [point for point in points if point["status"] != "over_budget"]
     if not met:
-        return _wrapped("no budget was reached, so there is no curve", look)
+        return _wrapped("no chart: no budget was reached", look)
     glyphs, top = look.glyphs, max(0.0, *(point["overhead"] for point in met)) or 0.01
     row = axes.round_up(top / MAX_ROWS, axes.FINE_DIGITS)
     rows = max(1, math.ceil(top / row - 1e-9))
@@ -187,10 +187,10 @@ def curve(document: Mapping[str, Any], look: ChartStyle) -> list[str]:
     step = axes.byte_step(max(high - low, 1), max(1, plot // 16))
     marks = {column(x): axes.byte_label(x, high) for x in axes.ticks(low, high, step)}
     marks = marks or {column(low): axes.byte_label(low, high)}
-    legend = f"{glyphs.proven} proven least  {glyphs.found} found  {glyphs.eighths[8]} no plan takes less"
-    legend += f"  {glyphs.gap} up to the plan found" + (f"  {glyphs.missed} not reached" if missed else "")
+    legend = f"{glyphs.proven} proven optimal  {glyphs.found} found  {glyphs.eighths[8]} lower bound"
+    legend += f"  {glyphs.gap} gap" + (f"  {glyphs.missed} not reached" if missed else "")
     return [
-        *_wrapped("extra time over budget, a row " + axes.share_label(row), look),
+        *_wrapped(f"overhead over budget, {axes.share_label(row)} per row", look),
         *_framed(cells, labels, left, marks, "budget", look),
         *_wrapped(legend, look),
     ]
@@ -199,11 +199,11 @@ def curve(document: Mapping[str, Any], look: ChartStyle) -> list[str]:
 def _framed(
     cells: Cells, labels: Sequence[str], left: int, marks: Mapping[int, str], title: str, look: ChartStyle
 ) -> list[str]:
-    """The cells with labels on the left and, where there are marks, below."""
+    """The cells with row labels on the left and, if there are marks, column labels below."""
     glyphs, plot = look.glyphs, len(cells[0])
-    said = [*[""] * (len(cells) - len(labels)), *reversed(labels)]
+    row_labels = [*[""] * (len(cells) - len(labels)), *reversed(labels)]
     lines = []
-    for label, line in zip(said, cells, strict=True):
+    for label, line in zip(row_labels, cells, strict=True):
         side = glyphs.tick if label else glyphs.side
         lines.append(_painted([(f"{label:>{left}} {side}", "frame"), *line], look.colour))
     placed, below = _spread(marks, left + 2, left + 2 + plot)
@@ -215,7 +215,7 @@ def _framed(
 
 
 def _spread(marks: Mapping[int, str], start: int, columns: int) -> tuple[set[int], str]:
-    """The marks that have room, and their line, which begins at `start`; the line ends before `columns`."""
+    """Marks that fit without overlap, and their line, from column `start` to `columns`."""
     placed: set[int] = set()
     line = ""
     for column, text in sorted(marks.items()):
@@ -227,7 +227,7 @@ def _spread(marks: Mapping[int, str], start: int, columns: int) -> tuple[set[int
 
 
 def _painted(cells: Iterable[tuple[str, str]], colour: bool) -> str:
-    """The characters without blanks at the end, in their colours where they are wanted."""
+    """The characters, right-stripped, with ANSI colours if `colour`."""
     line, now = "", ""
     for text, style in cells:
         if colour and style != now and text != " ":

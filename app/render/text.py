@@ -1,4 +1,4 @@
-"""Reports as text for people: sizes, tables, and how a search goes."""
+"""Reports as text: formatted quantities, tables, headline of a plan, search progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIN_WIDTH, MAX_WIDTH, DEFAULT_WIDTH = 40, 200, 100  # columns
 
 
 def format_bytes(count: float | None) -> str:
-    """Bytes as people say them: `3.91 GiB`; `unknown` for None."""
+    """Bytes with a binary unit: `3.91 GiB`; `unknown` for None."""
     if count is None:
         return "unknown"
     amount, unit = float(count), 0
@@ -23,12 +23,12 @@ def format_bytes(count: float | None) -> str:
 
 
 def format_percent(fraction: float | None) -> str:
-    """A fraction as percentage: `3.4%`."""
+    """A fraction as a percentage: `3.4%`; `unknown` for None."""
     return "unknown" if fraction is None else f"{100 * fraction:.1f}%"
 
 
 def format_seconds(span: float | None) -> str:
-    """A time in the unit that leaves one to three digits before the point."""
+    """Seconds with 3 significant digits in ns, us, ms or s; `unknown` for None."""
     if span is None:
         return "unknown"
     for limit, scale, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "us"), (1.0, 1e3, "ms")):
@@ -38,26 +38,26 @@ def format_seconds(span: float | None) -> str:
 
 
 def line_width() -> int:
-    """Columns to write in: those of the terminal, within what can be read."""
+    """Width of the terminal in columns, clamped to `MIN_WIDTH` and `MAX_WIDTH`."""
     return min(MAX_WIDTH, max(MIN_WIDTH, shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[int] = ()) -> list[str]:
-    """Lines of a table, columns as wide as their widest cell; those in `right` stand to the right."""
+    """Lines of a table, columns as wide as their widest cell; columns in `right` are right-aligned."""
     cells = [list(head), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
-    to_the_right = set(right)
+    right_aligned = set(right)
     return [
         "  ".join(
-            cell.rjust(wide) if i in to_the_right else cell.ljust(wide)
-            for i, (cell, wide) in enumerate(zip(row, widths, strict=True))
+            cell.rjust(width) if i in right_aligned else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in cells
     ]
 
 
 def plan_lines(report: Mapping[str, Any], picture: Sequence[str] = ()) -> list[str]:
-    """The report of a plan, the answer in the first line; `picture` are lines that show its timeline."""
+    """The report of a plan as text, headline first; `picture`: lines of its timeline chart."""
     model = report["model"]
     lines = [headline(report)]
     lines.append(
@@ -73,20 +73,20 @@ def plan_lines(report: Mapping[str, Any], picture: Sequence[str] = ()) -> list[s
 
 
 def headline(report: Mapping[str, Any]) -> str:
-    """*fits* or *does not fit*, what, and at which price."""
+    """One line: whether the plan fits the budget or device, its peak and its slowdown."""
     plan, device = report["plan"], report["device"]
     budget, peak = plan["budget_bytes"], plan["peak_bytes"]
-    price = f"{format_percent(plan['overhead'])} more time" if plan["overhead"] > 0 else "no more time"
-    memory = f"the device, {device if isinstance(device, str) else device.get('name', 'as described')}"
+    slowdown = f"{format_percent(plan['overhead'])} slower" if plan["overhead"] > 0 else "no slowdown"
+    memory = f"the device, {device if isinstance(device, str) else device.get('name', 'custom')}"
     if plan["status"] == "over_budget":
         word = "proven" if plan["smallest_budget_proven"] else "found"
-        least = plan["smallest_budget_bytes"]
-        reach = f"; the smallest budget {word} is {format_bytes(least)} ({least} bytes)" if least is not None else ""
-        return f"does not fit {format_bytes(budget)}: the lowest peak found is {format_bytes(peak)}, {price}{reach}"
+        smallest = plan["smallest_budget_bytes"]
+        hint = f"; smallest budget {word}: {format_bytes(smallest)} ({smallest} bytes)" if smallest is not None else ""
+        return f"does not fit {format_bytes(budget)}: best peak found {format_bytes(peak)}, {slowdown}{hint}"
     if not budget:
-        return f"{'fits' if report['fits'] else 'does not fit'} {memory}: peak {format_bytes(peak)}, {price}"
-    besides = "" if report["fits"] else f"; does not fit {memory}"
-    return f"fits {format_bytes(budget)}: peak {format_bytes(peak)}, {price}{besides}"
+        return f"{'fits' if report['fits'] else 'does not fit'} {memory}: peak {format_bytes(peak)}, {slowdown}"
+    suffix = "" if report["fits"] else f"; does not fit {memory}"
+    return f"fits {format_bytes(budget)}: peak {format_bytes(peak)}, {slowdown}{suffix}"
 
 
 def _peaks(report: Mapping[str, Any]) -> list[str]:
@@ -100,10 +100,10 @@ def _peaks(report: Mapping[str, Any]) -> list[str]:
     ]
     if plan["arena_bytes"] is not None:
         rows.append(("arena", "", format_bytes(plan["arena_bytes"])))
-    rows.append(("time of a step", format_seconds(base["seconds"]), format_seconds(plan["seconds"])))
+    rows.append(("time per step", format_seconds(base["seconds"]), format_seconds(plan["seconds"])))
     lines = table(("", "before", "after"), rows, right=(1, 2))
     if plan["binding_node"]:
-        lines.append(f"binding node: {plan['binding_node']}")
+        lines.append(f"limiting op: {plan['binding_node']}")
     return lines
 
 
@@ -113,63 +113,64 @@ def _savings(report: Mapping[str, Any]) -> list[str]:
     saved = f"{format_bytes(plan['saved_bytes'])} ({format_percent(plan['saved'])})"
     lines = [f"saved {saved} of the framework's default, {default}"]
     if reference:
+        name = "MXNet mirroring" if reference["planner"] == "mirror" else reference["planner"]
         lines.append(
-            f"{reference['planner']} peaks at {format_bytes(reference['peak_bytes'])} "
-            f"for {format_percent(reference['overhead'])} more time"
+            f"for comparison, {name}: {format_bytes(reference['peak_bytes'])}, "
+            f"{format_percent(reference['overhead'])} slower"
         )
-    lines.append(f"{len(plan['recomputed'])} nodes run again; planner {plan['planner']}; {optimality(plan)}")
+    lines.append(f"{len(plan['recomputed'])} nodes recomputed; planner {plan['planner']}; {optimality(plan)}")
     return lines
 
 
 def optimality(plan: Mapping[str, Any]) -> str:
-    """How far the plan is from the proven bound, in words."""
+    """Distance of the plan from the proven bound, as text."""
     if plan["status"] == "proven":
-        return "proven: no plan is better"
+        return "proven optimal"
     if plan["status"] == "over_budget":
-        return f"no plan peaks below {format_bytes(plan['bound']['peak_bytes'])}"
-    gap = "no bound known" if plan["gap"] is None else f"at most {format_percent(plan['gap'])} from the best possible"
-    return gap if plan["reproducible"] else f"{gap}, stopped before the search was through"
+        return f"proven minimum peak {format_bytes(plan['bound']['peak_bytes'])}"
+    gap = "no bound known" if plan["gap"] is None else f"within {100 * plan['gap']:.2g}% of optimal"
+    return gap if plan["reproducible"] else f"{gap} (search stopped at the time limit)"
 
 
 def _executed(report: Mapping[str, Any]) -> str:
     executed = report.get("executed") or {}
     status = executed.get("status", "not executed")
-    said = "; ".join(part for part in (executed.get("how"), executed.get("why")) if part)
+    details = "; ".join(part for part in (executed.get("how"), executed.get("why")) if part)
     if status == "not executed" and report.get("checked"):
         status = "not executed, checked"
-    return f"{status} ({said})" if said else status
+    return f"{status} ({details})" if details else status
 
 
 class ProgressPrinter:
-    """Tells standard error how a search goes: one living line on a terminal, else a line a stage."""
+    """Search progress on standard error: one updated line on a terminal, else one line per stage."""
 
     def __init__(self, stream: IO[str] | None = None):
         self.stream = stream or sys.stderr
-        self.living = self.stream.isatty() and os.environ.get("TERM") != "dumb"
+        self.is_terminal = self.stream.isatty() and os.environ.get("TERM") != "dumb"
         self.stage = ""
         self.drawn = 0
 
     def __call__(self, progress: Any) -> None:
-        if not self.living and progress.stage == self.stage:
+        if not self.is_terminal and progress.stage == self.stage:
             return
         self.stage = progress.stage
         text = progress_text(progress)
-        if self.living:
-            room = max(20, line_width() - 1)
-            print("\r" + text[:room].ljust(self.drawn), end="", file=self.stream, flush=True)
-            self.drawn = min(len(text), room)
+        if self.is_terminal:
+            limit = max(20, line_width() - 1)
+            print("\r" + text[:limit].ljust(self.drawn), end="", file=self.stream, flush=True)
+            self.drawn = min(len(text), limit)
         else:
             print(text, file=self.stream, flush=True)
 
     def close(self) -> None:
-        """End the living line, so that what follows starts on a new one."""
-        if self.living and self.drawn:
+        """Erase the progress line."""
+        if self.is_terminal and self.drawn:
             print("\r" + " " * self.drawn + "\r", end="", file=self.stream, flush=True)
             self.drawn = 0
 
 
 def progress_text(progress: Any) -> str:
-    """One line: stage, time, best so far and bound."""
+    """One line: stage, time, incumbent, bound and gap."""
     parts = [f"{progress.stage} {progress.seconds:.1f}s"]
     if progress.incumbent_peak_bytes is not None:
         parts.append(f"peak {format_bytes(progress.incumbent_peak_bytes)}")

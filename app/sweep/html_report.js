@@ -1,6 +1,6 @@
 
 "use strict";
-// Sorting by a click on a column's head, and opening the plan an address names.
+// Sorts the table on a click on a column head; opens the plan of the URL's fragment.
 const body = document.querySelector("tbody");
 const cell = (row, i) => row.children[i].dataset.sort ?? row.children[i].textContent;
 for (const [i, head] of [...document.querySelectorAll("thead th")].entries()) {

@@ -1,4 +1,4 @@
-"""A batch as one HTML file: a table, and a picture of each plan; no other file, and one small script."""
+"""Self-contained HTML report of a batch: a sortable table and the timeline of each plan."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def _template() -> jinja2.Template:
     return environment.get_template("html_report.html")
 
 
-def render_html(rows: Sequence[Row], report: Callable[[Row], Mapping[str, Any] | None], asked: int) -> str:
-    """The page: rows, most saved first; `report` gives that of a row. `asked`: how many plans there should be."""
+def render_html(rows: Sequence[Row], report: Callable[[Row], Mapping[str, Any] | None], requested: int) -> str:
+    """The page, rows by saved fraction; `report` returns a row's report, `requested` is the number of plans in all."""
     script, style = ((HERE / name).read_text() for name in ("html_report.js", "html_report.css"))
     items = [_item(place, row, report(row)) for place, row in enumerate(sort_by_saved(rows))]
     best = items[0]["row"] if items and items[0]["row"]["saved"] is not None else None
@@ -45,9 +45,9 @@ def render_html(rows: Sequence[Row], report: Callable[[Row], Mapping[str, Any] |
         items=items,
         best=best,
         counted=totals_line(rows),
-        missing=asked - len(rows),
+        missing=requested - len(rows),
         models=len({row["model"] for row in rows}),
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         script=script,
         style=style,
         script_hash=_hash(script),
@@ -59,7 +59,7 @@ def _hash(text: str) -> str:
 
 
 def _item(place: int, row: Row, report: Mapping[str, Any] | None) -> dict[str, Any]:
-    item: dict[str, Any] = {"row": row, "place": place, "state": state_text(row), "told": format_result(row)}
+    item: dict[str, Any] = {"row": row, "place": place, "state": state_text(row), "result": format_result(row)}
     item |= {"picture": None, "headline": None, "certainty": None, "recomputed": ()}
     if report is None:
         return item
@@ -73,7 +73,7 @@ def _item(place: int, row: Row, report: Mapping[str, Any] | None) -> dict[str, A
 
 
 def timeline_svg(report: Mapping[str, Any], suffix: str = "") -> str:
-    """The timeline as inline SVG, its ids made those of no other picture of the page by the suffix."""
+    """The timeline as inline SVG; `suffix` makes its ids unique in the page."""
     return SVG_IDS.sub(
-        lambda found: found[1] + " ".join(id + suffix for id in found[2].split()) + found[3], svg.timeline(report)
+        lambda match: match[1] + " ".join(id + suffix for id in match[2].split()) + match[3], svg.timeline(report)
     )

@@ -1,4 +1,4 @@
-"""What a batch is made of: every model at every size, budget, planner and seed that was asked for."""
+"""Items of a sweep: every model at every batch size, budget, planner and seed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import glob
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,22 +30,22 @@ MAX_ITEMS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SweepItem:
-    """One plan to be made. `fields` are those of its request."""
+    """One model and request of a sweep."""
 
     model: str
-    file: str  # absolute
+    file: str  # absolute path
     sha256: str
-    fields: Mapping[str, Any]
+    fields: Mapping[str, Any]  # of the request
 
     @property
     def key(self) -> str:
-        """Names the question: the same model, file, request and versions have the same answer."""
-        asked = [self.model, self.sha256, self.fields, versions()]
-        return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()[:32]
+        """Hash of model name, file, request and package versions: equal keys have equal results."""
+        identity = [self.model, self.sha256, self.fields, versions()]
+        return hashlib.sha256(msgspec.json.encode(identity, order="deterministic")).hexdigest()[:32]
 
     @property
-    def said(self) -> dict[str, Any]:
-        """What tells it from others, as results have it."""
+    def axes(self) -> dict[str, Any]:
+        """Coordinates of the item in its sweep, as columns of a result."""
         return {
             "model": self.model,
             "batch": self.fields.get("batch"),
@@ -67,41 +67,30 @@ class SweepItem:
 
 
 def find_models(named: str | Path) -> list[ManifestModel]:
-    """Models of a folder, a manifest, a file or a pattern, their files absolute. Raises BadUsage, OSError.
+    """Models of a folder, manifest, file or glob pattern, with absolute paths. Raises BadUsage, OSError.
 
-    A folder with a manifest is that manifest; of another one, files with the suffix of a format are models.
+    A folder with a manifest yields the manifest's models; another folder yields files with a known suffix.
     """
     path = Path(named)
     if path.is_dir():
         if (path / manifest.FILE_NAME).is_file():
-            return _listed(path / manifest.FILE_NAME)
+            return _manifest_models(path / manifest.FILE_NAME)
         files = [file for file in sorted(path.iterdir()) if file.is_file() and _is_model(file.name)]
     elif path.is_file():
         if manifest.is_manifest(path):
-            return _listed(path)
+            return _manifest_models(path)
         files = [path]
     else:
         files = [Path(name) for name in sorted(glob.glob(str(named), recursive=True)) if Path(name).is_file()]
     if not files:
-        raise BadUsage(f"{named}: no models there; name a folder, a manifest, or a pattern in quotes", code="no_models")
-    common = StemCounts(file.name for file in files)
-    return [ManifestModel(file.stem if common.once(file) else str(file), str(file.absolute())) for file in files]
+        raise BadUsage(f"{named}: no models found; name a folder, a manifest or a quoted pattern", code="no_models")
+    stems = Counter(file.stem for file in files)
+    return [ManifestModel(file.stem if stems[file.stem] == 1 else str(file), str(file.absolute())) for file in files]
 
 
-class StemCounts:
-    """File names, and whether their stems tell them apart."""
-
-    def __init__(self, names: Iterable[str]):
-        stems = Counter(Path(name).stem for name in names)
-        self.repeated = {stem for stem, count in stems.items() if count > 1}
-
-    def once(self, file: Path) -> bool:
-        return file.stem not in self.repeated
-
-
-def _listed(path: Path) -> list[ManifestModel]:
-    found = manifest.parse(path.read_bytes(), str(path))
-    return [msgspec.structs.replace(model, file=str((path.parent / model.file).absolute())) for model in found.models]
+def _manifest_models(path: Path) -> list[ManifestModel]:
+    models = manifest.parse(path.read_bytes(), str(path)).models
+    return [msgspec.structs.replace(model, file=str((path.parent / model.file).absolute())) for model in models]
 
 
 def _is_model(name: str) -> bool:
@@ -116,45 +105,45 @@ def expand_items(
     batches: Sequence[int] = (),
     fields: Mapping[str, Any] | None = None,
 ) -> list[SweepItem]:
-    """Every combination, a model's together, in the order given. Raises BadRequest, BadUsage, OSError.
+    """Cartesian product of models and axes, grouped by model, in the given order. Raises BadRequest, BadUsage, OSError.
 
-    `batches` go before those of a model; `fields` are the rest of every request, a model's own go before them.
+    `batches` override a model's own. `fields` are the other request fields; a model's own override them.
     """
     for name in ("budget", "planner", "seed", "batch"):
         if name in (fields or {}):
-            raise BadRequest.one("unknown_field", name, f"{name} of one plan", f"{name}s or batch_sizes", "list them")
+            expected = "batch_sizes" if name == "batch" else f"{name}s"
+            raise BadRequest.one("unknown_field", name, f"a single {name}", expected, f"use {expected}")
     sizes = [batches or model.batches or (None,) for model in models]
     count = sum(map(len, sizes)) * len(budgets) * len(planners) * len(seeds)
     if not 0 < count <= MAX_ITEMS:
-        said = f"{count:,} plans; ask for at least one and at most {MAX_ITEMS:,}"
-        raise BadUsage(said, code="bad_batch")
+        raise BadUsage(f"{count:,} plans; the number of plans must be 1 to {MAX_ITEMS:,}", code="bad_batch")
     findings: list[Finding] = []
     axes = {"budget": budgets, "planner": planners, "seed": seeds, "batch": batches}
-    for name, given in axes.items():
-        named = "batch_sizes" if name == "batch" else f"{name}s"
-        distinct(given or None, named, parse_budget if name == "budget" else PARSERS[name], MAX_ITEMS, findings)
+    for name, values in axes.items():
+        keyword = "batch_sizes" if name == "batch" else f"{name}s"
+        distinct(values or None, keyword, parse_budget if name == "budget" else PARSERS[name], MAX_ITEMS, findings)
     if findings:
         raise BadRequest(findings)
     items = []
     for model, lengths in zip(models, sizes, strict=True):
         digest = file_hash(Path(model.file))
         if model.sha256 not in (None, digest):
-            said = f"{model.file}: not the file that its manifest names; write the manifest again with `remat zoo`"
-            raise BadUsage(said, code="file_changed")
+            message = f"{model.file}: hash differs from the manifest; rewrite the manifest with `remat zoo`"
+            raise BadUsage(message, code="file_changed")
         own = {"inputs": {name: list(shape) for name, shape in model.inputs.items()}, "dims": model.dims}
         own |= {"loss": model.loss}
-        shared = dict(fields or {}) | {name: said for name, said in own.items() if said}
+        shared = dict(fields or {}) | {name: value for name, value in own.items() if value}
         for batch, budget, planner, seed in itertools.product(lengths, budgets, planners, seeds):
-            asked = shared | ({} if batch is None else {"batch": batch})
-            asked |= {"budget": budget, "planner": planner, "seed": seed}
-            parse_request(asked)
-            items.append(SweepItem(model.name, model.file, digest, asked))
+            request = shared | ({} if batch is None else {"batch": batch})
+            request |= {"budget": budget, "planner": planner, "seed": seed}
+            parse_request(request)
+            items.append(SweepItem(model.name, model.file, digest, request))
     return items
 
 
 def file_hash(path: Path) -> str:
-    """SHA-256 of a model's file. Raises BadUsage where it is larger than models may be, OSError."""
+    """SHA-256 of a model's file. Raises BadUsage above the size limit, OSError."""
     if path.stat().st_size > Limits().document_bytes:
-        raise BadUsage(f"{path}: larger than {Limits().document_bytes} bytes; send a smaller model", code="too_large")
+        raise BadUsage(f"{path}: larger than {Limits().document_bytes} bytes; use a smaller model", code="too_large")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

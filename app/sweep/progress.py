@@ -1,4 +1,4 @@
-"""How a batch goes, on standard error: living bars on a terminal, else a line an item."""
+"""Progress of a batch on standard error: progress bars on a terminal, else one line per item."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ from app.render.text import format_bytes, format_percent
 from app.sweep.items import SweepItem
 from app.sweep.results import FAILED, Row
 
-# Imports inside functions: rich is loaded when a bar is drawn.
+# Imports inside functions: rich is loaded for progress bars only.
 
 
 class EtaEstimator:
-    """When items end, guessed from those that have; before the first, from their search time."""
+    """Remaining time, estimated from finished items; before the first, from the search time limit.
 
-    def __init__(self, waiting: int, at_a_time: int, guess: float | None):
-        self.waiting, self.parallelism = waiting, max(1, at_a_time)
+    `guess`: expected seconds per item, None: unknown.
+    """
+
+    def __init__(self, waiting: int, parallelism: int, guess: float | None):
+        self.waiting, self.parallelism = waiting, max(1, parallelism)
         self._sum, self._count, self._guess = 0.0, 0, guess
         self._running: set[str] = set()
 
-    def runs(self, key: str) -> None:
-        """More may run at a time than was said, as at a service."""
+    def started(self, key: str) -> None:
+        """Record a running item; raises the parallelism if a service runs more at a time than expected."""
         self._running.add(key)
         self.parallelism = max(self.parallelism, len(self._running))
 
     def ended(self, key: str, seconds: float | None) -> None:
-        """`seconds` it took; None or 0: it says nothing of the others."""
+        """Record a finished item; `seconds` None or 0 (a cached result) is not used for the estimate."""
         self.waiting -= 1
         self._running.discard(key)
         if seconds:
@@ -39,16 +42,16 @@ class EtaEstimator:
 
     @property
     def seconds_per_item(self) -> float | None:
-        """Seconds of an item; None where nothing is known yet."""
+        """Expected seconds per item; None: unknown."""
         return self._sum / self._count if self._count else self._guess
 
     def left(self) -> float | None:
-        """Seconds until all have ended."""
+        """Expected seconds until all items have ended; None: unknown."""
         return None if self.seconds_per_item is None else self.seconds_per_item * self.waiting / self.parallelism
 
 
 def format_duration(seconds: float | None) -> str:
-    """`1:05` or `2:03:40`; empty where it is not known."""
+    """`1:05` or `2:03:40`; empty for None."""
     if seconds is None:
         return ""
     minutes, rest = divmod(max(0, round(seconds)), 60)
@@ -57,16 +60,16 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_result(row: Row) -> str:
-    """One result in words."""
+    """One result as text."""
     if row["peak_bytes"] is None or row["state"] == FAILED:
         return f"{row['state']}: {row['error']['code']}: {row['error']['detail'].splitlines()[0]}"
-    word = {"succeeded": "done", "over_budget": "over budget"}.get(row["state"], row["state"])
+    state = {"succeeded": "done", "over_budget": "over budget"}.get(row["state"], row["state"])
     saved, overhead = format_percent(row["saved"]), format_percent(row["overhead"])
-    return f"{word}: peak {format_bytes(row['peak_bytes'])} ({saved} saved), {overhead} more time"
+    return f"{state}: peak {format_bytes(row['peak_bytes'])} ({saved} saved), {overhead} slower"
 
 
 class ProgressDisplay(Protocol):
-    """Who is told how a batch goes; `told` is called by any thread."""
+    """Receiver of a batch's progress; `on_progress` is called from any thread."""
 
     def __enter__(self) -> Self: ...
 
@@ -74,19 +77,19 @@ class ProgressDisplay(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def told(self, key: str, progress: Mapping[str, Any]) -> None: ...
+    def on_progress(self, key: str, progress: Mapping[str, Any]) -> None: ...
 
     def ended(self, item: SweepItem, row: Row) -> None: ...
 
 
 def progress_display(items: Mapping[str, SweepItem], clock: EtaEstimator) -> ProgressDisplay:
-    """Bars where standard error is a terminal, else lines."""
-    living = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    return BarDisplay(items, clock) if living else LineDisplay(items, clock)
+    """Progress bars if standard error is a terminal, else lines."""
+    is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    return BarDisplay(items, clock) if is_terminal else LineDisplay(items, clock)
 
 
 class LineDisplay:
-    """A line an item."""
+    """One line per finished item."""
 
     def __init__(self, items: Mapping[str, SweepItem], clock: EtaEstimator):
         self.clock, self.all = clock, len(items)
@@ -99,9 +102,8 @@ class LineDisplay:
     ) -> None:
         return None
 
-    def told(self, key: str, progress: Mapping[str, Any]) -> None:
-        """Lines are of what has ended."""
-        self.clock.runs(key)
+    def on_progress(self, key: str, progress: Mapping[str, Any]) -> None:
+        self.clock.started(key)
 
     def ended(self, item: SweepItem, row: Row) -> None:
         self.clock.ended(item.key, row["seconds"])
@@ -112,7 +114,7 @@ class LineDisplay:
 
 
 class BarDisplay:
-    """A bar for the batch, and one for each item that runs, with the time it may still take."""
+    """One bar for the batch and one per running item, with the expected remaining time."""
 
     def __init__(self, items: Mapping[str, SweepItem], clock: EtaEstimator):
         from rich.console import Console
@@ -122,13 +124,13 @@ class BarDisplay:
         self.progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
-            TextColumn("{task.fields[said]}", markup=False),
+            TextColumn("{task.fields[text]}", markup=False),
             console=Console(stderr=True),
             transient=True,
         )
         self._running: dict[str, tuple[Any, float]] = {}
         self._lock = threading.Lock()
-        self.all = self.progress.add_task("all", total=len(items), said=f"0 of {len(items)}")
+        self.all = self.progress.add_task("all", total=len(items), text=f"0 of {len(items)}")
 
     def __enter__(self) -> Self:
         self.progress.start()
@@ -139,17 +141,17 @@ class BarDisplay:
     ) -> None:
         self.progress.stop()
 
-    def told(self, key: str, progress: Mapping[str, Any]) -> None:
+    def on_progress(self, key: str, progress: Mapping[str, Any]) -> None:
         with self._lock:
-            self.clock.runs(key)
+            self.clock.started(key)
             if key not in self._running:
-                bar = self.progress.add_task(str(self.items[key]), total=self.clock.seconds_per_item, said="")
+                bar = self.progress.add_task(str(self.items[key]), total=self.clock.seconds_per_item, text="")
                 self._running[key] = bar, time.monotonic()
             bar, began = self._running[key]
             took = time.monotonic() - began
             left = None if self.clock.seconds_per_item is None else self.clock.seconds_per_item - took
-            said = f"{progress['stage']} {format_duration(took)}" + (f", {format_duration(left)} left" if left else "")
-            self.progress.update(bar, completed=took, said=said)
+            text = f"{progress['stage']} {format_duration(took)}" + (f", {format_duration(left)} left" if left else "")
+            self.progress.update(bar, completed=took, text=text)
 
     def ended(self, item: SweepItem, row: Row) -> None:
         with self._lock:
@@ -158,5 +160,5 @@ class BarDisplay:
                 self.progress.remove_task(running[0])
             left = format_duration(self.clock.left())
             done = len(self.items) - self.clock.waiting
-            self.progress.update(self.all, completed=done, said=f"{done} of {len(self.items)}, {left} left")
+            self.progress.update(self.all, completed=done, text=f"{done} of {len(self.items)}, {left} left")
             self.progress.console.print(f"{item}: {format_result(row)}", markup=False, highlight=False)

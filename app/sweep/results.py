@@ -1,8 +1,8 @@
-"""What a batch found, kept so that a kill loses nothing that was finished.
+"""Results folder of a batch. A crash loses no finished item.
 
-FOLDER/results.jsonl     a line an item, in the order they ended; each is on the disk before the next begins
-FOLDER/plans/KEY.json    its report, with the graph that was planned; there before its line
-FOLDER/token             by which a service knows the batch again; there where one was asked
+FOLDER/results.jsonl     one line per item, in order of completion, each synced before the next is written
+FOLDER/plans/KEY.json    its report, with the source graph; written before its line
+FOLDER/token             idempotency token of the batch at a service; only with --engine server
 """
 
 from __future__ import annotations
@@ -21,64 +21,64 @@ from app.atomic_files import CannotWrite, remedy, remove_partial_files, write_at
 from app.errors import BadUsage
 
 RESULTS, PLANS, TOKEN = "results.jsonl", "plans", "token"
-#: States of an item that has ended. `failed` for a reason that may pass, and `stopped`, are asked again.
+#: States of an item that has ended. `--resume` retries `stopped`, and `failed` with an internal error.
 SUCCEEDED, OVER_BUDGET, FAILED, STOPPED = "succeeded", "over_budget", "failed", "stopped"
 
 Row = dict[str, Any]
 
 
 class ResultsFolder:
-    """The results in a folder, open for more. `rows` has the last line of each key."""
+    """Results in a folder, open for appending. `rows`: key -> its last line."""
 
     def __init__(self, folder: Path, file: IO[bytes], rows: dict[str, Row]):
         self.folder, self._file, self.rows = folder, file, rows
 
     def is_finished(self, key: str) -> bool:
-        """Whether the question has an answer that another run would not better."""
+        """Whether the item has a final result."""
         row = self.rows.get(key)
         if row is None or row["state"] == STOPPED:
             return False
         return bool(row["state"] != FAILED or row["error"]["status"] < 500)
 
     def add(self, row: Mapping[str, Any], report: bytes | None) -> Row:
-        """The row as kept, with the report's place. Raises CannotWrite."""
-        kept = {**row, "plan": None}
+        """Append a result; returns the row with the path of its report. Raises CannotWrite."""
+        stored = {**row, "plan": None}
         if report is not None:
-            kept["plan"] = f"{PLANS}/{row['key']}.json"
-            write_atomic(self.folder / kept["plan"], report)
+            stored["plan"] = f"{PLANS}/{row['key']}.json"
+            write_atomic(self.folder / stored["plan"], report)
         try:
-            self._file.write(msgspec.json.encode(kept) + b"\n")
+            self._file.write(msgspec.json.encode(stored) + b"\n")
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
             path = self.folder / RESULTS
             raise CannotWrite(f"cannot write {path}: {error.strerror}; {remedy(error.errno)}") from error
-        self.rows[kept["key"]] = kept
-        return kept
+        self.rows[stored["key"]] = stored
+        return stored
 
     def token(self) -> str:
-        """What names this folder's batch to a service, and nobody else has. Raises CannotWrite."""
+        """Secret token that identifies this folder's batch at a service. Raises CannotWrite."""
         path = self.folder / TOKEN
         if not path.exists():
             write_atomic(path, secrets.token_hex(32).encode())
         return path.read_text().strip()
 
     def report(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The report of a row; None where it has none, or the file has gone."""
+        """The report of a row; None without one, or if its file is missing or unreadable."""
         if row["plan"] is None:
             return None
         try:
-            found: dict[str, Any] = msgspec.json.decode((self.folder / row["plan"]).read_bytes())
+            report: dict[str, Any] = msgspec.json.decode((self.folder / row["plan"]).read_bytes())
         except (OSError, msgspec.DecodeError):
             return None
-        return found
+        return report
 
 
 @contextlib.contextmanager
 def open_results(folder: Path, resume: bool) -> Iterator[ResultsFolder]:
-    """The results of `folder`, which nobody else writes meanwhile. Raises BadUsage, CannotWrite.
+    """The results of `folder`, under an exclusive lock. Raises BadUsage, CannotWrite.
 
-    A last line that a kill cut short is dropped. Without `resume` there must be no results yet.
+    An incomplete last line is truncated. Without `resume` the folder must have no results.
     """
     path = folder / RESULTS
     try:
@@ -90,12 +90,12 @@ def open_results(folder: Path, resume: bool) -> Iterator[ResultsFolder]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            said = f"another batch writes to {folder}; wait for it, or name another folder"
-            raise BadUsage(said, code="folder_in_use") from None
+            message = f"{folder} is locked by another batch; wait for it, or name another folder"
+            raise BadUsage(message, code="folder_in_use") from None
         rows = _rows(file, path)
         if rows and not resume:
-            said = f"{path} has results of {len(rows)} plans; go on with --resume, or name another folder"
-            raise BadUsage(said, code="results_exist")
+            message = f"{path} has results of {len(rows)} plans; continue with --resume, or name another folder"
+            raise BadUsage(message, code="results_exist")
         remove_partial_files(folder)
         yield ResultsFolder(folder, file, rows)
 
@@ -103,14 +103,14 @@ def open_results(folder: Path, resume: bool) -> Iterator[ResultsFolder]:
 def _rows(file: IO[bytes], path: Path) -> dict[str, Row]:
     file.seek(0)
     data = file.read()
-    whole = data.rfind(b"\n") + 1
-    file.truncate(whole)
+    complete = data.rfind(b"\n") + 1
+    file.truncate(complete)
     rows: dict[str, Row] = {}
-    for number, line in enumerate(data[:whole].splitlines(), 1):
+    for number, line in enumerate(data[:complete].splitlines(), 1):
         try:
             row = msgspec.json.decode(line, type=dict[str, Any])
             rows[row["key"]] = row
         except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
-            said = f"{path}, line {number}: not a result ({error}); take the line out, and go on with --resume"
-            raise BadUsage(said, code="bad_results") from error
+            message = f"{path}, line {number}: not a result ({error}); delete the line and continue with --resume"
+            raise BadUsage(message, code="bad_results") from error
     return rows

@@ -1,4 +1,4 @@
-"""A batch run to its end, or until it is stopped: outcomes as they come."""
+"""Main loop of a batch: outcomes in order of completion, until all items end or the batch is stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POLL_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ItemOutcome:
-    """One item that has ended. `report` is its JSON, None where there is no plan to keep."""
+    """One item that has ended. `report`: its JSON; None without a plan to save."""
 
     item: SweepItem
     row: Row
@@ -31,7 +31,7 @@ class ItemOutcome:
 
 
 def run_items(items: Iterable[SweepItem], engine: SweepEngine, stop: threading.Event) -> Iterator[ItemOutcome]:
-    """Outcomes in the order they come; once `stop` is set, those that run give their best so far, and no more begin."""
+    """Outcomes in order of completion. After `stop` is set, no item starts and running ones return their best plan."""
     futures: dict[Future[ItemResult], SweepItem] = {}
     waiting = iter(items)
     try:
@@ -53,35 +53,35 @@ def run_items(items: Iterable[SweepItem], engine: SweepEngine, stop: threading.E
 
 def _outcome(item: SweepItem, future: Future[ItemResult], is_stopping: bool) -> ItemOutcome:
     try:
-        answer = future.result()
-    except (Exception, CancelledError) as error:  # the executor lost it
-        answer = {"problem": item_problem(error), "seconds": None}
+        result = future.result()
+    except (Exception, CancelledError) as error:  # raised by the executor; `report_errors` catches those of the work
+        result = {"problem": item_problem(error), "seconds": None}
     row: Row = {
         "key": item.key,
         "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        **item.said,
+        **item.axes,
         "file": item.file,
         "sha256": item.sha256,
     }
-    row |= {"seconds": answer["seconds"], "error": answer.get("problem")}
-    if "problem" in answer:
-        is_stopped = answer["problem"]["code"] in ("stopped", *(("killed",) if is_stopping else ()))
+    row |= {"seconds": result["seconds"], "error": result.get("problem")}
+    if "problem" in result:
+        is_stopped = result["problem"]["code"] in ("stopped", *(("killed",) if is_stopping else ()))
         return ItemOutcome(item, row | {"state": STOPPED if is_stopped else FAILED, **EMPTY_SUMMARY}, None)
-    report = msgspec.json.decode(answer["report"])
+    report = msgspec.json.decode(result["report"])
     row |= {"state": SUCCEEDED, **summary_columns(report)}
     if report["executed"]["status"] == "different":
-        said = "the rewritten graph computes something else; that is our fault, please tell us"
-        row |= {"state": FAILED, "error": problem_body(500, "different", "The plan is wrong", said)}
-        return ItemOutcome(item, row, None)  # never kept as a plan
-    if answer["stopped"]:
+        message = "the rewritten graph computes different results; this is a bug in remat, please report it"
+        row |= {"state": FAILED, "error": problem_body(500, "different", "The plan is wrong", message)}
+        return ItemOutcome(item, row, None)  # never save a wrong plan
+    if result["stopped"]:
         row["state"] = STOPPED
     elif report["plan"]["status"] == "over_budget":
         row["state"] = OVER_BUDGET
-    return ItemOutcome(item, row, answer["report"])
+    return ItemOutcome(item, row, result["report"])
 
 
 def summary_columns(report: dict[str, Any]) -> Row:
-    """What tables say of a report."""
+    """Columns of a report in tables."""
     plan, base = report["plan"], report["baseline"]
     return {
         "status": plan["status"],
@@ -103,7 +103,7 @@ def summary_columns(report: dict[str, Any]) -> Row:
     }
 
 
-#: The figures of an item that has none.
+#: `summary_columns` of an item without a plan.
 EMPTY_SUMMARY: Row = dict.fromkeys(
     (
         "status",

@@ -1,4 +1,4 @@
-"""Results as a table for people, as CSV, and what they come to."""
+"""Results of a batch as a text table and as CSV; state counts and exit code."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ STATES = (SUCCEEDED, OVER_BUDGET, FAILED, "stopped")
 
 
 def sort_by_saved(rows: Iterable[Row]) -> list[Row]:
-    """The rows, most saved first; those without figures last."""
+    """Rows by saved fraction, largest first; rows without a plan last."""
     return sorted(rows, key=lambda row: (row["saved"] is None, -(row["saved"] or 0.0)))
 
 
 def count_states(rows: Iterable[Row]) -> dict[str, int]:
-    """How many rows are in each state."""
-    found = Counter(row["state"] for row in rows)
-    return {state: found[state] for state in STATES}
+    """Number of rows per state."""
+    counts = Counter(row["state"] for row in rows)
+    return {state: counts[state] for state in STATES}
 
 
 def exit_code(rows: Iterable[Row]) -> int:
-    """0 all within budget, 1 some over it, 2 some were no good models or questions, 4 some failed by our fault."""
+    """0 all within budget, 1 some over budget, 2 some models or requests invalid, 4 some internal errors."""
     codes = {SUCCEEDED: 0, OVER_BUDGET: 1}
     return max(
         (
@@ -38,8 +38,8 @@ def exit_code(rows: Iterable[Row]) -> int:
 
 
 def table_lines(rows: Sequence[Row]) -> list[str]:
-    """A table, most saved first, and a line that counts."""
-    head = ("model", "batch", "budget", "planner", "seed", "before", "after", "saved", "more time", "gap", "state")
+    """Lines of the table, most saved first, and a line of totals."""
+    head = ("model", "batch", "budget", "planner", "seed", "before", "after", "saved", "overhead", "gap", "state")
     cells = [
         (
             row["model"],
@@ -66,25 +66,25 @@ def table_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def state_text(row: Mapping[str, Any]) -> str:
-    """The state in words, with the code of what went wrong."""
+    """The state as text, with the error code if any."""
     word = str(row["state"]).replace("_", " ")
     return f"{word}: {row['error']['code']}" if row["error"] else word
 
 
 def totals_line(rows: Sequence[Row]) -> str:
-    """`18 plans: 16 within budget, 2 over it; ...`."""
-    found = count_states(rows)
-    words = {SUCCEEDED: "within budget", OVER_BUDGET: "over it", FAILED: "failed", "stopped": "stopped"}
-    said = ", ".join(f"{found[state]} {words[state]}" for state in STATES if found[state] or state == SUCCEEDED)
-    return f"{len(rows)} plans: {said}"
+    """`18 plans: 16 within budget, 2 over budget, ...`."""
+    counts = count_states(rows)
+    words = {SUCCEEDED: "within budget", OVER_BUDGET: "over budget", FAILED: "failed", "stopped": "stopped"}
+    parts = ", ".join(f"{counts[state]} {words[state]}" for state in STATES if counts[state] or state == SUCCEEDED)
+    return f"{len(rows)} plans: {parts}"
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """A line a row, in the order given; the error is its code. Text that a spreadsheet would compute is quoted."""
+    """CSV text, one line per row in the given order; `error` is its code. Formulas are quoted."""
     columns = [name for name in (rows[0] if rows else {}) if name != "error"] + ["error"]
     flat = ({**row, "error": (row["error"] or {}).get("code", "")} for row in rows)
-    return csv_table.table_as_csv(columns, ([_said(row.get(name)) for name in columns] for row in flat))
+    return csv_table.table_as_csv(columns, ([_cell(row.get(name)) for name in columns] for row in flat))
 
 
-def _said(value: Any) -> Any:
+def _cell(value: Any) -> Any:
     return value.get("name", "as described") if isinstance(value, dict) else value

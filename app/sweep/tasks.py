@@ -1,4 +1,4 @@
-"""Questions and answers of a batch as plain data, so that any executor takes them."""
+"""Tasks and results of a batch as plain, picklable data for any executor."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from app.settings import Settings
 from app.sweep.items import SweepItem
 from app.zoo.manifest import sha256
 
-SECTIONS = ("timeline", "layout", "source")  # besides the figures, so that `remat verify` needs one file
+SECTIONS = ("timeline", "layout", "source")  # sections of a saved report that `remat verify` needs
 
 ItemTask = dict[str, Any]
-#: {"report": JSON, "stopped": whether it is only the best so far}, or {"problem": ...}; always {"seconds": ...}.
+#: {"report": JSON, "stopped": whether the search was stopped} or {"problem": ...}; always {"seconds": ...}.
 ItemResult = dict[str, Any]
-ProgressCallback = Callable[[str, Mapping[str, Any]], None]  # key of the item, and how its search goes
+ProgressCallback = Callable[[str, Mapping[str, Any]], None]  # key of the item, progress of its search
 
 
 def task_of(item: SweepItem) -> ItemTask:
-    """The item as plain data, with the limits that the settings here set."""
+    """The item as plain data, with the limits of this process's settings."""
     settings = Settings()
     return {
         "key": item.key,
@@ -39,35 +39,35 @@ def task_of(item: SweepItem) -> ItemTask:
 
 
 def report_errors(work: Callable[..., ItemResult]) -> Callable[..., ItemResult]:
-    """The work with its seconds unless it says others, and what goes wrong as a problem: one that fails is a state."""
+    """Decorator: return an exception as a `problem`, and add `seconds` unless the result has them."""
 
     @functools.wraps(work)
-    def answered(question: ItemTask, *more: Any, **given: Any) -> ItemResult:
+    def run(task: ItemTask, *arguments: Any, **keywords: Any) -> ItemResult:
         began = time.monotonic()
         try:
-            answer = work(question, *more, **given)
+            result = work(task, *arguments, **keywords)
         except Exception as error:
-            answer = {"problem": item_problem(error)}
-        return {"seconds": round(time.monotonic() - began, 3)} | answer
+            result = {"problem": item_problem(error)}
+        return {"seconds": round(time.monotonic() - began, 3)} | result
 
-    return answered
+    return run
 
 
 def item_problem(error: BaseException) -> dict[str, Any]:
-    """The problem object that says what kept an item from its plan."""
+    """The problem object of an item's error."""
     if isinstance(error, ServiceProblem):
         return error.problem
     if isinstance(error, ClientError):
         return problem_body(503, "unreachable", "The service did not answer", str(error))
-    said = to_problem(error)
-    if said["code"] == "internal":  # nobody looks into a log for it here
-        said["detail"] = f"{type(error).__name__}: {error}"
-    return said
+    problem = to_problem(error)
+    if problem["code"] == "internal":  # no server log here, so show the exception
+        problem["detail"] = f"{type(error).__name__}: {error}"
+    return problem
 
 
 def read_model_file(file: str, digest: str) -> bytes:
-    """The model's file, as it was when the batch began. Raises BadUsage, OSError."""
+    """Bytes of the model's file, unchanged since the batch began. Raises BadUsage, OSError."""
     data = Path(file).read_bytes()
     if sha256(data) != digest:
-        raise BadUsage(f"{file} is not what it was when the batch began; begin again", code="file_changed")
+        raise BadUsage(f"{file} has changed since the batch began; start a new batch", code="file_changed")
     return data

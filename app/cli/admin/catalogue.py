@@ -1,4 +1,4 @@
-"""`remat planners`, `remat devices`, `remat schema`: what there is."""
+"""`remat planners`, `remat devices`, `remat schema`: the catalogue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.render.text import format_bytes, table
 def run_planners(as_json: bool) -> int:
     found = planners()
     rows = [(row["name"], row["summary"]) for row in found]
-    print(to_json({"planners": found}) if as_json else "\n".join(table(("planner", "what it does"), rows)))
+    print(to_json({"planners": found}) if as_json else "\n".join(table(("planner", "summary"), rows)))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""`remat keys`: made, listed and revoked, also while a service runs."""
+"""`remat keys`: create, list and revoke API keys, also while the service runs."""
 
 from __future__ import annotations
 
@@ -12,37 +12,36 @@ if TYPE_CHECKING:
     from app.api.auth.api_keys import ApiKey
     from app.api.auth.key_store import SqliteKeyStore
 
-# Imports inside functions: a command imports what it needs, so that `remat --help` answers in under 0.3 s.
+# Imports inside functions: loaded per command, so that `remat --help` takes under 0.3 s.
 
-keys = typer.Typer(help="Make, list and revoke the API keys of a service.", no_args_is_help=True, rich_markup_mode=None)
+keys = typer.Typer(help="Create, list and revoke API keys of a service.", no_args_is_help=True, rich_markup_mode=None)
 
 Data = Annotated[Path | None, typer.Option("--data", metavar="FOLDER", help="The service's data folder.")]
 Scope = Annotated[
-    list[str],
-    typer.Option("--scope", metavar="read|plan|operator", help="What it is good for; read and plan unless told."),
+    list[str], typer.Option("--scope", metavar="read|plan|operator", help="Permissions; default: read and plan.")
 ]
 DURATION_UNITS = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
-MAX_LIFETIME_S = 100 * 365 * 86_400  # seconds; a later end is as good as none, and no calendar has it
+MAX_LIFETIME_S = 100 * 365 * 86_400  # seconds; keeps the expiry within the range of datetime
 MAX_NAME_CHARS = 200
 
 
 @keys.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, for people.")],
-    tenant: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Who shares what it sees; NAME unless told.")
-    ] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key's owner.")],
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Tenant; default: NAME.")] = None,
     scope: Scope = [],  # noqa: B006
     expires: Annotated[
-        str | None, typer.Option(metavar="90d", help="From now, in h, d or w; never unless told.")
+        str | None, typer.Option(metavar="90d", help="Lifetime in h, d or w; default: never expires.")
     ] = None,
-    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most nodes of a graph.")] = None,
-    bytes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most bytes of a request.")] = None,
-    solves: Annotated[int | None, typer.Option(min=1, metavar="N", help="Most solves at a time.")] = None,
-    solver_seconds: Annotated[float | None, typer.Option(min=0, metavar="S", help="Most of them a day (UTC).")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Limit: nodes of a graph.")] = None,
+    bytes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Limit: bytes of a request.")] = None,
+    solves: Annotated[int | None, typer.Option(min=1, metavar="N", help="Limit: parallel solves.")] = None,
+    solver_seconds: Annotated[
+        float | None, typer.Option(min=0, metavar="S", help="Limit: solver seconds per day (UTC).")
+    ] = None,
     data: Data = None,
 ) -> int:
-    """Make a key and print it, this once."""
+    """Create a key and print it once."""
     import sys
     import time
 
@@ -51,9 +50,9 @@ def create(
 
     if unknown := set(scope) - set(SCOPES):
         raise BadUsage(f"scope {', '.join(sorted(unknown))}: name {' or '.join(SCOPES)}", code="unknown_scope")
-    for said, text in (("NAME", name), ("--tenant", name if tenant is None else tenant)):
+    for option, text in (("NAME", name), ("--tenant", name if tenant is None else tenant)):
         if not text.strip() or not text.isprintable() or len(text) > MAX_NAME_CHARS:
-            raise BadUsage(f"{said} {text[:80]!r}: name it in 1 to {MAX_NAME_CHARS} characters on one line")
+            raise BadUsage(f"{option} {text[:80]!r}: use 1 to {MAX_NAME_CHARS} printable characters")
     now = time.time()
     text, key = new_key(
         name,
@@ -64,16 +63,14 @@ def create(
         None if expires is None else now + _seconds(expires),
     )
     _key_store(data).add(key)
-    print(f"key {key.id} of {key.tenant}; it is shown this once", file=sys.stderr)
+    print(f"key {key.id} of {key.tenant}; copy it now, it will not be shown again", file=sys.stderr)
     print(text)
     return 0
 
 
 @keys.command("list")
-def list_keys(
-    data: Data = None, as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False
-) -> int:
-    """List the keys, oldest first; no secret is kept that could be shown."""
+def list_keys(data: Data = None, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> int:
+    """List the keys, oldest first, without secrets."""
     import time
 
     from app.cli.commands.files import to_json
@@ -89,7 +86,7 @@ def list_keys(
             " ".join(row["scopes"]),
             row["state"],
             row["expires_at"] or "never",
-            " ".join(f"{name}={most:g}" for name, most in row["quotas"].items() if most is not None),
+            " ".join(f"{name}={limit:g}" for name, limit in row["quotas"].items() if limit is not None),
         )
         for row in found
     ]
@@ -99,8 +96,10 @@ def list_keys(
 
 
 @keys.command()
-def revoke(id: Annotated[str, typer.Argument(metavar="ID", help="As listed.")], data: Data = None) -> int:
-    """End a key: the next request with it is refused."""
+def revoke(
+    id: Annotated[str, typer.Argument(metavar="ID", help="Key id of `remat keys list`.")], data: Data = None
+) -> int:
+    """Revoke a key, effective with the next request."""
     import sys
     import time
 
@@ -110,7 +109,7 @@ def revoke(id: Annotated[str, typer.Argument(metavar="ID", help="As listed.")], 
 
 
 def _key_store(data: Path | None, there: bool = False) -> SqliteKeyStore:
-    """The keys of a data folder, which is `there` already, or made."""
+    """Key store of a data folder; `there`: the folder must exist. Raises BadUsage."""
     from app.api.auth.key_store import SqliteKeyStore
     from app.cli.commands.files import demand_data_folder
     from app.settings import Settings
@@ -136,7 +135,7 @@ def _shown(key: ApiKey, now: float) -> dict[str, Any]:
     from dataclasses import asdict
     from datetime import UTC, datetime
 
-    def said(at: float | None) -> str | None:
+    def timestamp(at: float | None) -> str | None:
         return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
     return {
@@ -145,8 +144,8 @@ def _shown(key: ApiKey, now: float) -> dict[str, Any]:
         "tenant": key.tenant,
         "scopes": sorted(key.scopes),
         "state": key.state(now),
-        "created_at": said(key.created_at),
-        "expires_at": said(key.expires_at),
-        "revoked_at": said(key.revoked_at),
+        "created_at": timestamp(key.created_at),
+        "expires_at": timestamp(key.expires_at),
+        "revoked_at": timestamp(key.revoked_at),
         "quotas": asdict(key.quotas),
     }

@@ -23,11 +23,11 @@ from app.telemetry import logs
 
 MAX_SHUTDOWN_S = 60
 TCP_TIMEOUT_MS = 60_000
-THREAD_SWITCH_S = 0.001  # a thread that parses gives way to who is waiting for an answer
+THREAD_SWITCH_S = 0.001  # shorter than the default 0.005, so that parsing threads delay responses less
 
 
 class DrainingServer(uvicorn.Server):
-    """uvicorn that says where it listens, and tells the service to drain when it is asked to stop."""
+    """uvicorn server that prints its URL and drains the service on SIGINT or SIGTERM."""
 
     def __init__(self, config: uvicorn.Config, app: Any, url: str):
         super().__init__(config)
@@ -40,17 +40,17 @@ class DrainingServer(uvicorn.Server):
             print(f"listening on {self.url}", file=sys.stderr, flush=True)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.service.drain()  # event streams end, new work is refused, what runs is finished
-        # Not uvicorn's own way, which raises the signal again at the end: a drained service has not failed.
+        self.service.drain()  # end event streams, refuse new work, finish running jobs
+        # No super() call: uvicorn re-raises the signal at the end, so a drained service would exit with a failure.
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
 
 def run(host: str, port: int, data: Path | None, auth: bool | None) -> int:
-    """Exit code, once drained. `auth` None: keys are asked for unless nobody but this machine reaches the address."""
+    """Exit code, after draining. `auth` None: require keys unless `host` is a loopback address."""
     given: dict[str, Any] = {} if data is None else {"data": data}
     settings = Settings(**given)
-    access = _access(host, settings) if auth or (auth is None and not _is_loopback(host)) else None
+    access = _access_control(host, settings) if auth or (auth is None and not _is_loopback(host)) else None
     logs.start(settings.log_level)
     sys.setswitchinterval(THREAD_SWITCH_S)
     listener = _listener(host, port)
@@ -70,13 +70,13 @@ def run(host: str, port: int, data: Path | None, auth: bool | None) -> int:
     return 0 if server.started else 4
 
 
-def _access(host: str, settings: Settings) -> AccessControl:
-    """Keys as they are kept beside the data. Raises BadUsage when there is none that lets anybody in."""
+def _access_control(host: str, settings: Settings) -> AccessControl:
+    """Access control with the keys of the data folder. Raises BadUsage without any valid key."""
     access = AccessControl(SqliteKeyStore(settings.data))
     if not any(key.state(access.clock()) == "good" for key in access.key_store.all_keys()):
-        said = f"{host} may be reached by strangers, and there is no key to let others in"
-        remedy = "make one with `remat keys create NAME`, listen on 127.0.0.1, or add --no-auth to let everybody in"
-        raise BadUsage(f"{said}; {remedy}", code="open_to_strangers")
+        cause = f"{host} is reachable from the network, and no valid API key exists"
+        remedy = "create one with `remat keys create NAME`, listen on 127.0.0.1, or disable keys with --no-auth"
+        raise BadUsage(f"{cause}; {remedy}", code="open_to_strangers")
     return access
 
 
@@ -93,11 +93,12 @@ def _listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=512)
-        # Of every connection: who acknowledges nothing of an answer for so long is gone.
+        # Inherited by every connection: close it if the peer acknowledges no data for this long.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_TIMEOUT_MS)
         return listener
     except (OSError, OverflowError) as error:
-        said = getattr(error, "strerror", None) or error
+        cause = getattr(error, "strerror", None) or error
         raise BadUsage(
-            f"cannot listen on {host} port {port}: {said}; name another, 0 picks a free port", code="cannot_listen"
+            f"cannot listen on {host} port {port}: {cause}; choose another port, or 0 for any free port",
+            code="cannot_listen",
         ) from error

@@ -1,4 +1,4 @@
-"""`remat migrate`, `remat gc`, `remat check-store`: what an operator does to a store, also while it is served."""
+"""`remat migrate`, `remat gc`, `remat check-store`: store maintenance, also while the service runs."""
 
 from __future__ import annotations
 
@@ -19,39 +19,40 @@ from app.store.store import Store
 
 
 def run_migrate(data: Path | None, as_json: bool) -> int:
-    """Exit code: 0 once the tables are what this program knows."""
+    """Exit code: 0 after the schema is current."""
     with _opened(data) as (store, _):
         before, after = migrate(store.engine)
         Queue(store.engine).prepare()
-    said = "the tables are up to date" if before == after else f"migrated from {before or 'nothing'} to {after}"
-    print(to_json({"before": before, "after": after}) if as_json else said)
+    message = "schema is up to date" if before == after else f"migrated from {before or 'nothing'} to {after}"
+    print(to_json({"before": before, "after": after}) if as_json else message)
     return 0
 
 
 def run_gc(data: Path | None, keep_days: float | None, as_json: bool) -> int:
-    """Exit code: 0 once everything that is old enough has gone."""
+    """Exit code: 0 after expired rows and files are deleted."""
     with _opened(data, there=True) as (store, settings):
-        taken = collect(store, settings.keep_days if keep_days is None else keep_days, settings.idempotency_days)
-    counts = asdict(taken)
-    print(to_json(counts) if as_json else f"{_listed(counts)}; {format_bytes(taken.blob_bytes)} freed")
+        deleted = collect(store, settings.keep_days if keep_days is None else keep_days, settings.idempotency_days)
+    counts = asdict(deleted)
+    print(to_json(counts) if as_json else f"{_count_text(counts)}; {format_bytes(deleted.blob_bytes)} freed")
     return 0
 
 
 def run_check(data: Path | None, as_json: bool) -> int:
-    """Exit code: 0 when all fits together, 1 when something does not."""
+    """Exit code: 0 without faults, 1 with faults."""
     with _opened(data, there=True) as (store, _):
-        found = check_integrity(store)
+        result = check_integrity(store)
     if as_json:
-        print(to_json(asdict(found)))
+        print(to_json(asdict(result)))
     else:
-        counts = {name: count for name, count in asdict(found).items() if name != "faults"}
-        print("\n".join([*found.faults, _listed(counts)]))
-    return 1 if found.fault_count else 0
+        counts = {name: count for name, count in asdict(result).items() if name not in ("faults", "fault_count")}
+        verdict = f"{result.fault_count} faults found" if result.fault_count else "no faults found"
+        print("\n".join([*result.faults, f"{_count_text(counts)}; {verdict}"]))
+    return 1 if result.fault_count else 0
 
 
 @contextmanager
 def _opened(data: Path | None, there: bool = False) -> Iterator[tuple[Store, Settings]]:
-    """The store, which is `there` already, or made."""
+    """The store, closed on exit; `there`: it must exist with a current schema."""
     given: dict[str, Any] = {} if data is None else {"data": data}
     settings = Settings(**given)
     if there and settings.database_url is None:
@@ -65,5 +66,5 @@ def _opened(data: Path | None, there: bool = False) -> Iterator[tuple[Store, Set
         store.close()
 
 
-def _listed(counts: dict[str, int]) -> str:
+def _count_text(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items() if "bytes" not in name)

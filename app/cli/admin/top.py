@@ -1,4 +1,4 @@
-"""`remat top`: what a service works on, in the terminal, until Ctrl-C."""
+"""`remat top`: monitor of a service's jobs in the terminal, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from app.client.blocking import Client, ClientError, ServiceProblem, Unreachable
 from app.errors import BadUsage
 from app.render.text import format_bytes, format_percent, table
 
-# Imports inside functions: a command imports what it needs, so that `remat --help` answers in under 0.3 s.
+# Imports inside functions: loaded per command, so that `remat --help` takes under 0.3 s.
 
 REFRESH_S = 2.0
 TIMEOUT_S = 5.0
-MAX_QUEUED, MAX_ENDED = 10, 10  # of these so many are shown, the next and the last
-HEAD = ("job", "kind", "state", "stage", "model", "peak", "more time", "at least", "gap", "seconds")
+MAX_QUEUED, MAX_ENDED = 10, 10  # rows shown: the next queued, the last ended
+HEAD = ("job", "kind", "state", "stage", "model", "peak", "overhead", "bound", "gap", "seconds")
 RIGHT_ALIGNED = (5, 6, 7, 8, 9)
 
 
 class JobsSnapshot(NamedTuple):
-    """One look: a headline, and a row a job."""
+    """Jobs at one time: a headline, and one row per job."""
 
-    said: str
+    title: str
     rows: list[tuple[str, ...]]
 
     def lines(self) -> list[str]:
-        return [self.said, *(table(HEAD, self.rows, RIGHT_ALIGNED) if self.rows else [])]
+        return [self.title, *(table(HEAD, self.rows, RIGHT_ALIGNED) if self.rows else [])]
 
 
 class JobMonitor:
-    """Looks at the jobs of one service; a look where nobody answers says so."""
+    """Polls the jobs of one service."""
 
     def __init__(self, client: Client, url: str):
         self.client, self.url = client, url
 
-    def look(self) -> JobsSnapshot:
-        """What runs, what waits, and what ended last. Raises ClientError."""
+    def snapshot(self) -> JobsSnapshot:
+        """Running, queued and last ended jobs. Raises ClientError."""
         running = list(self.client.operations("running"))
         waiting = list(self.client.operations("queued"))
         ended = itertools.islice((one for one in self.client.operations() if one["ended_at"]), MAX_ENDED)
         jobs = [*running, *waiting[::-1][:MAX_QUEUED], *ended]
-        said = f"{self.url}: {len(running)} running, {len(waiting)} waiting"
-        return JobsSnapshot(said, [_row(job) for job in jobs])
+        title = f"{self.url}: {len(running)} running, {len(waiting)} queued"
+        return JobsSnapshot(title, [_row(job) for job in jobs])
 
 
 def _row(job: dict[str, Any]) -> tuple[str, ...]:
@@ -75,39 +75,39 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
 
 
 def elapsed_seconds(job: dict[str, Any]) -> float:
-    """Seconds a job has run, or has waited."""
+    """Seconds since a job started, or was queued."""
     begin = datetime.fromisoformat(job["started_at"] or job["created_at"])
     end = datetime.fromisoformat(job["ended_at"]) if job["ended_at"] else datetime.now(UTC)
     return max(0.0, (end - begin).total_seconds())
 
 
 def run(server: str | None, once: bool) -> int:
-    """Exit code: 0. Raises BadUsage where the service refuses, and with `once` where nobody answers."""
+    """Exit code: 0. Raises BadUsage if the service refuses, and with `once` if it is unreachable."""
     url = server or os.environ.get(URL_VARIABLE) or DEFAULT_URL
     try:
         with Client(url, timeout=TIMEOUT_S, retries=0) as client:
             top = JobMonitor(client, url)
             if once:
-                print("\n".join(_look(top).lines()))
+                print("\n".join(_snapshot(top).lines()))
             elif sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
                 _live(top)
             else:
                 _plain(top)
     except Unreachable as error:
-        raise BadUsage(_dead(url, error), code="unreachable") from error
+        raise BadUsage(_unreachable_text(url, error), code="unreachable") from error
     except KeyboardInterrupt:
         pass
     return 0
 
 
-def _dead(url: str, error: Exception) -> str:
-    return f"{url} does not answer ({error}); start it with `remat serve`, or name another with --server"
+def _unreachable_text(url: str, error: Exception) -> str:
+    return f"{url} does not answer ({error}); start it with `remat serve`, or name another URL with --server"
 
 
-def _look(top: JobMonitor) -> JobsSnapshot:
-    """One look. Raises Unreachable, BadUsage where the service refuses."""
+def _snapshot(top: JobMonitor) -> JobsSnapshot:
+    """One snapshot. Raises Unreachable, and BadUsage if the service refuses."""
     try:
-        return top.look()
+        return top.snapshot()
     except ServiceProblem as error:
         if error.status in (429, 502, 503, 504):
             raise Unreachable(str(error)) from error
@@ -116,20 +116,20 @@ def _look(top: JobMonitor) -> JobsSnapshot:
         raise Unreachable(str(error)) from error
 
 
-def _patient(top: JobMonitor) -> JobsSnapshot:
-    """One look, or what to do while nobody answers."""
+def _snapshot_or_remedy(top: JobMonitor) -> JobsSnapshot:
+    """One snapshot; while the service is unreachable, one without rows whose title names the remedy."""
     try:
-        return _look(top)
+        return _snapshot(top)
     except Unreachable as error:
-        return JobsSnapshot(f"{_dead(top.url, error)}; trying again every {REFRESH_S:g} s", [])
+        return JobsSnapshot(f"{_unreachable_text(top.url, error)}; retrying every {REFRESH_S:g} s", [])
 
 
 def _plain(top: JobMonitor) -> None:
-    """The lines whenever something but the seconds has changed."""
+    """Print the table whenever anything except the seconds has changed."""
     before: Sequence[Any] = ()
     while True:
-        shown = _patient(top)
-        now = (shown.said, [row[:-1] for row in shown.rows])
+        shown = _snapshot_or_remedy(top)
+        now = (shown.title, [row[:-1] for row in shown.rows])
         if now != before:
             print("\n".join([datetime.now(UTC).strftime("%H:%M:%S UTC"), *shown.lines(), ""]), flush=True)
         before = now
@@ -137,7 +137,7 @@ def _plain(top: JobMonitor) -> None:
 
 
 def _live(top: JobMonitor) -> None:
-    """One table that changes in its place."""
+    """Redraw one table in place."""
     from rich.console import Console, Group
     from rich.live import Live
     from rich.table import Table
@@ -149,10 +149,10 @@ def _live(top: JobMonitor) -> None:
             grid.add_column(name, justify="right" if i in RIGHT_ALIGNED else "left", no_wrap=True)
         for row in shown.rows:
             grid.add_row(*map(Text, row))
-        return Group(Text(shown.said), *([grid] if shown.rows else []))
+        return Group(Text(shown.title), *([grid] if shown.rows else []))
 
     console = Console()
-    with Live(drawn(_patient(top)), console=console, screen=True, auto_refresh=False) as live:
+    with Live(drawn(_snapshot_or_remedy(top)), console=console, screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(REFRESH_S)
-            live.update(drawn(_patient(top)), refresh=True)
+            live.update(drawn(_snapshot_or_remedy(top)), refresh=True)

@@ -1,4 +1,4 @@
-"""`remat worker`: takes operations of a store that others serve, until SIGTERM."""
+"""`remat worker`: worker process for an existing service, until SIGTERM."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from app.telemetry import export, logs
 
 
 def run(data: Path | None, slots: int | None) -> int:
-    """Exit code, once drained; `slots` solves at a time, else what the settings say."""
+    """Exit code, after draining. `slots`: parallel solves; None: as the settings say."""
     given: dict[str, Any] = {} if data is None else {"data": data}
     settings = Settings(**given)
     settings = settings.model_copy(update={"workers": max(1, settings.workers if slots is None else slots)})
     logs.start(settings.log_level)
-    watching = export.start(settings.otlp_url)
+    telemetry = export.start(settings.otlp_url)
     if settings.metrics_address is not None:
-        watching.listen(settings.metrics_address)
+        telemetry.listen(settings.metrics_address)
     store = Store(settings)
     store.prepare()
     queue = Queue(store.engine)
@@ -44,6 +44,6 @@ def run(data: Path | None, slots: int | None) -> int:
     stop.wait()
     worker.close()
     store.close()
-    watching.flush()
+    telemetry.flush()
     sys.stderr.flush()
-    os._exit(0)  # threads may wait for what others have taken over
+    os._exit(0)  # skip joining threads: some may wait for jobs that other workers now hold

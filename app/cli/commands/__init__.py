@@ -1,1 +1,4 @@
-"""What each command of `remat` does, one file each, imported when the command runs."""
+"""User commands of `remat`, one module each; a module is imported when its command runs.
+
+Imports: as app.cli. Start reading: plan.py.
+"""

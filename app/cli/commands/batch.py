@@ -1,4 +1,4 @@
-"""`remat batch`: plans of many models, kept as they end, and a table, CSV and report of all."""
+"""`remat batch`: plan many models; save each result as it finishes, then a table, CSV and HTML report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SUMMARY = "summary.csv"
 
 @dataclass(frozen=True, slots=True)
 class BatchOptions:
-    """What the command line says beside the fields of every request."""
+    """Options of the command apart from the request fields."""
 
     models: str
     budgets: Sequence[str]
@@ -43,65 +43,65 @@ class BatchOptions:
     html: Path | None
 
 
-def run(asked: BatchOptions, fields: Mapping[str, Any], as_json: bool) -> int:
-    """Exit code: 0 all within budget, 1 some over it, 2 some were no good, 3 stopped, 4 some failed by our fault."""
-    if asked.engine not in ("local", "server"):
-        raise BadUsage(f"--engine {asked.engine}: local or server", code="bad_flag")
-    if asked.engine == "local" and asked.server is not None:
-        raise BadUsage("--server goes with --engine server", code="conflicting_flags")
-    if asked.engine == "server" and asked.workers is not None:
-        said = "--workers is of this machine; at a service its settings say how many plans it makes at a time"
-        raise BadUsage(said, code="conflicting_flags")
-    if not asked.budgets:
-        raise BadUsage("name what plans may take: --budgets 90%,50%", code="no_budgets")
-    models = find_models(asked.models)
-    items = expand_items(models, asked.budgets, asked.planners, asked.seeds, asked.batches, fields)
+def run(options: BatchOptions, fields: Mapping[str, Any], as_json: bool) -> int:
+    """Exit code: 0 all within budget, 1 some over budget, 2 some invalid, 3 stopped, 4 some internal errors."""
+    if options.engine not in ("local", "server"):
+        raise BadUsage(f"--engine {options.engine}: use local or server", code="bad_flag")
+    if options.engine == "local" and options.server is not None:
+        raise BadUsage("--server requires --engine server", code="conflicting_flags")
+    if options.engine == "server" and options.workers is not None:
+        message = "--workers applies to --engine local; a service sets its own parallelism"
+        raise BadUsage(message, code="conflicting_flags")
+    if not options.budgets:
+        raise BadUsage("no budgets given; add --budgets 90%,50%", code="no_budgets")
+    models = find_models(options.models)
+    items = expand_items(models, options.budgets, options.planners, options.seeds, options.batches, fields)
     by_key = {item.key: item for item in items}
-    with open_results(asked.folder, asked.resume) as results, stop_on_signal() as stop:
-        demand_writable(STANDARD_INPUT, asked.html)
-        _solve(asked, fields, by_key, results, stop)
+    with open_results(options.folder, options.resume) as results, stop_on_signal() as stop:
+        demand_writable(STANDARD_INPUT, options.html)
+        _solve(options, fields, by_key, results, stop)
         rows = [results.rows[key] for key in by_key if key in results.rows]
-        write_atomic(asked.folder / SUMMARY, table.as_csv(rows).encode())
-        if asked.html is not None:
-            write_atomic(asked.html, render_html(rows, results.report, len(by_key)).encode())
+        write_atomic(options.folder / SUMMARY, table.as_csv(rows).encode())
+        if options.html is not None:
+            write_atomic(options.html, render_html(rows, results.report, len(by_key)).encode())
         if as_json:
             print(to_json({"format": "remat-batch/1", "asked": len(by_key), **table.count_states(rows), "items": rows}))
         else:
             print("\n".join(table.table_lines(rows)))
-        for path in (asked.folder / SUMMARY, *([] if asked.html is None else [asked.html])):
+        for path in (options.folder / SUMMARY, *([] if options.html is None else [options.html])):
             print(f"written: {path}", file=sys.stderr)
         stopped = stop.is_set()
     if (stopped and len(rows) < len(by_key)) or any(row["state"] == "stopped" for row in rows):
-        print("stopped; go on with --resume", file=sys.stderr)
+        print("stopped; continue with --resume", file=sys.stderr)
         return EXIT_STOPPED
     return table.exit_code(rows)
 
 
 def _solve(
-    asked: BatchOptions,
+    options: BatchOptions,
     fields: Mapping[str, Any],
     by_key: Mapping[str, SweepItem],
     results: ResultsFolder,
     stop: threading.Event,
 ) -> None:
-    """Make the plans that are not there yet."""
-    waiting = {key: item for key, item in by_key.items() if not results.is_finished(key)}
-    if len(waiting) < len(by_key):
-        print(f"{len(by_key) - len(waiting)} of {len(by_key)} plans are there already", file=sys.stderr)
-    workers = 1 if asked.engine == "server" else asked.workers or os.cpu_count() or 1
+    """Solve the unfinished items and save each result."""
+    remaining = {key: item for key, item in by_key.items() if not results.is_finished(key)}
+    if len(remaining) < len(by_key):
+        print(f"{len(by_key) - len(remaining)} of {len(by_key)} plans are already finished", file=sys.stderr)
+    workers = 1 if options.engine == "server" else options.workers or os.cpu_count() or 1
     guess = None if "iterations" in fields else float(fields.get("search_seconds", DEFAULT_SEARCH_S))
-    with progress_display(waiting, EtaEstimator(len(waiting), workers, guess)) as shown:
-        if asked.engine == "server":
+    with progress_display(remaining, EtaEstimator(len(remaining), workers, guess)) as display:
+        if options.engine == "server":
             engine = executors.service_engine(
-                Client(asked.server), list(by_key.values()), results.token(), shown.told, stop
+                Client(options.server), list(by_key.values()), results.token(), display.on_progress, stop
             )
         else:
-            engine = executors.local_engine(workers, shown.told, stop)
+            engine = executors.local_engine(workers, display.on_progress, stop)
         try:
-            for outcome in run_items(waiting.values(), engine, stop):
-                shown.ended(outcome.item, results.add(outcome.row, outcome.report))
+            for outcome in run_items(remaining.values(), engine, stop):
+                display.ended(outcome.item, results.add(outcome.row, outcome.report))
         except BaseException:
-            stop.set()  # what runs ends soon
+            stop.set()  # running searches end early
             raise
         finally:
             engine.executor.shutdown()

@@ -1,4 +1,4 @@
-"""`remat convert`: a model from one format to another, by extension, with passes on the way."""
+"""`remat convert`: convert a model to the format of the output extension, with optional passes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,11 @@ from graph.ir import Graph
 from graph.limits import ShapeOverrides
 from planner.errors import BadRequest
 
-# Imports inside functions: a command imports what it needs, so that `remat --help` answers in under 0.3 s.
+# Imports inside functions: passes are loaded if requested.
 
 
 def run(source: str, target: Path, shapes: ShapeOverrides, passes: Sequence[str] = ()) -> int:
-    """Exit code; the model is written under its new format, after the passes in their order.
-
-    What a pass tells of the graph goes to standard output, and leaves the graph as it is.
-    """
+    """Exit code; writes the model after the passes, in order. Analysis passes print their result and keep the graph."""
     format_of(target)
     graph = apply_passes(load(read_bytes(source), shapes=shapes), passes)
     write_graph(target, graph)
@@ -30,24 +27,24 @@ def run(source: str, target: Path, shapes: ShapeOverrides, passes: Sequence[str]
 
 
 def apply_passes(graph: Graph, passes: Sequence[str]) -> Graph:
-    """The graph after passes written as JSON. Raises BadRequest, BadGraph."""
+    """The graph after passes given as JSON. Raises BadRequest, BadGraph."""
     if not passes:
         return graph
     from app.models.transforms import apply_pass, parse_pass
 
-    asked = [parse_pass(_decoded(text)) for text in passes]  # all are judged before the first one runs
-    for one in asked:
-        made = apply_pass(graph, one)
-        if isinstance(made, tuple):
-            graph, said = made
+    parsed = [parse_pass(_decode(text)) for text in passes]  # validate all before the first one runs
+    for one in parsed:
+        result = apply_pass(graph, one)
+        if isinstance(result, tuple):
+            graph, analysis = result
         else:
-            said = made
-        if said:
-            print(to_json(said))
+            analysis = result
+        if analysis:
+            print(to_json(analysis))
     return graph
 
 
-def _decoded(text: str) -> object:
+def _decode(text: str) -> object:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:

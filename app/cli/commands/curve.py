@@ -1,4 +1,4 @@
-"""`remat curve`: a model and several budgets in; the least time within each, and the bound beside it, out."""
+"""`remat curve`: plan a model at several budgets; the minimum time and its lower bound for each."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from planner.request.curve_and_fit_request import parse_curve
 def run(
     model: str, fields: Mapping[str, Any], as_json: bool, draw: bool | None = None, plot: Path | None = None
 ) -> int:
-    """Exit code of the command: 0 done, 1 a budget was not reached, 3 stopped, 4 our own fault.
+    """Exit code of the command: 0 done, 1 a budget was not reached, 3 stopped, 4 internal error.
 
-    `draw`: whether the curve is shown in characters; None: where standard output is a terminal.
+    `draw`: whether to draw the curve in characters; None: if standard output is a terminal.
     """
-    asked = parse_curve(fields)
+    request = parse_curve(fields)
     if plot is not None:
         svg.demand_picture_path(plot)
     demand_writable(model, plot)
@@ -31,7 +31,7 @@ def run(
     progress = terminal.ProgressPrinter()
     with stop_on_signal() as stop:
         try:
-            found = curve(data, asked, on_progress=progress, cancel=stop)
+            found = curve(data, request, on_progress=progress, cancel=stop)
         finally:
             progress.close()
     if plot is not None:
@@ -43,7 +43,7 @@ def run(
 
 
 def lines(document: Mapping[str, Any], draw: bool | None = None) -> list[str]:
-    """The curve as text, a line a point in the order that was asked, and drawn where that is wanted."""
+    """The curve as text: one line per point, in request order, and optionally a chart."""
     model, base = document["model"], document["baseline"]
     rows = [
         (
@@ -59,10 +59,10 @@ def lines(document: Mapping[str, Any], draw: bool | None = None) -> list[str]:
     ]
     text = [
         f"{model['name'] or 'model'}: {model['nodes']} nodes, {model['values']} values; "
-        f"peak as it stands {format_bytes(base['peak_bytes'])}, {format_seconds(base['seconds'])} a step",
+        f"baseline peak {format_bytes(base['peak_bytes'])}, {format_seconds(base['seconds'])} per step",
         "",
-        *table(("budget", "", "peak", "more time", "at least", "status", "planner"), rows, (1, 2, 3, 4)),
+        *table(("budget", "", "peak", "overhead", "bound", "status", "planner"), rows, (1, 2, 3, 4)),
     ]
-    if look := terminal_chart.chart_style(draw):
-        text += ["", *terminal_chart.curve(document, look)]
+    if style := terminal_chart.chart_style(draw):
+        text += ["", *terminal_chart.curve(document, style)]
     return text + [f"warning: {warning}" for warning in document["warnings"]]

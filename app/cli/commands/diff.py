@@ -1,4 +1,4 @@
-"""`remat diff`: whether two models or plans are the same, and which nodes are to blame if not."""
+"""`remat diff`: differences between two models or plans, with the nodes that cause them."""
 
 from __future__ import annotations
 
@@ -22,37 +22,41 @@ MAX_CELL_CHARS = 60
 
 
 def run(a: str, b: str, as_json: bool) -> int:
-    """0 when nothing differs, else 1 with the differences printed."""
+    """Exit code: 0 without differences, else 1."""
     if a == b == STANDARD_INPUT:
         raise BadUsage("A and B are both standard input; name a file for one of them")
-    one, other = _opened(a), _opened(b)
-    found = find_differences(one, other)
-    answer: dict[str, Any] = {"same": not found, "differences": found}
+    one, other = _load(a), _load(b)
+    differences = find_differences(one, other)
+    result: dict[str, Any] = {"same": not differences, "differences": differences}
     if isinstance(one, Graph) and isinstance(other, Graph):
-        answer["computed_differently"] = difference(one, other, repeats=True)
+        result["computed_differently"] = difference(one, other, repeats=True)
     if as_json:
-        print(to_json(answer))
+        print(to_json(result))
     else:
-        print("\n".join([*lines(found), *_told(answer)]))
-    return 1 if found else 0
+        print("\n".join([*lines(differences), *_equivalence_line(result)]))
+    return 1 if differences else 0
 
 
-def _told(answer: Mapping[str, Any]) -> list[str]:
-    """Whether two models compute the same all the same."""
-    if answer["same"] or "computed_differently" not in answer:
+def _equivalence_line(result: Mapping[str, Any]) -> list[str]:
+    """For two models that differ: whether they are equivalent up to names and recomputation."""
+    if result["same"] or "computed_differently" not in result:
         return []
-    said = answer["computed_differently"]
-    return ["both compute the same, but for names and repeats" if said is None else f"computed differently: {said}"]
+    why = result["computed_differently"]
+    return [
+        "both models compute the same values, up to names and recomputation"
+        if why is None
+        else f"computed differently: {why}"
+    ]
 
 
-def _opened(name: str) -> Graph | dict[str, Any]:
+def _load(name: str) -> Graph | dict[str, Any]:
     """A report, or the graph in the file."""
     data = read_bytes(name)
     if data.lstrip()[:1] == b"{":
         try:
             document = msgspec.json.decode(data)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise BadGraph.one("unparseable", name, str(error), "a JSON document", "mend the file") from error
+            raise BadGraph.one("unparseable", name, str(error), "a JSON document", "correct the file") from error
         if is_report(document):
             parts_of(document)
             return dict(document)
@@ -60,7 +64,7 @@ def _opened(name: str) -> Graph | dict[str, Any]:
 
 
 def lines(found: list[dict[str, Any]]) -> list[str]:
-    """One line a difference, and the nodes they come from."""
+    """One line per difference, and the nodes that cause them."""
     if not found:
         return ["no difference"]
     text = difference_lines(found, MAX_LINES)
@@ -71,8 +75,8 @@ def lines(found: list[dict[str, Any]]) -> list[str]:
     return text
 
 
-def difference_lines(found: list[dict[str, Any]], most: int) -> list[str]:
-    """One line a difference, up to so many."""
+def difference_lines(found: list[dict[str, Any]], limit: int) -> list[str]:
+    """One line per difference, at most `limit`."""
     rows = [
         (
             row["what"],
@@ -81,11 +85,11 @@ def difference_lines(found: list[dict[str, Any]], most: int) -> list[str]:
             _cell(row["b"]),
             format_bytes(row["bytes"]) if "bytes" in row else "",
         )
-        for row in found[:most]
+        for row in found[:limit]
     ]
-    text = table(("what", "where", "A", "B", "grown by"), rows, (4,))
-    if len(found) > most:
-        text.append(f"... and {len(found) - most} more; --json prints all")
+    text = table(("what", "where", "A", "B", "growth"), rows, (4,))
+    if len(found) > limit:
+        text.append(f"... and {len(found) - limit} more; --json prints all")
     return text
 
 

@@ -1,4 +1,4 @@
-"""`remat explain`: why a saved plan is as it is, per value that is computed again."""
+"""`remat explain`: bytes freed and time added by each recomputation of a saved plan."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from planner.report import saved_report
 
 
 def run(plan: str, as_json: bool) -> int:
-    """Exit code; what each repeat frees and costs is printed, the best bargain first."""
+    """Exit code; prints the recomputations, most bytes freed per second first."""
     report = read_report(plan)
     explained = saved_report.explain(report)
     print(to_json(explained) if as_json else "\n".join(lines(report, explained)))
@@ -20,7 +20,7 @@ def run(plan: str, as_json: bool) -> int:
 
 
 def lines(report: Mapping[str, Any], explained: Mapping[str, Any]) -> list[str]:
-    """The reasons as text."""
+    """The explanation as text."""
     rows = [
         (
             row["node"],
@@ -32,10 +32,10 @@ def lines(report: Mapping[str, Any], explained: Mapping[str, Any]) -> list[str]:
         )
         for row in explained["recomputed"]
     ]
-    head = ("computed again", "runs", "bytes freed", "bytes x steps", "extra time", "peak if not")
+    head = ("recomputed", "runs", "bytes freed", "bytes x steps", "extra time", "peak if kept")
     text = [headline(report), ""]
-    text += table(head, rows, (1, 2, 3, 4, 5)) if rows else ["nothing is computed again"]
-    for name, title in (("baseline_holders", "held at the peak before"), ("holders", "held at the peak after")):
+    text += table(head, rows, (1, 2, 3, 4, 5)) if rows else ["no recomputation"]
+    for name, title in (("baseline_holders", "live at the peak before"), ("holders", "live at the peak after")):
         held = [
             (f"  {row['value']}", format_bytes(row["bytes"]), row["from_step"], row["to_step"])
             for row in explained[name]

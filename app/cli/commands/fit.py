@@ -1,4 +1,4 @@
-"""`remat fit`: a model and a memory in; the largest batch or the longest sequence that fits, and its plan, out."""
+"""`remat fit`: the largest batch or sequence length that fits a memory limit, and its plan."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from app.render.text import format_bytes, format_percent, table
 from planner.pipeline.fit import fit
 from planner.request.curve_and_fit_request import parse_fit
 
-REASONS = {"": "fits", "proven": "does not fit, proven", "not_found": "no plan found", "refused": "not a size it takes"}
+REASONS = {"": "fits", "proven": "does not fit, proven", "not_found": "no plan found", "refused": "unsupported size"}
 
 
 def run(model: str, fields: Mapping[str, Any], output: Path | None, as_json: bool) -> int:
-    """Exit code of the command: 0 done, 1 no size fits, 3 stopped, 4 our own fault."""
-    asked = parse_fit({"execute": "auto", **fields}, SAVED_SECTIONS if output is not None else ())
+    """Exit code of the command: 0 done, 1 no size fits, 3 stopped, 4 internal error."""
+    request = parse_fit({"execute": "auto", **fields}, SAVED_SECTIONS if output is not None else ())
     demand_writable(model, output)
     data = read_bytes(model)
     progress = terminal.ProgressPrinter()
     with stop_on_signal() as stop:
         try:
-            found = fit(data, asked, on_progress=progress, cancel=stop)
+            found = fit(data, request, on_progress=progress, cancel=stop)
         finally:
             progress.close()
     if output is not None and found.outcome is not None:
@@ -36,7 +36,7 @@ def run(model: str, fields: Mapping[str, Any], output: Path | None, as_json: boo
 
 
 def lines(document: Mapping[str, Any]) -> list[str]:
-    """The answer in the first line, then a line a size."""
+    """The result in the first line, then one line per size tried."""
     what = document["dimension"] or "batch"
     rows = [
         (
@@ -48,14 +48,14 @@ def lines(document: Mapping[str, Any]) -> list[str]:
         )
         for row in document["tried"]
     ]
-    limit = f"{format_bytes(document['budget_bytes'])} within {format_percent(document['max_overhead'])} more time"
+    limit = f"{format_bytes(document['budget_bytes'])} within {format_percent(document['max_overhead'])} overhead"
     if document["size"] is None:
         head = f"no {what} fits {limit}"
     else:
         plan = document["plan"]
         head = (
             f"{what} {document['size']} fits {limit}: peak {format_bytes(plan['peak_bytes'])}, "
-            f"{format_percent(plan['overhead'])} more time"
+            f"{format_percent(plan['overhead'])} slower"
         )
-    text = [head, "", *table((what, "peak", "more time", "", ""), rows, (0, 1, 2))]
+    text = [head, "", *table((what, "peak", "overhead", "", ""), rows, (0, 1, 2))]
     return text + [f"warning: {warning}" for warning in document["warnings"]]

@@ -1,4 +1,4 @@
-"""`remat info`: what a model is before anything is planned, or which version of a name each op reads and writes."""
+"""`remat info`: sizes and baseline peak of a model, or the SSA versions of names that each op reads and writes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from planner.formulation.training_graph import load_model
 from planner.report.model_summary import info
 from planner.request.plan_request import parse_request
 
-# Imports inside functions: a command imports what it needs, so that `remat --help` answers in under 0.3 s.
+# Imports inside functions: the analysis is loaded if requested.
 
 MAX_OPS = 12
 
 
 def run(model: str, fields: Mapping[str, Any], as_json: bool, versions: bool = False) -> int:
-    """Exit code; the sizes, the peak and its holders are printed, or the version table and what looks wrong."""
+    """Exit code; prints sizes and the baseline peak, or with `versions` the version table and lints."""
     if versions:
         return _run_versions(model, fields, as_json)
     found = info(read_bytes(model), parse_request(fields))
@@ -26,23 +26,23 @@ def run(model: str, fields: Mapping[str, Any], as_json: bool, versions: bool = F
 
 
 def lines(found: Mapping[str, Any]) -> list[str]:
-    """The facts as text."""
+    """The summary as text."""
     model, base = found["model"], found["baseline"]
     phases = ", ".join(f"{count} {phase}" for phase, count in found["nodes_by_phase"].items() if count)
     ops = [f"{op} ×{count}" for op, count in list(found["ops"].items())[:MAX_OPS]]
     left_out = len(found["ops"]) - len(ops)
     roles = [(f"  {role}", format_bytes(held)) for role, held in found["bytes_by_role"].items()]
-    binding = found["binding_node"] or "none"
+    limiting = found["binding_node"] or "none"
     text = [
         f"{model['name'] or 'model'}: {model['nodes']} nodes ({phases or 'none'}), {model['values']} values",
         f"ops: {', '.join(ops)}{f' and {left_out} more' if left_out > 0 else ''}",
         "",
         *table(("bytes by role", ""), roles, (1,)),
         "",
-        f"peak as it stands: {format_bytes(base['peak_bytes'])} at step {base['peak_step']}, "
-        f"{format_seconds(base['seconds'])} a step",
-        f"no plan peaks below {format_bytes(found['smallest_possible_bytes'])}; binding node: {binding}",
-        *table(("held at the peak", "", "from", "to"), _holders(found), (1, 2, 3)),
+        f"baseline peak: {format_bytes(base['peak_bytes'])} at step {base['peak_step']}, "
+        f"{format_seconds(base['seconds'])} per step",
+        f"proven minimum peak: {format_bytes(found['smallest_possible_bytes'])}; limiting op: {limiting}",
+        *table(("live at the peak", "", "from", "to"), _holders(found), (1, 2, 3)),
         "",
         *table(("input", "type"), found["inputs"].items()),
     ]
@@ -65,10 +65,10 @@ def _run_versions(model: str, fields: Mapping[str, Any], as_json: bool) -> int:
 
 
 def version_lines(found: Mapping[str, Any]) -> list[str]:
-    """The table as text: a line a node, then what has no writer, no reader or looks wrong."""
+    """One line per node, then undefined, unread and dead versions, and lints."""
     versions = found["versions"]
     named = [f"{name}@{number}" for name, number in zip(versions["name"], versions["version"], strict=True)]
-    named.append("-")  # what is absent
+    named.append("-")  # absent optional input or output: index -1
     rows = [
         (node, " ".join(named[v] for v in read), " ".join(named[v] for v in written))
         for node, read, written in zip(versions["nodes"], versions["inputs"], versions["outputs"], strict=True)

@@ -1,4 +1,4 @@
-"""`remat layout`: a CSV of buffers with their lifetimes in; the same with an offset for each out."""
+"""`remat layout`: assign an offset to each buffer of a CSV of sizes and lifetimes."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ INTEGER = re.compile(r"\s*-?[0-9]{1,19}\s*")
 Table = tuple[Sequence[str], list[dict[str, str]]]
 
 
-def run(file: str, asked: Mapping[str, Any], output: Path | None, as_json: bool) -> int:
+def run(file: str, options: Mapping[str, Any], output: Path | None, as_json: bool) -> int:
     """Exit code of the command: 0 done, 1 over the capacity, 2 bad input, 3 stopped."""
     names, rows = read_table(file)
-    given = {name: value for name, value in asked.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None}
     buffers = parse_buffers({"buffers": [_numbers(row) for row in rows], **given})
     with stop_on_signal() as stop:
         packed = pack(buffers, stop)
     if output is not None:
         offsets = [str(offset) for offset in packed.offsets.tolist()]
         write_atomic(output, with_offsets(names, rows, offsets).encode())
-    said = f"{len(rows)} buffers in {format_bytes(packed.arena_bytes)}, {packed.status}; no arena is below "
-    print(to_json(packed.document()) if as_json else f"{said}{format_bytes(packed.bound_bytes)}")
+    arena, bound = format_bytes(packed.arena_bytes), format_bytes(packed.bound_bytes)
+    text = f"{len(rows)} buffers in {arena}, {packed.status}; proven minimum {bound}"
+    print(to_json(packed.document()) if as_json else text)
     return EXIT_STOPPED if stop.is_set() else int(packed.status == "over_capacity")
 
 
 def read_table(file: str) -> Table:
-    """Names of the columns, and the rows as they stand. Raises BadRequest."""
+    """Column names and rows of a CSV file. Raises BadRequest."""
     try:
         reader = csv.DictReader(io.StringIO(read_bytes(file).decode(), newline=""), strict=True)
         names, rows = list(reader.fieldnames or ()), list(reader)
     except (csv.Error, UnicodeDecodeError) as error:
-        raise BadRequest.one("unparseable", file, str(error)[:80], "a CSV file", "mend the file") from error
-    head = "a first line with id, lower, upper and size, and alignment and offset if need be"
+        raise BadRequest.one("unparseable", file, str(error)[:80], "a CSV file", "correct the file") from error
+    head = "a header with id, lower, upper and size; optionally alignment and offset"
     missing = [name for name in ("lower", "upper", "size") if name not in names]
     if missing or len(set(names)) < len(names):
-        raise BadRequest.one("missing_field", file, ",".join(names)[:80] or "nothing", head, "add what is missing")
+        raise BadRequest.one("missing_field", file, ",".join(names)[:80] or "nothing", head, "add the missing columns")
     uneven = [
-        Finding("bad_field", f"buffers[{i}]", "another number of cells than the first line", "as many", "mend the line")
+        Finding("bad_field", f"buffers[{i}]", "a different number of cells", "as in the header", "correct the line")
         for i, row in enumerate(rows)
         if None in row or None in row.values()
     ]
@@ -57,7 +58,7 @@ def read_table(file: str) -> Table:
 
 
 def _numbers(row: Mapping[str, str]) -> dict[str, Any]:
-    """The cells that say something; others than `BUFFER_FIELDS` knows are kept in the file and mean nothing."""
+    """Nonempty cells of `BUFFER_FIELDS`; other columns are copied to the output but not read."""
     return {
         name: int(cell) if name in COLUMNS and INTEGER.fullmatch(cell) else cell
         for name, cell in row.items()
@@ -66,7 +67,7 @@ def _numbers(row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def with_offsets(names: Sequence[str], rows: Sequence[Mapping[str, str]], offsets: Sequence[str]) -> str:
-    """The table with its offsets, in their own column."""
+    """CSV text of the table with an `offset` column."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, dict.fromkeys([*names, "offset"]), lineterminator="\n")
     writer.writeheader()

@@ -1,4 +1,4 @@
-"""`remat plan`: a model and a budget in; report, source and rewritten graph out."""
+"""`remat plan`: plan a model under a budget; write the report, source graph and rewritten graph."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
 
-#: What a saved plan holds besides the figures, so that `verify`, `explain` and `diff` need one file.
+#: Optional report sections of a saved plan, so that `verify`, `explain` and `diff` need one file.
 SAVED_SECTIONS = ("timeline", "layout", "source")
 
 
 @dataclass(frozen=True, slots=True)
 class OutputFiles:
-    """Where results go; None: nowhere."""
+    """Output paths; None: not written."""
 
     report: Path | None = None
     graph: Path | None = None
@@ -32,18 +32,18 @@ class OutputFiles:
 
 
 def run(model: str, fields: Mapping[str, Any], files: OutputFiles, as_json: bool, draw: bool | None = None) -> int:
-    """Exit code of the command: 0 done, 1 over budget, 3 stopped, 4 our own fault.
+    """Exit code of the command: 0 done, 1 over budget, 3 stopped, 4 internal error.
 
-    `draw`: whether the timeline is shown in characters; None: where standard output is a terminal.
+    `draw`: whether to draw the timeline in characters; None: if standard output is a terminal.
     """
     for path in (files.graph, files.source):
         if path is not None:
-            format_of(path)  # an extension nobody knows is told before the search, not after it
+            format_of(path)  # reject an unknown extension before the search
     if files.plot is not None:
         svg.demand_picture_path(files.plot)
     demand_writable(model, files.report, files.graph, files.source, files.plot)
-    asked = {"execute": "auto", **fields}
-    request = parse_request({**asked, "return": _sections(asked, files)})
+    fields = {"execute": "auto", **fields}
+    request = parse_request({**fields, "return": _sections(fields, files)})
     data = read_bytes(model)
     progress = text.ProgressPrinter()
     with stop_on_signal() as stop:
@@ -52,7 +52,7 @@ def run(model: str, fields: Mapping[str, Any], files: OutputFiles, as_json: bool
         finally:
             progress.close()
         _write(outcome, files)
-    shown = _shown(outcome.report, asked, as_json)
+    shown = _printed_report(outcome.report, fields, as_json)
     print(to_json(shown) if as_json else "\n".join([*lines(shown, draw), *optional_sections(shown)]))
     for path in (files.report, files.graph, files.source, files.plot):
         if path is not None:
@@ -61,16 +61,20 @@ def run(model: str, fields: Mapping[str, Any], files: OutputFiles, as_json: bool
 
 
 def lines(report: Mapping[str, Any], draw: bool | None) -> list[str]:
-    """The report as text, with its timeline where that is to be drawn."""
-    look = terminal_chart.chart_style(draw)
-    return text.plan_lines(report, terminal_chart.timeline(report, look) if look else ())
+    """The report as text, optionally with its timeline chart."""
+    style = terminal_chart.chart_style(draw)
+    return text.plan_lines(report, terminal_chart.timeline(report, style) if style else ())
 
 
-def _sections(asked: Mapping[str, Any], files: OutputFiles) -> list[str]:
-    """Sections to make: those asked for, and what the terminal and a saved plan show."""
-    wanted = asked.get("return", ["plan", "timeline"])
-    named = [wanted] if isinstance(wanted, str) else list(wanted)
-    return list(dict.fromkeys([*named, "timeline", *(SAVED_SECTIONS if files.report is not None else ())]))
+def _requested_sections(fields: Mapping[str, Any]) -> list[str]:
+    sections = fields.get("return", ["plan", "timeline"])
+    return [sections] if isinstance(sections, str) else list(sections)
+
+
+def _sections(fields: Mapping[str, Any], files: OutputFiles) -> list[str]:
+    """Sections to compute: the requested ones, and those that the terminal and a saved plan need."""
+    saved = SAVED_SECTIONS if files.report is not None else ()
+    return list(dict.fromkeys([*_requested_sections(fields), "timeline", *saved]))
 
 
 def _write(outcome: Outcome, files: OutputFiles) -> None:
@@ -84,9 +88,7 @@ def _write(outcome: Outcome, files: OutputFiles) -> None:
         svg.write(files.plot, svg.timeline(outcome.report))
 
 
-def _shown(report: Mapping[str, Any], asked: Mapping[str, Any], as_json: bool) -> dict[str, Any]:
-    """The report without sections that were made for a file only."""
-    wanted = asked.get("return", ["plan", "timeline"])
-    made_for_files = {"timeline", *SAVED_SECTIONS} - set([wanted] if isinstance(wanted, str) else wanted)
-    left_out = made_for_files if as_json else set()
-    return {name: section for name, section in report.items() if name not in left_out}
+def _printed_report(report: Mapping[str, Any], fields: Mapping[str, Any], as_json: bool) -> dict[str, Any]:
+    """The report; as JSON without sections computed only for files."""
+    omitted = {"timeline", *SAVED_SECTIONS} - set(_requested_sections(fields)) if as_json else set()
+    return {name: section for name, section in report.items() if name not in omitted}

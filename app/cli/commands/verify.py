@@ -1,4 +1,4 @@
-"""`remat verify`: a saved plan checked again from its source, sharing nothing with who made it, or its bound."""
+"""`remat verify`: independent check of a saved plan against its source graph, or of the certificate of its bound."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from planner.verify import certificate
 
 
 def run(plan: str, as_json: bool) -> int:
-    """0 when the plan is what it says, else 1, with the reason printed."""
+    """Exit code: 0 if the plan is valid, else 1; prints the reason."""
     report = read_report(plan)
     try:
         found = saved_report.verify(report)
@@ -25,7 +25,7 @@ def run(plan: str, as_json: bool) -> int:
         laid_out = ", addresses included" if found["layout"] else ""
         print(
             f"valid: {found['steps']} steps, peak {format_bytes(found['peak_bytes'])} ({found['peak_bytes']} bytes), "
-            f"{format_percent(found['overhead'])} more time{laid_out}"
+            f"{format_percent(found['overhead'])} slower{laid_out}"
         )
     else:
         print(f"not valid: {found['why']}")
@@ -33,7 +33,7 @@ def run(plan: str, as_json: bool) -> int:
 
 
 def verify_certificate(name: str, output: Path | None, as_json: bool) -> int:
-    """0 when the bound of a report, or the claims of a file that was written from one, are proven, else 1."""
+    """Exit code: 0 if the bound of a report, or of a certificate file, is proven, else 1."""
     document = read_format(name, "remat-report/", certificate.FORMAT)
     try:
         if is_report(document):
@@ -46,5 +46,5 @@ def verify_certificate(name: str, output: Path | None, as_json: bool) -> int:
     if as_json:
         print(to_json({"valid": not why, "proven": proven} | ({"why": why} if why else {})))
     else:
-        print("\n".join(f"proven: {said}" for said in proven) if not why else f"not proven: {why}")
+        print("\n".join(f"proven: {claim}" for claim in proven) if not why else f"not proven: {why}")
     return 1 if why else 0

@@ -1,4 +1,4 @@
-"""`remat zoo`: real networks as files of their shapes, and a manifest that `remat batch` reads."""
+"""`remat zoo`: write model files of well-known networks, and a manifest for `remat batch`."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from app.zoo.manifest import FILE_NAME
 
 
 def run(names: Sequence[str], folder: Path, only_list: bool, as_json: bool) -> int:
-    """Exit code: 0 done. Networks that cannot be had here are left out, and it says so."""
-    wanted = select_networks(names)
+    """Exit code: 0. Networks that need a missing package are skipped with a message."""
+    networks = select_networks(names)
     if only_list:
-        print(to_json({"networks": [_said(network) for network in wanted]}) if as_json else "\n".join(_lines(wanted)))
+        print(to_json({"networks": list(map(_row, networks))}) if as_json else "\n".join(_lines(networks)))
         return 0
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CannotWrite(f"cannot make {folder}: {error.strerror}; {remedy(error.errno)}") from error
-    manifest = build_zoo(wanted, folder, lambda line: print(line, file=sys.stderr, flush=True))
+        raise CannotWrite(f"cannot create {folder}: {error.strerror}; {remedy(error.errno)}") from error
+    manifest = build_zoo(networks, folder, lambda line: print(line, file=sys.stderr, flush=True))
     if as_json:
         print(to_json(msgspec.to_builtins(manifest)))
     else:
-        print(f"{len(manifest.models)} networks, {len(manifest.left_out)} left out: {folder / FILE_NAME}")
+        print(f"{len(manifest.models)} networks, {len(manifest.left_out)} skipped: {folder / FILE_NAME}")
     return 0
 
 
-def _said(network: ZooNetwork) -> dict[str, object]:
+def _row(network: ZooNetwork) -> dict[str, object]:
     return {
         "name": network.name,
         "source": network.source,
@@ -44,7 +44,7 @@ def _said(network: ZooNetwork) -> dict[str, object]:
     }
 
 
-def _lines(wanted: Sequence[ZooNetwork]) -> list[str]:
+def _lines(networks: Sequence[ZooNetwork]) -> list[str]:
     rows = [
         (
             network.name,
@@ -52,6 +52,6 @@ def _lines(wanted: Sequence[ZooNetwork]) -> list[str]:
             "" if network.file is not None or has_torch() else "needs torch",
             network.source,
         )
-        for network in wanted
+        for network in networks
     ]
-    return table(("network", "batches", "", "from"), rows)
+    return table(("network", "batches", "", "source"), rows)

@@ -1,16 +1,16 @@
-"""What a shell offers for a value; looked up only when it is asked for."""
+"""Shell completion of option values, looked up on demand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-# Imports inside functions: a command imports what it needs, so that `remat --help` answers in under 0.3 s.
+# Imports inside functions: loaded per completion, so that `remat --help` takes under 0.3 s.
 
 Completer = Callable[[str], list[str]]
 
 
 def complete_from(*words: str) -> Completer:
-    """Those of fixed words that begin with what was typed."""
+    """Completer over fixed words."""
     return _among(lambda: words)
 
 

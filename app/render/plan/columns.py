@@ -1,9 +1,9 @@
-"""What a plan's pictures are drawn from, as columns that a browser reads without parsing: made in a child process.
+"""Data of a plan's charts as binary columns, computed in a child process and read by the browser as typed arrays.
 
     u32 length │ header as JSON, padded │ column │ column │ ...       columns begin at multiples of eight bytes
 
 The header is `{"meta": {...}, "columns": {name: {"type", "at", "length"}}}`; types are f64, i32, u32, u16, u8 and json,
-all little endian; `at` counts from the first column. Values and nodes are numbered as in the graph that was planned.
+all little endian; `at` is a byte offset from the first column. Values and nodes have their indices in the source graph.
 """
 
 from __future__ import annotations
@@ -16,22 +16,26 @@ import numpy as np
 
 TYPES = {"u8": "u1", "u16": "<u2", "u32": "<u4", "i32": "<i4", "f64": "<f8"}
 ALIGNED = 8
-#: What bytes are for. An activation is of the phase that makes it.
+#: Kinds of bytes. An activation has the kind of the phase that produces it.
 KINDS = ("parameter", "input", "constant", "state", "activation", "gradient", "update", "workspace")
 BY_PHASE = {"forward": 4, "backward": 5, "update": 6}
 WORKSPACE = KINDS.index("workspace")
-RUN_ONCE, EVICTED, RECOMPUTED = 0, 1, 2  # made once; given up and made again later; made again
+RUN_ONCE, EVICTED, RECOMPUTED = (
+    0,
+    1,
+    2,
+)  # values of column `again`: never recomputed; evicted, recomputed later; a recomputation
 
 
 class SourceValue(msgspec.Struct, gc=False):
-    """What pictures need of a value of a document."""
+    """Fields of a document's value that charts use."""
 
     name: str
     role: str = "activation"
 
 
 class SourceNode(msgspec.Struct, gc=False):
-    """What pictures need of a node of a document."""
+    """Fields of a document's node that charts use."""
 
     name: str
     op: str
@@ -40,14 +44,14 @@ class SourceNode(msgspec.Struct, gc=False):
 
 
 class SourceGraph(msgspec.Struct, gc=False):
-    """What pictures need of a document in rows."""
+    """Parts of a remat/1 document that charts use."""
 
     values: list[SourceValue]
     nodes: list[SourceNode]
 
 
 class WorkspaceColumns(msgspec.Struct, gc=False):
-    """Where tasks work, by the step they run at."""
+    """Workspaces of tasks, by step."""
 
     step: list[int] = []
     bytes: list[int] = []
@@ -55,7 +59,7 @@ class WorkspaceColumns(msgspec.Struct, gc=False):
 
 
 class LayoutColumns(msgspec.Struct, gc=False):
-    """The section `layout` of a report; empty where the plan was made without one."""
+    """Report section `layout`; empty for a plan without layout."""
 
     value: list[str] = []
     run: list[int] = []
@@ -67,14 +71,14 @@ class LayoutColumns(msgspec.Struct, gc=False):
 
 
 class TimelineColumns(msgspec.Struct, gc=False):
-    """The section `timeline` of a report."""
+    """Report section `timeline`."""
 
     step_bytes: list[int]
     baseline_step_bytes: list[int]
 
 
 class PlanSummary(msgspec.Struct, gc=False):
-    """What pictures need of a report's plan."""
+    """Fields of a report's plan that charts use."""
 
     order: list[tuple[str, int]]
     budget_bytes: int | None = None
@@ -85,7 +89,7 @@ class PlanSummary(msgspec.Struct, gc=False):
 
 
 class ReportSummary(msgspec.Struct, gc=False):
-    """What pictures need of a report's figures."""
+    """Fields of a report that charts use."""
 
     plan: PlanSummary
     request: dict[str, Any] = {}
@@ -96,54 +100,56 @@ class ReportSummary(msgspec.Struct, gc=False):
 def encode_columns(
     meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], lists: Mapping[str, Sequence[str]]
 ) -> bytes:
-    """The columns as one block of bytes; `lists` become columns of JSON. 53 bits of an integer arrive."""
-    parts, said, at = [], {}, 0
+    """Columns in one block of bytes; `lists` become JSON columns. Integers are exact up to 53 bits."""
+    parts, described, at = [], {}, 0
     for name, array in arrays.items():
         kind = _smallest(array)
         data = array.astype(TYPES[kind]).tobytes()
-        said[name] = {"type": kind, "at": at, "length": len(array)}
+        described[name] = {"type": kind, "at": at, "length": len(array)}
         parts.append(data + bytes(-len(data) % ALIGNED))
         at += len(parts[-1])
     for name, texts in lists.items():
         data = msgspec.json.encode(texts)
-        said[name] = {"type": "json", "at": at, "length": len(data)}
+        described[name] = {"type": "json", "at": at, "length": len(data)}
         parts.append(data + bytes(-len(data) % ALIGNED))
         at += len(parts[-1])
-    header = msgspec.json.encode({"meta": meta, "columns": said})
+    header = msgspec.json.encode({"meta": meta, "columns": described})
     header += b" " * (-(len(header) + 4) % ALIGNED)
     return b"".join([len(header).to_bytes(4, "little"), header, *parts])
 
 
 def _smallest(array: np.ndarray) -> str:
-    """The smallest type that has all the values: what arrives is drawn from as it is."""
+    """Smallest type that holds all values, to keep the transfer small."""
     if array.dtype.kind == "f":
         return "f64"
-    low, most = int(array.min(initial=0)), int(array.max(initial=0))
+    low, high = int(array.min(initial=0)), int(array.max(initial=0))
     limits = {kind: np.iinfo(TYPES[kind]) for kind in TYPES if kind != "f64"}
-    return next((kind for kind, limit in limits.items() if limit.min <= low and most <= limit.max), "f64")
+    return next((kind for kind, limit in limits.items() if limit.min <= low and high <= limit.max), "f64")
 
 
 def decode_columns(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(meta, columns) of what was packed: arrays, and lists of texts."""
+    """(meta, columns) of an encoded block; columns are arrays or lists of strings."""
     begin = 4 + int.from_bytes(data[:4], "little")
     header = msgspec.json.decode(data[4:begin])
     columns: dict[str, Any] = {}
-    for name, said in header["columns"].items():
-        at, length = begin + said["at"], said["length"]
-        if said["type"] == "json":
+    for name, described in header["columns"].items():
+        at, length = begin + described["at"], described["length"]
+        if described["type"] == "json":
             columns[name] = msgspec.json.decode(data[at : at + length])
         else:
-            column = np.frombuffer(data, TYPES[said["type"]], length, at)
-            columns[name] = column if said["type"] == "f64" else column.astype(np.int64)  # sums may be larger
+            column = np.frombuffer(data, TYPES[described["type"]], length, at)
+            columns[name] = (
+                column if described["type"] == "f64" else column.astype(np.int64)
+            )  # sums may exceed the column's type
     return header["meta"], columns
 
 
 def memory(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
-    """Bytes of each step before and after, and a rectangle for whatever lies in the arena. O(steps + rectangles).
+    """Bytes of each step before and after, and one rectangle per buffer of the arena. O(steps + rectangles).
 
-    Columns: `after`, `before` bytes a step; per rectangle, by its first step: `first`, `last` step (both held),
-    `offset`, `bytes`, `value` (-1: workspace), `run`, `kind`, `again`, `away` (offloaded). What all this is called,
-    `names` says: pictures stand the sooner without.
+    Columns: `after`, `before` bytes per step; per rectangle, by its first step: `first`, `last` step (both inclusive),
+    `offset`, `bytes`, `value` (-1: workspace), `run`, `kind`, `again` (see RUN_ONCE), `away` (offloaded). `names` is a
+    separate block, so that charts can be drawn before it arrives.
     """
     plan = msgspec.json.decode(figures, type=ReportSummary).plan
     source = msgspec.json.decode(sections["source"], type=SourceGraph)
@@ -169,24 +175,24 @@ def memory(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
 
 
 def names(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
-    """What the numbers of the other columns are called: `values`, `nodes`, and the `ops` of nodes.
+    """Names for the indices of the other columns: `values`, `nodes`, and the `ops` of nodes.
 
-    And what runs at each step after: `step_node` (-1: a copy), `step_run`.
+    Also the task of each step after planning: `step_node` (-1: a copy), `step_run`.
     """
     order = msgspec.json.decode(figures, type=ReportSummary).plan.order
     source = msgspec.json.decode(sections["source"], type=SourceGraph)
     layout = msgspec.json.decode(sections["layout"], type=LayoutColumns) if "layout" in sections else LayoutColumns()
     nodes, ops = [node.name for node in source.nodes], [node.op for node in source.nodes]
     node_id = {name: n for n, name in enumerate(nodes)}
-    ran = {
+    steps = {
         "step_node": np.asarray([node_id.get(name, -1) for name, _ in order], np.int32),
         "step_run": np.asarray([run for _, run in order], np.int32),
     }
-    return encode_columns({}, ran, {"values": _values(source, layout), "nodes": nodes, "ops": ops})
+    return encode_columns({}, steps, {"values": _values(source, layout), "nodes": nodes, "ops": ops})
 
 
 def _values(source: SourceGraph, layout: LayoutColumns) -> list[str]:
-    """Names of the values in their order, then of buffers whose value the graph has not."""
+    """Names of the graph's values in order, then of buffers without a value in the graph."""
     return list(dict.fromkeys([*(value.name for value in source.values), *layout.value]))
 
 
@@ -195,12 +201,12 @@ def _held(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kinds(source: SourceGraph) -> np.ndarray:
-    """uint8 per value: the index in `KINDS`."""
+    """uint8[values]: index in `KINDS`."""
     phase_of = {name: node.phase for node in source.nodes for name in node.outputs}
-    words = {kind: k for k, kind in enumerate(KINDS)}
+    kind_id = {kind: k for k, kind in enumerate(KINDS)}
     return np.asarray(
         [
-            BY_PHASE.get(phase_of.get(value.name, "forward"), 4) if value.role == "activation" else words[value.role]
+            BY_PHASE.get(phase_of.get(value.name, "forward"), 4) if value.role == "activation" else kind_id[value.role]
             for value in source.values
         ],
         np.uint8,
@@ -208,7 +214,7 @@ def _kinds(source: SourceGraph) -> np.ndarray:
 
 
 def rectangles(plan: PlanSummary, source: SourceGraph, layout: LayoutColumns) -> dict[str, np.ndarray]:
-    """The columns of the address map, by first step; workspaces among them."""
+    """Columns of the address map, workspaces included, sorted by first step."""
     value_id = {name: v for v, name in enumerate(_values(source, layout))}
     kind_of, away = _kinds(source), set(plan.offloaded)
     kind_of = np.append(kind_of, np.full(len(value_id) - len(kind_of), BY_PHASE["forward"], np.uint8))

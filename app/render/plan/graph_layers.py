@@ -1,7 +1,7 @@
-"""What the graph of a plan is drawn from: nodes in layers, who reads whom, and why a node runs again.
+"""Data of a plan's graph view: nodes in layers, their reads, and the cost and benefit of each recomputation.
 
-A layer is what names have in common (`layer1/conv1` and `grad/layer1/conv1` are of `layer1`), and where names say
-nothing a block that the planner finds: a stretch of the way out with what belongs to it on the way back.
+A layer is a common prefix of names (`layer1/conv1` and `grad/layer1/conv1` belong to `layer1`); for names without parts
+it is a block that the planner detects: a segment of the forward pass with its part of the backward pass.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from planner.problem import RESIDENT, liveness
 from planner.problem.plan import Plan, Score
 from planner.request.target_runtime import runtime_named
 
-MAX_LAYERS = 400  # that names may make
-MAX_DEPTH = 6  # parts of a name
+MAX_LAYERS = 400  # layers derived from names
+MAX_DEPTH = 6  # parts of a name used as prefix
 PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
 REST = "the rest"
 
 
 def graph_columns(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
-    """Nodes in layers, and what is held before, step by step. O(n log n + reads).
+    """Nodes in layers, and the values live at each step of the baseline. O(n log n + reads).
 
-    Columns per node: `layer`, `phase`, `seconds` of a run, `written` bytes, `runs`, and of those that run again
-    `freed` bytes, `byte_steps`, `extra` seconds and `peak_if_kept` (NaN: not known); `read_pointer` and `read_node`
-    (-1: no node makes it) as CSR; `layer_of` per value. `held_value`, `held_bytes`, `held_first`, `held_last` are
-    what is held before; absent where it cannot be told.
+    Columns per node: `layer`, `phase`, `seconds` per run, `written` bytes, `runs`, and for recomputed nodes `freed`
+    bytes, `byte_steps`, `extra` seconds and `peak_if_kept` (NaN: unknown); `read_pointer` and `read_node` (-1: graph
+    input) as CSR; `layer_of` per value. `held_value`, `held_bytes`, `held_first`, `held_last`: lifetimes of the
+    baseline; absent if they cannot be derived.
     """
-    asked = msgspec.json.decode(figures, type=ReportSummary)
+    summary = msgspec.json.decode(figures, type=ReportSummary)
     explained = msgspec.json.decode(sections.get("explain", b"{}"), type=dict[str, Any])
     graph = load(sections["source"])
-    lowered = lower(graph, resolve_device(asked.device), runtime_named(asked.runtime))
-    names, layer = layers_of(graph, lowered, asked.request.get("phases") != "mixed")
+    lowered = lower(graph, resolve_device(summary.device), runtime_named(summary.runtime))
+    names, layer = layers_of(graph, lowered, summary.request.get("phases") != "mixed")
     maker, pointer, read = _reads(graph)
     node_id = {node.name: n for n, node in enumerate(graph.nodes)}
     runs = np.zeros(len(graph.nodes), np.int32)
-    np.add.at(runs, [node_id[name] for name, _ in asked.plan.order if name in node_id], 1)
+    np.add.at(runs, [node_id[name] for name, _ in summary.plan.order if name in node_id], 1)
     columns = {
         "layer": layer,
         "phase": np.asarray([PHASES.index(node.phase) for node in graph.nodes], np.uint8),
@@ -56,20 +56,20 @@ def graph_columns(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
         "read_pointer": pointer,
         "read_node": read,
         "layer_of": np.append(layer, -1)[maker].astype(np.int32),
-        **_work(graph, lowered),
-        **_why(explained.get("recomputed", ()), node_id),
-        **_held_before(lowered, asked, sections["timeline"]),
+        **_cost_columns(graph, lowered),
+        **_recompute_columns(explained.get("recomputed", ()), node_id),
+        **_baseline_lifetimes(lowered, summary, sections["timeline"]),
     }
     return encode_columns({}, columns, {"layers": names})
 
 
 def layers_of(graph: Graph, lowered: LoweredGraph, strict: bool) -> tuple[list[str], np.ndarray]:
-    """Names of the layers, and int32[nodes] the layer of each node; by names, else by the planner's blocks."""
+    """Names of the layers and int32[nodes] layer of each node, by names, else by the planner's blocks."""
     return layers_by_name([node.name for node in graph.nodes]) or layers_by_block(lowered, strict)
 
 
 def layers_by_name(names: Sequence[str]) -> tuple[list[str], np.ndarray] | None:
-    """Layers by the longest beginning of names that makes at most `MAX_LAYERS`; None where few names have parts."""
+    """Layers by the longest name prefix with at most `MAX_LAYERS`; None if fewer than half of the names have parts."""
     paths = [path_of(name) for name in names]
     if not names or 2 * sum(map(bool, paths)) < len(names):
         return None
@@ -89,7 +89,7 @@ def layers_by_name(names: Sequence[str]) -> tuple[list[str], np.ndarray] | None:
 
 
 def path_of(name: str) -> tuple[str, ...]:
-    """What a node's name says of where it belongs; a gradient belongs to what it is the gradient of."""
+    """Prefix of a node's name that identifies its layer; `grad/x` belongs to the layer of `x`."""
     parts = [part for part in re.split(r"[/.:]+", name) if part]
     while parts and parts[0] == "grad":
         del parts[0]
@@ -99,25 +99,25 @@ def path_of(name: str) -> tuple[str, ...]:
 
 
 def layers_by_block(lowered: LoweredGraph, strict: bool) -> tuple[list[str], np.ndarray]:
-    """Layers by the planner's blocks; what belongs to none comes last. Views are with what they show."""
-    found = blocks_of(lowered.problem, strict)
-    task_layer = np.full(lowered.problem.tasks, len(found), np.int32)
-    for block in range(len(found)):
-        task_layer[found.frame.order[found.steps(block)]] = block
+    """Layers by the planner's blocks, remaining nodes last. A view belongs to the layer of the node before it."""
+    blocks = blocks_of(lowered.problem, strict)
+    task_layer = np.full(lowered.problem.tasks, len(blocks), np.int32)
+    for block in range(len(blocks)):
+        task_layer[blocks.frame.order[blocks.steps(block)]] = block
     layer, last = np.zeros(len(lowered.graph.nodes), np.int32), 0
     for node, task in enumerate(lowered.node_task):
         last = int(task_layer[task]) if task >= 0 else last
         layer[node] = last
-    alike = np.bincount(found.kind, minlength=1)
+    same_kind = np.bincount(blocks.kind, minlength=1)
     names = [
-        f"block {block}" + (f", one of {alike[kind]} alike" if alike[kind] > 1 else "")
-        for block, kind in enumerate(found.kind.tolist())
+        f"block {block}" + (f", one of {same_kind[kind]} equal blocks" if same_kind[kind] > 1 else "")
+        for block, kind in enumerate(blocks.kind.tolist())
     ]
     return [*names, REST], layer
 
 
 def _reads(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Per value the node that makes it, -1: none; and per node as CSR who makes what it reads."""
+    """int32[values] first producer of each value (-1: none), and per node, as CSR, the producers of its inputs."""
     maker = np.full(len(graph.values), -1, np.int32)
     for n, node in enumerate(graph.nodes):
         for v in node.writes:
@@ -128,18 +128,18 @@ def _reads(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return maker, pointer, np.asarray(list(itertools.chain.from_iterable(rows)), np.int32)
 
 
-def _work(graph: Graph, lowered: LoweredGraph) -> dict[str, np.ndarray]:
+def _cost_columns(graph: Graph, lowered: LoweredGraph) -> dict[str, np.ndarray]:
     """Seconds of one run of each node, and bytes it writes."""
     problem = lowered.problem
     task = np.asarray(lowered.node_task, np.int64)
     written = np.zeros(problem.tasks + 1, np.int64)
     np.add.at(written, problem.writes.row_of_entry(), problem.size[problem.writes.index])
     seconds = np.append(problem.cost * problem.tick, 0.0)
-    return {"seconds": seconds[task], "written": written[task]}  # a view, task -1, takes and writes nothing
+    return {"seconds": seconds[task], "written": written[task]}  # views have task -1: the appended zero
 
 
-def _why(rows: Sequence[Mapping[str, Any]], node_id: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """What repeats of each node free and cost, as `remat explain` says."""
+def _recompute_columns(rows: Sequence[Mapping[str, Any]], node_id: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Bytes freed and time added by the recomputations of each node, as in `remat explain`."""
     figure = {name: np.full(len(node_id), np.nan) for name in ("freed", "byte_steps", "extra", "peak_if_kept")}
     for row in rows:
         if (n := node_id.get(row["node"])) is None:
@@ -151,35 +151,35 @@ def _why(rows: Sequence[Mapping[str, Any]], node_id: Mapping[str, int]) -> dict[
     return figure
 
 
-def _held_before(lowered: LoweredGraph, asked: ReportSummary, timeline: bytes) -> dict[str, np.ndarray]:
-    """What is held at each step of the document's order, and from when to when, in entries of the baseline's timeline.
+def _baseline_lifetimes(lowered: LoweredGraph, summary: ReportSummary, timeline: bytes) -> dict[str, np.ndarray]:
+    """Lifetimes of values in the document's order, in indices of the baseline's timeline.
 
-    Empty where the bytes of its steps are not those that the report says, as under body plans of their own.
+    Empty if the resulting bytes per step differ from the report's, as with separately planned bodies.
     """
     problem = lowered.problem
     order = np.arange(problem.tasks)
     try:
-        lives = liveness.lifetimes(problem, order)
-        profile = liveness.profile(problem, order, lives)
+        lifetimes = liveness.lifetimes(problem, order)
+        profile = liveness.profile(problem, order, lifetimes)
     except PlannerError:
         return {}
-    runs = node_sequence(lowered, Plan(order, lives, profile, Score(0, 0, 0), "as_given", 0))
-    told = np.asarray(msgspec.json.decode(timeline, type=TimelineColumns).baseline_step_bytes, np.int64)
-    if len(told) != len(runs.step_bytes) or not len(told) or np.ptp(told - runs.step_bytes):
+    runs = node_sequence(lowered, Plan(order, lifetimes, profile, Score(0, 0, 0), "as_given", 0))
+    reported = np.asarray(msgspec.json.decode(timeline, type=TimelineColumns).baseline_step_bytes, np.int64)
+    if len(reported) != len(runs.step_bytes) or not len(reported) or np.ptp(reported - runs.step_bytes):
         return {}
-    shown = lives.stop > lives.start
-    if asked.plan.counts == "activations":
-        shown &= problem.hold[lives.buffer] != RESIDENT
-    value = np.asarray(lowered.buffer_value, np.int64)[lives.buffer]
+    shown = lifetimes.stop > lifetimes.start
+    if summary.plan.counts == "activations":
+        shown &= problem.hold[lifetimes.buffer] != RESIDENT
+    value = np.asarray(lowered.buffer_value, np.int64)[lifetimes.buffer]
     held = np.flatnonzero(shown & (value >= 0))
     end = np.append(runs.position[1:], len(runs.nodes)) - 1
-    first = np.where(lives.start[held] > 0, runs.position[np.minimum(lives.start[held], len(order) - 1)], 0)
+    first = np.where(lifetimes.start[held] > 0, runs.position[np.minimum(lifetimes.start[held], len(order) - 1)], 0)
     by = np.argsort(first, kind="stable")
     held, first = held[by], first[by]
     return {
         "held_value": value[held].astype(np.int32),
-        "held_bytes": problem.size[lives.buffer[held]],
+        "held_bytes": problem.size[lifetimes.buffer[held]],
         "held_first": first.astype(np.int32),
-        "held_last": end[lives.stop[held] - 1].astype(np.int32),
+        "held_last": end[lifetimes.stop[held] - 1].astype(np.int32),
         "before_node": np.asarray(runs.nodes, np.int32),
     }

@@ -1,8 +1,8 @@
-"""The first frame of a large plan's pictures: made with the plan, small, shown while the columns are on their way.
+"""Preview of a large plan's charts: computed with the plan, inlined in the page, shown until the columns arrive.
 
-As columns of `pictures.py`: `map`, the address map from above, a byte a pixel (`CLEAR` where nothing lies, else twice
-the kind, one more for a value of an odd number, and `EDGE` at the right and upper edge of what is large enough); and
-`after` and `before`, the most bytes of `WIDE` parts of the steps. A page scales both to the size it has.
+Columns in the format of `columns.py`: `map`, the address map, one byte per pixel (`CLEAR`: free; else twice the kind,
+plus one for a value of odd index, plus `EDGE` at the right and upper edge of a large rectangle); `after` and `before`,
+the maximum bytes of `WIDTH` parts of the steps. The page scales both to its own size.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ import numpy as np
 from app.render import axes
 from app.render.plan import columns as pictures
 
-SECTION = "sketch"  # of a plan in the store: JSON, as every section
-WIDTH, HEIGHT = 1184, 418  # pixels; those of the map on a usual screen
-MIN_RECTANGLES = 10_000  # rectangles: fewer are drawn before a sketch of them could be
+SECTION = "sketch"  # section of a stored plan; JSON
+WIDTH, HEIGHT = 1184, 418  # pixels; size of the map on a common screen
+MIN_RECTANGLES = 10_000  # smaller plans need no preview
 CLEAR, EDGE = 255, 64
 MIN_EDGED_PIXELS = 4  # pixels
 
 
 def encode_preview(report: Mapping[str, Any]) -> bytes | None:
-    """The section for a report with timeline, layout and source; None where the plan is small or has no addresses."""
+    """Preview section of a report with timeline, layout and source; None for a small plan or one without layout."""
     if len(report.get("layout", {}).get("value", ())) < MIN_RECTANGLES:
         return None
     layout = msgspec.convert(report["layout"], pictures.LayoutColumns)
     plan = msgspec.convert(report["plan"], pictures.PlanSummary)
     source = msgspec.convert(report["source"], pictures.SourceGraph)
     rects = pictures.rectangles(plan, source, layout)
-    line, arena = msgspec.convert(report["timeline"], pictures.TimelineColumns), plan.arena_bytes or 1
-    after, before = line.step_bytes, line.baseline_step_bytes
+    timeline, arena = msgspec.convert(report["timeline"], pictures.TimelineColumns), plan.arena_bytes or 1
+    after, before = timeline.step_bytes, timeline.baseline_step_bytes
     meta = {
         "arena_bytes": arena,
         "budget_bytes": plan.budget_bytes,
@@ -54,12 +54,12 @@ def encode_preview(report: Mapping[str, Any]) -> bytes | None:
 
 
 def inline_preview(section: bytes) -> str:
-    """The columns of the section, in gzip and base 64, for a page that shows them before it asks for anything else."""
+    """Columns of the section, gzipped and in base64, to inline in a page."""
     return msgspec.json.decode(section, type=str)
 
 
 def rasterize(rects: Mapping[str, np.ndarray], steps: int, arena: int) -> np.ndarray:
-    """uint8 (HIGH, WIDE): the whole map, as raster.js paints it. O(pixels painted)."""
+    """uint8[HEIGHT, WIDTH]: the address map, painted as raster.js does. O(pixels painted)."""
     across, up = WIDTH / steps, HEIGHT / arena
     left = _rounded(rects["first"] * across)
     right = np.maximum(_rounded((rects["last"] + 1) * across), left + 1)
@@ -78,5 +78,5 @@ def rasterize(rects: Mapping[str, np.ndarray], steps: int, arena: int) -> np.nda
 
 
 def _rounded(at: np.ndarray) -> np.ndarray:
-    """As JavaScript rounds."""
+    """Rounding of JavaScript's Math.round."""
     return np.floor(at + 0.5).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Pictures of a plan that the service draws as SVG: address map, curve of a graph's plans, graph by layers."""
+"""Charts of a plan that the service renders as SVG: address map, curve of a graph's plans, graph by layers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from app.render.plan.columns import KINDS, decode_columns, memory, names
 from app.render.plan.graph_layers import graph_columns
 from app.render.text import format_bytes
 
-#: Colours of `KINDS` on light and on dark ground; as css/plan.css has them.
+#: Colours of `KINDS` in the light and dark scheme; same as in css/plan.css.
 LIGHT = ("#b25c00", "#6a707a", "#6a707a", "#7a6a2f", "#2563a8", "#8a4a9e", "#3f8a96", "#2b7d5b")
 DARK = ("#e0a050", "#9aa2af", "#9aa2af", "#c9b66a", "#6ea8e6", "#c693d6", "#79c4cf", "#69c09b")
-MAX_ROWS = 200  # layers of a picture
+MAX_ROWS = 200  # layers per chart
 
 
 def address_map(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
-    """The SVG of the address map: a path a kind, every rectangle in it."""
+    """SVG of the address map: one path per kind, with all its rectangles."""
     meta, columns = decode_columns(memory(figures, sections))
     steps, arena = max(1, len(columns["after"])), max(1, meta["arena_bytes"] or 0)
     frame = plots.Panel(86, 84, 846, 440, 0, steps, arena)
@@ -34,23 +34,22 @@ def address_map(figures: bytes, sections: Mapping[str, bytes], name: str) -> str
     wide = np.maximum((columns["last"] + 1 - columns["first"]) * across, 0.2)
     high = np.maximum(columns["bytes"] * up, 0.2)
     top = frame.y + frame.high - (columns["offset"] + columns["bytes"]) * up
-    found = []
-    for kind in np.unique(columns["kind"]).tolist():
+    kinds = np.unique(columns["kind"]).tolist()
+    for kind in kinds:
         of = np.flatnonzero(columns["kind"] == kind).tolist()
         path = "".join(f"M{left[i]:.2f} {top[i]:.2f}h{wide[i]:.2f}v{high[i]:.2f}h-{wide[i]:.2f}z" for i in of)
         parts.append(plots.tag("path", None, class_=f"kind kind{kind}", d=path))
-        found.append(kind)
-    for place, kind in enumerate(found):
+    for place, kind in enumerate(kinds):
         x = 92 + 105 * place
         parts.append(plots.tag("rect", None, class_=f"kind kind{kind}", x=x - 6, y=46, width=12, height=12))
         parts.append(plots.label(KINDS[kind], x + 12, 56))
     title = f"{axes.printable(name)}: address map"
-    said = f"{len(columns['first'])} rectangles over {steps} steps in an arena of {format_bytes(arena)}"
-    return plots.picture(960, 580, title, said, parts, _kind_rules())
+    description = f"{len(columns['first'])} rectangles over {steps} steps in an arena of {format_bytes(arena)}"
+    return plots.picture(960, 580, title, description, parts, _kind_rules())
 
 
 def _kind_rules() -> tuple[str, str]:
-    """Style of the kinds, light and dark."""
+    """CSS rules of the kinds, light and dark."""
     edge = ".kind{stroke-width:.4;stroke:#fff}"
     light, dark = ("".join(f".kind{k}{{fill:{ink}}}" for k, ink in enumerate(inks)) for inks in (LIGHT, DARK))
     return edge + light, ".kind{stroke:#16181c}" + dark
@@ -66,10 +65,7 @@ def _bytes(top: float) -> dict[float, str]:
 
 
 def curve(points: Sequence[Mapping[str, Any]], chosen: str, name: str, *, linked: bool = True) -> str:
-    """The SVG of plans of one graph, by budget; the chosen one has a ring, and each is a link where `linked`.
-
-    `points` as `pareto_front` gives them, and the chosen one among them or not.
-    """
+    """SVG of the Pareto front of one graph's plans over the budget; `chosen` has a ring, points link if `linked`."""
     shown = pareto_front(points)
     own = next(point for point in points if point["id"] == chosen)
     places = [axes.budget_of(point) for point in (*shown, own)]
@@ -80,7 +76,7 @@ def curve(points: Sequence[Mapping[str, Any]], chosen: str, name: str, *, linked
     frame = plots.Panel(86, 60, 846, 306, low - edge, high + edge, top)
     columns = {x: axes.byte_label(x, high) for x in axes.ticks(low, high, axes.byte_step(high - low or 1, 8))}
     rows = {y: axes.share_label(y) for y in axes.ticks(0, top, axes.round_up(top / 6))}
-    parts = frame.drawn(columns or {float(low): format_bytes(low)}, rows, "budget", "extra time")
+    parts = frame.drawn(columns or {float(low): format_bytes(low)}, rows, "budget", "overhead")
     parts += plots.curve_lines(frame, shown, axes.budget_of)
     missed = own["status"] == "over_budget"
     x, y = frame.x_of(axes.budget_of(own)), frame.up(0 if missed else own["overhead"])
@@ -90,84 +86,84 @@ def curve(points: Sequence[Mapping[str, Any]], chosen: str, name: str, *, linked
         x, y = frame.x_of(axes.budget_of(point)), frame.up(point["overhead"])
         hit = plots.tag("circle", None, class_="hit", cx=x, cy=y, r=9)
         parts.append(plots.tag("a", hit, href=f"/plans/{point['id']}", **{"tabindex": -1, "aria-hidden": "true"}))
-    said = f"{len(points)} plans; this one at {format_bytes(axes.budget_of(own))}"
+    description = f"{len(points)} plans; this one at {format_bytes(axes.budget_of(own))}"
     rules = (".ring{stroke:#333;stroke-width:2;fill:none}.hit{fill-opacity:0}", ".ring{stroke:#eee}")
-    return plots.picture(960, 424, f"{axes.printable(name)}: extra time over budget", said, parts, rules)
+    return plots.picture(960, 424, f"{axes.printable(name)}: overhead over budget", description, parts, rules)
 
 
 def inline_svg(svg: str) -> Markup:
-    """A picture to stand in a page, whose style sheet has the style: the policy lets none stand inside."""
+    """The SVG without its style, to inline in a page: the content security policy forbids inline styles."""
     head, _, rest = svg.partition("<style>")
-    head = head.replace('role="img"', 'role="group"', 1)  # links may stand in a group
-    return Markup(head + rest.partition("</style>")[2])  # what a picture says was escaped when it was drawn
+    head = head.replace('role="img"', 'role="group"', 1)  # a group may contain links, an image may not
+    return Markup(head + rest.partition("</style>")[2])  # text was escaped when it was drawn
 
 
 def pareto_front(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of plans of one graph those that take less time than any within a tighter budget, and budgets missed.
+    """Plans of one graph that are faster than every plan within a tighter budget, and the missed budgets.
 
-    What a budget costs at least is what any looser one was shown to: bounds of short searches are lifted to that.
+    Lower bounds are tightened: the bound of a looser budget also holds for a tighter one.
     """
     rows = sorted((dict(point) for point in points), key=lambda point: (axes.budget_of(point), point["overhead"]))
-    least, found = float("inf"), []
+    fastest, front = float("inf"), []
     for point in rows:
-        if point["status"] != "over_budget" and point["overhead"] >= least:
+        if point["status"] != "over_budget" and point["overhead"] >= fastest:
             continue
         if point["status"] != "over_budget":
-            least = point["overhead"]
-        found.append(point)
-    floor = 0.0
+            fastest = point["overhead"]
+        front.append(point)
+    bound = 0.0
     for point in sorted(rows, key=axes.budget_of, reverse=True):
-        floor = max(floor, point["bound_overhead"] or 0.0) if point["status"] != "over_budget" else floor
-        point["bound_overhead"] = min(floor, point["overhead"])
-    return found
+        bound = max(bound, point["bound_overhead"] or 0.0) if point["status"] != "over_budget" else bound
+        point["bound_overhead"] = min(bound, point["overhead"])
+    return front
 
 
 def layers(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
-    """The SVG of the graph by layers: a row each, how many of its nodes run again, what the way back keeps of it."""
+    """SVG of the graph by layers: nodes, recomputed nodes, and activations that the backward pass reads."""
     _, columns = decode_columns(graph_columns(figures, sections))
-    called: list[str] = columns["layers"]
-    layer, again, phase = columns["layer"], columns["runs"] > 1, columns["phase"]
-    counts = np.bincount(layer, minlength=len(called))
-    twice = np.bincount(layer[again], minlength=len(called))
+    layer_names: list[str] = columns["layers"]
+    layer, recomputed, phase = columns["layer"], columns["runs"] > 1, columns["phase"]
+    counts = np.bincount(layer, minlength=len(layer_names))
+    recomputed_counts = np.bincount(layer[recomputed], minlength=len(layer_names))
     reader = np.repeat(np.arange(len(layer)), np.diff(columns["read_pointer"]))
     read = columns["read_node"]
     saved = np.unique(read[(read >= 0) & (phase[reader] == 1)])
     saved = saved[phase[saved] == 0]
-    kept, made_again = (
-        np.bincount(layer[of], weights=columns["written"][of], minlength=len(called))
-        for of in (saved[~again[saved]], saved[again[saved]])
+    kept_bytes, recomputed_bytes = (
+        np.bincount(layer[of], weights=columns["written"][of], minlength=len(layer_names))
+        for of in (saved[~recomputed[saved]], saved[recomputed[saved]])
     )
     rows = np.flatnonzero(counts)[:MAX_ROWS].tolist()
-    widest = max(1.0, float((kept + made_again).max(initial=0)))
+    widest = max(1.0, float((kept_bytes + recomputed_bytes).max(initial=0)))
     parts = [
         plots.label("block", 20, 56),
         plots.label("nodes", 330, 56, "end"),
-        plots.label("run again", 420, 56, "end"),
+        plots.label("recomputed", 420, 56, "end"),
+        plots.label("activations read by the backward pass: kept, recomputed", 450, 56),
     ]
-    parts.append(plots.label("what the way back reads: kept, made again", 450, 56))
     for place, k in enumerate(rows):
-        y, split = 78 + 18 * place, round(360 * kept[k] / widest, 1)
-        saved_bytes = format_bytes(kept[k] + made_again[k]) if kept[k] + made_again[k] else ""
-        bars = (("kind4", 450, split), ("kind0", 450 + split, round(360 * made_again[k] / widest, 1)))
+        y, split = 78 + 18 * place, round(360 * kept_bytes[k] / widest, 1)
+        saved_bytes = kept_bytes[k] + recomputed_bytes[k]
+        bars = (("kind4", 450, split), ("kind0", 450 + split, round(360 * recomputed_bytes[k] / widest, 1)))
         parts += [
-            plots.label(axes.printable(called[k], 36), 20, y),
+            plots.label(axes.printable(layer_names[k], 36), 20, y),
             plots.label(f"{counts[k]:,}", 330, y, "end"),
-            plots.label(f"{twice[k]:,}" if twice[k] else "", 420, y, "end"),
+            plots.label(f"{recomputed_counts[k]:,}" if recomputed_counts[k] else "", 420, y, "end"),
             *(plots.tag("rect", None, class_=kind, x=x, y=y - 10, width=wide, height=11) for kind, x, wide in bars),
-            plots.label(saved_bytes, 940, y, "end"),
+            plots.label(format_bytes(saved_bytes) if saved_bytes else "", 940, y, "end"),
         ]
     left = int((counts > 0).sum()) - len(rows)
     if left:
         parts.append(plots.label(f"and {left:,} more", 20, 78 + 18 * len(rows)))
     title = f"{axes.printable(name)}: graph by blocks"
-    said = f"{len(layer)} nodes in {int((counts > 0).sum())} blocks, {int(again.sum())} run again"
-    return plots.picture(960, 100 + 18 * (len(rows) + bool(left)), title, said, parts, _kind_rules())
+    description = f"{len(layer)} nodes in {int((counts > 0).sum())} blocks, {int(recomputed.sum())} recomputed"
+    return plots.picture(960, 100 + 18 * (len(rows) + bool(left)), title, description, parts, _kind_rules())
 
 
 def render(task: str, figures: bytes, sections: Mapping[str, bytes]) -> bytes:
-    """Columns (`memory`, `names`, `graph`) in gzip or a picture as a file; run by `app.solver.child_tasks`.
+    """Gzipped columns (`memory`, `names`, `graph`), or a chart as a file; called by `app.solver.child_tasks`.
 
-    Raises Gone for a map of a plan without addresses.
+    Raises Gone for the address map of a plan without layout.
     """
     if task in COLUMNS:
         return gzip.compress(COLUMNS[task](figures, sections), compresslevel=1, mtime=0)
@@ -177,7 +173,7 @@ def render(task: str, figures: bytes, sections: Mapping[str, bytes]) -> bytes:
         svg = plots.timeline(report | {"timeline": msgspec.json.decode(sections["timeline"])})
     else:
         if name == "map" and "layout" not in sections:
-            raise Gone("the plan was made without addresses; ask again with a layout that is not none")
+            raise Gone("the plan has no layout; plan it with layout fast or best")
         svg = PICTURES[name](figures, sections, str(report["model"].get("name") or "model"))
     return plots.png(svg) if form == "png" else svg.encode(errors="replace")
 

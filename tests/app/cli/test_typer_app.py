@@ -59,8 +59,8 @@ def test_people_read_first_whether_it_fits(run: Run, model: Path) -> None:
     [
         (["plan", "MODEL", "-o", "nowhere/plan.json"], "make the folder first"),
         (["plan", "MODEL", "-o", "FOLDER"], "name a file, not a folder"),
-        (["plan", "MODEL", "-o", "MODEL"], "that is the model"),
-        (["plan", "MODEL", "-o", "a.json", "--graph", "./a.json"], "where another answer goes"),
+        (["plan", "MODEL", "-o", "MODEL"], "same file as the model"),
+        (["plan", "MODEL", "-o", "a.json", "--graph", "./a.json"], "same file as another output"),
         (["plan", "MODEL", "-o", "-"], "--json"),
         (["plan", "MODEL", "--plot", "nowhere/plot.svg"], "make the folder first"),
         (["curve", "MODEL", "--budgets", "90%", "--plot", "nowhere/plot.svg"], "make the folder first"),
@@ -76,7 +76,7 @@ def test_what_cannot_be_written_is_told_before_the_search(
         raise AssertionError("a search began")
 
     for place in ("plan.solve", "curve.curve", "fit.fit", "batch._solve"):
-        monkeypatch.setattr(f"app.commands.{place}", searched)
+        monkeypatch.setattr(f"app.cli.commands.{place}", searched)
     monkeypatch.chdir(tmp_path)
     before = model.read_bytes()
     code, out, err = run(*({"MODEL": model, "FOLDER": tmp_path}.get(word, word) for word in arguments))

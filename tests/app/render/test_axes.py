@@ -67,7 +67,7 @@ def test_a_budget_far_above_is_left_out_so_that_it_flattens_nothing() -> None:
 
 def test_the_first_of_equal_peaks_is_named_with_its_holder() -> None:
     before, after = series_of(report([1, 9, 9], []))
-    assert before.said() == "before: peak 9 B at step 1 of 3; largest holder h14, 1.00 MiB"
+    assert before.caption() == "before: peak 9 B at step 1 of 3; largest value h14, 1.00 MiB"
     assert (after.peak, after.at, after.steps) == (0, 0, [])
 
 

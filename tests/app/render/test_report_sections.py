@@ -76,7 +76,7 @@ def test_people_read_the_advice(model: Path, capsys: pytest.CaptureFixture[str],
     assert typer_app.run(["explain", str(tmp_path / "p.json")]) == 0
     explained = capsys.readouterr().out
     for text in (said, explained):
-        assert "without h0" in text and "with h1" in text and "no sharing is below" in text
+        assert "without h0" in text and "with h1" in text and "proven minimum" in text
     assert json.loads((tmp_path / "p.json").read_text())["checkpoint_advice"]["given"]["checkpoints"] == ["h0"]
 
 
@@ -91,7 +91,7 @@ def test_a_rewritten_model_computes_the_same_whatever_differs(
     other.write_text(json.dumps(changed))
     capsys.readouterr()
     assert typer_app.run(["diff", str(model), str(rewritten)]) == 1
-    assert "both compute the same" in capsys.readouterr().out
+    assert "both models compute the same" in capsys.readouterr().out
     assert typer_app.run(["diff", str(model), str(other), "--json"]) == 1
     assert "f1" in json.loads(capsys.readouterr().out)["computed_differently"]
     assert typer_app.run(["diff", str(model), str(model), "--json"]) == 0

@@ -133,7 +133,7 @@ def test_a_png_has_the_letters_of_the_font_beside_the_code(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["a", "a.pdf", "a.svg.gz", ".svg", "a.jpeg"])
 def test_another_suffix_is_told_before_anything_is_written(tmp_path: Path, name: str) -> None:
-    with pytest.raises(BadUsage, match=r"ends in \.svg or \.png"):
+    with pytest.raises(BadUsage, match=r"use .svg or .png"):
         plots.write(tmp_path / name, "<svg/>")
     assert list(tmp_path.iterdir()) == []
 

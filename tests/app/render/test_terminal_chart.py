@@ -62,7 +62,7 @@ def test_one_high_step_of_a_hundred_thousand_is_drawn() -> None:
     peak = next(line for line in lines if "▼" in line)
     assert 0.68 < (peak.index("▼") - 8) / 72 < 0.72
     assert "at step 70001 of 100000" in "\n".join(lines)
-    assert "highest of up to" in lines[0]
+    assert "maximum of up to" in lines[0]
 
 
 def test_the_budget_is_a_line_or_said_to_lie_above() -> None:
@@ -70,12 +70,12 @@ def test_the_budget_is_a_line_or_said_to_lie_above() -> None:
     assert sum("╌╌╌" in line for line in lines) == 2 and lines[-1] == "╌╌ budget 4 B"
     lines = timeline(report([1, 8, 3], [1, 4, 3, 1], budget=2**36), ChartStyle(60))
     assert not any("╌╌╌" in line for line in lines)
-    assert lines[-1] == "╌╌ budget 64.00 GiB, above the picture"
+    assert lines[-1] == "╌╌ budget 64.00 GiB, above the chart"
 
 
 def test_nothing_is_drawn_of_nothing() -> None:
-    assert timeline(report([], []), ChartStyle(80)) == ["no steps, so no memory over steps"]
-    assert curve(drawn_curve(point(1, 0.0, 0.0, "over_budget")), ChartStyle(80))[0].startswith("no budget was reached")
+    assert timeline(report([], []), ChartStyle(80)) == ["no chart: the plan has no steps"]
+    assert curve(drawn_curve(point(1, 0.0, 0.0, "over_budget")), ChartStyle(80))[0].endswith("no budget was reached")
     assert timeline(report([0], [0]), ChartStyle(80))[-1].strip().startswith("step")
 
 
@@ -97,7 +97,7 @@ def test_a_curve_shows_bound_and_gap_as_stairs() -> None:
     assert rows[7][0] == "●" and set(rows[7][1:-1]) == {"░"}
     assert rows[3][-1] == "◆" and set(rows[3][1:-1]) == {"█"}
     assert set(rows[4][1:-1]) == {"░"} and rows[5][0] == "█"
-    assert "a row 1%" in lines[0]
+    assert "1% per row" in lines[0]
 
 
 def test_a_budget_nobody_reached_is_marked_on_the_ground() -> None:

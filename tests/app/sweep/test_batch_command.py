@@ -41,7 +41,7 @@ def test_a_batch_is_a_table_lines_csv_and_a_page(
     page = folder.parent / "page.html"
     assert batch(folder, "--budgets", "80%,1%", "--planners", "auto,greedy", "--seeds", "0,1", "--html", str(page)) == 1
     said = capsys.readouterr()
-    assert said.out.splitlines()[-1] == "16 plans: 8 within budget, 8 over it"
+    assert said.out.splitlines()[-1] == "16 plans: 8 within budget, 8 over budget"
     assert said.err.count("\n") == 16 + 2 and "[16/16] " in said.err
     out = folder.parent / "out"
     rows = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
@@ -72,7 +72,7 @@ def test_what_is_there_is_not_made_again(folder: Path, made_up: list[str], capsy
         (["--budgets", "80%", "--seeds", "x"], "--seeds"),
         (["--budgets", "80%", "--engine", "cloud"], "local or server"),
         (["--budgets", "80%", "--server", "http://127.0.0.1:1"], "--engine server"),
-        (["--budgets", "80%", "--engine", "server", "--workers", "2"], "--workers is of this machine"),
+        (["--budgets", "80%", "--engine", "server", "--workers", "2"], "--workers applies to --engine local"),
     ],
 )
 def test_a_wrong_question_is_told_and_nothing_begins(
@@ -99,7 +99,7 @@ def test_a_dead_server_fails_each_item_and_a_resume_asks_again(
     assert batch(folder, *words) == 4
     assert "failed: unreachable" in capsys.readouterr().out
     assert batch(folder, *words, "--resume") == 4
-    assert "there already" not in capsys.readouterr().err
+    assert "already finished" not in capsys.readouterr().err
 
 
 def started(folder: Path, *more: str) -> subprocess.Popen[bytes]:

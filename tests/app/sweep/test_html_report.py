@@ -99,7 +99,7 @@ def test_a_plan_over_budget_has_no_gap() -> None:
 
 def test_a_page_without_plans_says_what_to_do() -> None:
     assert "--resume" in page([], asked=4)
-    assert "3 not made yet" in page([row()], asked=4)
+    assert "3 not finished" in page([row()], asked=4)
 
 
 def test_a_page_is_closed_as_it_was_opened() -> None:
@@ -122,7 +122,7 @@ def test_a_page_is_closed_as_it_was_opened() -> None:
 def test_a_table_and_csv_have_every_row(tmp_path: Path) -> None:
     rows = [row("=1+1"), failed("two"), row("three", "over_budget")]
     lines = table.table_lines(rows)
-    assert lines[-1] == "3 plans: 1 within budget, 1 over it, 1 failed"
+    assert lines[-1] == "3 plans: 1 within budget, 1 over budget, 1 failed"
     assert lines[3].endswith("failed: bad_graph")
     text = table.as_csv(rows).splitlines()
     assert len(text) == 4 and "'=1+1" in text[1]

@@ -17,7 +17,7 @@ def test_models_are_those_of_a_folder_a_file_or_a_pattern(folder: Path) -> None:
     assert [model.name for model in find_models(folder / "two.json")] == ["two"]
     assert [model.name for model in find_models(f"{folder}/o*.json")] == ["one"]
     assert all(Path(model.file).is_absolute() for model in find_models(folder))
-    with pytest.raises(BadUsage, match="no models there"):
+    with pytest.raises(BadUsage, match="no models found"):
         find_models(f"{folder}/*.onnx")
 
 
@@ -70,7 +70,7 @@ def test_what_means_the_same_twice_is_told(folder: Path) -> None:
 
 def test_a_file_that_is_not_the_manifests_is_told(folder: Path) -> None:
     model = ManifestModel("one", str(folder / "one.json"), sha256(b"another"))
-    with pytest.raises(BadUsage, match="not the file that its manifest names"):
+    with pytest.raises(BadUsage, match="hash differs from the manifest"):
         expand_items([model], ["50%"])
 
 

@@ -55,7 +55,7 @@ def test_results_are_not_mixed_with_others_unasked(tmp_path: Path) -> None:
 def test_two_batches_do_not_write_to_one_folder(tmp_path: Path) -> None:
     with (
         open_results(tmp_path, False),
-        pytest.raises(BadUsage, match="another batch writes"),
+        pytest.raises(BadUsage, match="locked by another batch"),
         open_results(tmp_path, True),
     ):
         pass

@@ -41,7 +41,7 @@ def items(folder: Path, *budgets: str, planner: str = "greedy", **fields: Any) -
 
 def at(there: Client, every: list[SweepItem], folder: Path, **given: Any) -> SweepEngine:
     return executors.service_engine(
-        there, every, **{"token": str(folder), "told": None, "stop": threading.Event(), **given}
+        there, every, **{"token": str(folder), "on_progress": None, "stop": threading.Event(), **given}
     )
 
 
@@ -205,7 +205,7 @@ def test_a_stop_cancels_at_the_service_and_who_goes_on_has_it_go_on(
     for said in (["cancel"], ["cancel", "retry", "wait", "retry", "cancel"]):
         stop = threading.Event()
         found = asked(
-            at(cast(Client, there), every, folder, told=lambda *_, stop=stop: stop.set(), stop=stop), every, stop
+            at(cast(Client, there), every, folder, on_progress=lambda *_, stop=stop: stop.set(), stop=stop), every, stop
         )
         assert [one.row["state"] for one in found.values() if one.report] == ["stopped"]  # the best so far
         assert there.said == said

@@ -80,7 +80,7 @@ def test_the_command_writes_a_plan_that_verifies(tmp_path: Path, capsys: pytest.
     flags = ["--budget", "600KB", "--dim", "sequence=8", "--max-overhead", "20%", "--iterations", "20"]
     assert run(["fit", MODEL, *flags, "-o", str(path)]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0].startswith("batch ") and "fits 585.94 KiB within 20.0% more time" in shown[0]
+    assert shown[0].startswith("batch ") and "fits 585.94 KiB within 20.0% overhead" in shown[0]
     assert run(["verify", str(path)]) == 0
     assert capsys.readouterr().out.startswith("valid")
 

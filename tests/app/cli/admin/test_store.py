@@ -56,7 +56,7 @@ def test_a_folder_that_is_not_there_is_told_and_not_made(
 ) -> None:
     missing = tmp_path / "typo"
     assert typer_app.run([*command, "--data", str(missing)]) == 2
-    assert f"{missing}: no data folder is there" in capsys.readouterr().err
+    assert f"{missing}: no such data folder" in capsys.readouterr().err
     assert not missing.exists()
 
 

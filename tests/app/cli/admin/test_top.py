@@ -72,7 +72,7 @@ def test_a_snapshot_has_what_runs_waits_and_ended(
     monkeypatch.setattr(top, "Client", Service())
     assert typer_app.run(["top", "--once", "--server", "http://here"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "http://here: 1 running, 1 waiting"
+    assert lines[0] == "http://here: 1 running, 1 queued"
     assert [line.split()[0] for line in lines[1:]] == ["job", "op2", "op1", "op3"]
     assert " ".join(lines[2].split()[1:10]) == "plan running plan resnet50 5.00 GiB 3.1% 2.0% 1.1%"
     assert "resnet50" not in lines[3]
@@ -93,8 +93,8 @@ def test_who_does_not_answer_is_told_and_asked_again(
     monkeypatch.setattr(top, "time", SimpleNamespace(sleep=wait))  # only there: other threads sleep too
     assert typer_app.run(["top", "--server", "http://here"]) == 0
     said = capsys.readouterr().out
-    assert said.count("http://here does not answer") == 2 and "trying again" in said
-    assert "1 running, 1 waiting" in said
+    assert said.count("http://here does not answer") == 2 and "retrying" in said
+    assert "1 running, 1 queued" in said
 
 
 def test_a_snapshot_of_a_dead_server_ends_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

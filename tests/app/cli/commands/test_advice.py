@@ -22,7 +22,7 @@ def test_the_command_tells_what_else_would_lower_the_peak(capsys: pytest.Capture
     said = capsys.readouterr().out
     assert "2 micro-batches" in said and "fits" in said
     assert "not update as ready: there is no update to move" in said
-    assert "no plan peaks below" in said
+    assert "proven minimum peak" in said
 
 
 def test_the_section_is_what_its_schema_says(capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,7 @@ def test_a_grown_value_exits_1_and_names_its_op(plan: Path, model: Path, capsys:
     code, out, _ = check(capsys, plan, changed(model, [128, 64]))
     assert code == 1
     lines = out.splitlines()
-    assert lines[0].startswith("over budget: the plan peaks at ") and "peak as it stands grew by 16.67%" in lines[0]
+    assert lines[0].startswith("over budget: the plan peaks at ") and "baseline peak grew by 16.67%" in lines[0]
     assert "nodes to blame: f2" in lines
     assert [line.split()[0] for line in lines if line.endswith("f2       grew")] == ["h2", "h2"]
     assert "the training graph differs in 1 place" in lines

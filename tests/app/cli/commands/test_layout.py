@@ -51,7 +51,7 @@ def test_offsets_and_alignments_of_a_file_are_kept(tmp_path: Path) -> None:
     [
         ("", "found nothing"),
         ("id,size\n", "lower, upper and size"),
-        ("lower,upper,size\n0,1\n", "buffers[0]: found another number of cells"),
+        ("lower,upper,size\n0,1\n", "buffers[0]: found a different number of cells"),
         ("lower,upper,size\n0,1,big\n1,1,1\n", "buffers[0].size: found 'big'"),
         ("lower,upper,size\n0,1,\n", "buffers[0].size: found nothing"),
         ("lower,upper,size\n0,1,--5\n", "buffers[0].size: found '--5'"),

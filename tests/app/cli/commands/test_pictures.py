@@ -33,14 +33,14 @@ def test_a_timeline_is_drawn_where_asked_and_not_where_nobody_looks(
     report = json.loads(run(capsys, "plan", model, "--budget", "80%", "--json")[1])
     holder, peak = report["timeline"]["baseline_holder"], max(report["timeline"]["baseline_step_bytes"])
     step = report["timeline"]["baseline_step_bytes"].index(peak)
-    assert f"at step {step} of 8; largest holder {holder['value']}, 16.00 KiB" in out
+    assert f"at step {step} of 8; largest value {holder['value']}, 16.00 KiB" in out
     for quiet in ([], ["--no-draw"]):
         assert "memory over steps" not in run(capsys, "plan", model, "--budget", "80%", *quiet)[1]
 
 
 def test_a_curve_is_drawn_where_asked(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "extra time over budget" in run(capsys, "curve", model, *CURVE, "--draw")[1]
-    assert "extra time over budget" not in run(capsys, "curve", model, *CURVE)[1]
+    assert "overhead over budget" in run(capsys, "curve", model, *CURVE, "--draw")[1]
+    assert "overhead over budget" not in run(capsys, "curve", model, *CURVE)[1]
 
 
 def test_json_is_not_drawn_upon(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,7 +55,7 @@ def test_the_holder_is_one_that_counts(model: Path, capsys: pytest.CaptureFixtur
     model.write_text(json.dumps(document))
     for counts, expected in (("everything", True), ("activations", False)):
         out = run(capsys, "plan", model, "--budget", "0", "--counts", counts, "--draw")[1]
-        assert ("largest holder huge" in out) == expected
+        assert ("largest value huge" in out) == expected
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])
