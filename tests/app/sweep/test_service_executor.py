@@ -139,7 +139,7 @@ class Slow:
         self.said: list[str] = []
 
     def prepare(self, data: bytes, **shapes: Any) -> SimpleNamespace:
-        return SimpleNamespace(restored=lambda said: said)
+        return SimpleNamespace(restore=lambda said: said)
 
     def post_graph(self, home: Any) -> dict[str, Any]:
         return {"id": "graph"}
