@@ -1,11 +1,11 @@
-"""What can be wrong with a model. Every message says the thing, the place and the remedy.
+"""Exceptions and findings of the graph packages. Every message names the thing, the place and the remedy.
 
 GraphError
 ├── BadGraph               the document breaks a rule; carries up to ten findings
 │   └── NoGradient         an op on the gradient path cannot be differentiated
-├── CannotDifferentiate    a rule does not cover this use of its op; told as NoGradient with the node's place
-├── CannotExecute          the numpy reference has no kernel, or the bytes are too many
-└── ArenaFault             planned addresses would overwrite bytes that are still needed: a defect of a plan
+├── CannotDifferentiate    a rule does not cover this use of its op; reported as NoGradient with the node's path
+├── CannotExecute          the numpy interpreter has no kernel for a node, or its input has another type
+└── ArenaFault             planned addresses would overwrite live bytes: a defect of the plan
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_QUOTE_LENGTH = 80
 
 
 def quoted(text: str) -> str:
-    """The text in quotes for a message, cut in the middle when it is long."""
+    """`repr(text)` for a message, cut in the middle above MAX_QUOTE_LENGTH characters."""
     if len(text) > MAX_QUOTE_LENGTH:
         half = MAX_QUOTE_LENGTH // 2
         return f"{text[:half]!r}...{text[-8:]!r} ({len(text)} characters)"
@@ -27,10 +27,10 @@ def quoted(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault: where it is, what stands there, what was expected and how to mend it."""
+    """One fault: its path, the value found, the value expected and the remedy."""
 
-    code: str  # one word of `docs/reference/errors.md`, such as "undefined_value"
-    path: str  # place in the sender's terms: "nodes[41].inputs[0]", "values.x.shape"
+    code: str  # error code of `docs/reference/errors.md`, such as "undefined_value"
+    path: str  # place in the document: "nodes[41].inputs[0]", "values.x.shape"
     found: str
     expected: str
     remedy: str
@@ -40,13 +40,13 @@ class Finding:
 
 
 class GraphError(Exception):
-    """Root of everything the graph room raises on purpose."""
+    """Base class of all errors that `graph` raises."""
 
 
 class BadGraph(GraphError):
-    """A model that breaks a rule, with every finding (ten at most) at once.
+    """An invalid model, with up to MAX_FINDINGS findings; `left_out` counts the others.
 
-    `excerpt` quotes the lines around the first fault, where there are lines to quote.
+    `excerpt` quotes the lines around the first fault; "" when there is no text to quote.
     """
 
     def __init__(self, findings: Sequence[Finding], left_out: int = 0, excerpt: str = ""):
@@ -63,7 +63,7 @@ class BadGraph(GraphError):
 
 
 class Findings:
-    """Faults collected so that ten are told at once; the rest are only counted."""
+    """Collector of findings: keeps the first MAX_FINDINGS, counts the rest."""
 
     def __init__(self) -> None:
         self.kept: list[Finding] = []
@@ -78,26 +78,26 @@ class Findings:
             self.kept.append(Finding(code, path, found, expected, remedy))
 
     def add_all(self, error: BadGraph) -> None:
-        """Take over what another reader found."""
+        """Add the findings of another error."""
         self.count += len(error.findings) + error.left_out
         self.kept.extend(error.findings[: MAX_FINDINGS - len(self.kept)])
 
     def settle(self, excerpt: str = "") -> None:
-        """Nothing when nothing was found, else BadGraph."""
+        """Raise BadGraph if there is any finding."""
         if self.count:
             raise BadGraph(self.kept, self.count - len(self.kept), excerpt)
 
 
 class NoGradient(BadGraph):
-    """An op between the loss and a wanted value that cannot be differentiated."""
+    """A non-differentiable op between the loss and a value that needs a gradient."""
 
     def inside(self, where: str) -> NoGradient:
-        """The same with every path beginning at `where`."""
-        return NoGradient([replace(found, path=f"{where}{found.path}") for found in self.findings], self.left_out)
+        """This error with `where` prefixed to every path."""
+        return NoGradient([replace(finding, path=f"{where}{finding.path}") for finding in self.findings], self.left_out)
 
 
 class CannotDifferentiate(GraphError):
-    """Raised by a gradient rule for a use of its op that it does not cover."""
+    """A use of an op that its gradient rule does not cover."""
 
     def __init__(self, found: str, remedy: str, code: str = ""):
         self.found, self.remedy, self.code = found, remedy, code
@@ -105,8 +105,8 @@ class CannotDifferentiate(GraphError):
 
 
 class CannotExecute(GraphError):
-    """The reference cannot run this graph; the message says which node and why."""
+    """A graph that the numpy interpreter cannot run; the message names the node and the reason."""
 
 
 class ArenaFault(GraphError):
-    """Planned addresses overlap live bytes or leave the arena; the message says whose and where."""
+    """Planned addresses that overlap live bytes or leave the arena; the message names the values and addresses."""

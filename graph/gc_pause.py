@@ -1,4 +1,4 @@
-"""Python's garbage collector, and when it only costs."""
+"""Pausing of Python's cyclic garbage collector."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """No garbage collection meanwhile: records by the million without cycles would be visited again and again."""
+    """Disable garbage collection inside the block: each run would visit millions of records that form no cycles."""
     was_running = gc.isenabled()
     gc.disable()
     try:

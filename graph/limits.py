@@ -1,4 +1,4 @@
-"""How much of a model is read before it is refused, and the shapes a reader is told."""
+"""Size limits of model readers, and the input shapes that callers override."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graph.ir import EMPTY
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on what anybody may send; `app/settings.py` sets them for the service."""
+    """Upper bounds on a document; `app/settings.py` sets them for the service."""
 
     document_bytes: int = 2 << 30  # of the file or body, decompressed
     nodes: int = 1_000_000
@@ -18,20 +18,20 @@ class Limits:
     depth: int = 64  # of nested bodies, and of JSON
     name_length: int = 4_096
     attribute_bytes: int = 16 << 20  # of one attribute or annotation
-    constant_bytes: int = 256 << 20  # of constants whose content is kept
+    constant_bytes: int = 256 << 20  # of constants whose content is loaded
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeOverrides:
-    """Shapes a caller sets: `--input NAME=16x3x224x224`, `--batch N`, `--dim N=8`."""
+    """Input shapes set by the caller: `--input NAME=16x3x224x224`, `--batch N`, `--dim N=8`."""
 
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: EMPTY)
-    batch: int | None = None  # leading length of every input
+    batch: int | None = None  # length of axis 0 of every input
     dims: Mapping[str, int] = field(default_factory=lambda: EMPTY)  # symbolic dimension -> length
-    nodes: frozenset[str] = frozenset()  # those that stay nodes, even where their results are known and small
+    nodes: frozenset[str] = frozenset()  # names of nodes excluded from constant folding
 
     def lengths(self) -> list[tuple[str, int]]:
-        """Every length a caller set, with the field that says it."""
-        said = [(f"inputs.{name}", length) for name, shape in self.inputs.items() for length in shape]
-        said += [(f"dims.{name}", length) for name, length in self.dims.items()]
-        return said + ([("batch", self.batch)] if self.batch is not None else [])
+        """(field, length) of every length set by the caller."""
+        lengths = [(f"inputs.{name}", length) for name, shape in self.inputs.items() for length in shape]
+        lengths += [(f"dims.{name}", length) for name, length in self.dims.items()]
+        return lengths + ([("batch", self.batch)] if self.batch is not None else [])

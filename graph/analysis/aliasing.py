@@ -1,7 +1,7 @@
-"""Which values share bytes: views declared by the document or known to the op table, and takeovers.
+"""Storage aliasing: views and in-place candidates, declared by the document or by the op registry.
 
-x ──Reshape──▶ v ──Identity──▶ w        storage_roots: x x x      one storage, three names
-x ──Relu────▶ y                         takeovers_of: (0, 0)      y may be written over x
+x ──Reshape──▶ v ──Identity──▶ w        storage_roots: x x x             one storage, three names
+x ──Relu────▶ y                         inplace_candidates: (0, 0)       y may be written over x
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from graph.ops.registry.registry import OutputInputPairs, find_op
 
 
 def views_of(graph: Graph, node: Node) -> OutputInputPairs:
-    """(output, input) pairs of a node that show the same bytes: what is declared, then the op table's."""
+    """(output, input) pairs of a node that share bytes: declared ones first, then those of the op registry."""
     record = find_op(node.op)
     if not node.views and (record is None or not record.views):
         return ()
     pairs: dict[int, int] = {}
     for output, source in (*node.views, *(record.views if record is not None else ())):
-        if _joins(node, output, source) and not any(output == o for o, _ in node.in_place):
+        if _is_present(node, output, source) and not any(output == o for o, _ in node.in_place):
             pairs.setdefault(output, source)
     return tuple(pairs.items())
 
 
 def inplace_candidates(graph: Graph, node: Node) -> OutputInputPairs:
-    """(output, input) pairs where the output may be written over an input that dies, by preference.
+    """(output, input) pairs where the output may overwrite an input at its last use, in order of preference.
 
-    Left out are pairs of other element types, pairs whose element counts differ, since a broadcast
-    element is read again after it would have been overwritten, and outputs that show or replace an input.
+    Excluded: pairs of different dtypes; pairs of different element counts, since a broadcast element is
+    read after it would have been overwritten; outputs that are views or declared in place.
     """
     record = find_op(node.op)
     if record is None or not record.takeover:
@@ -34,26 +34,26 @@ def inplace_candidates(graph: Graph, node: Node) -> OutputInputPairs:
     settled = {output for output, _ in (*views_of(graph, node), *node.in_place)}
     values, pairs = graph.values, []
     for output, source in record.takeover:
-        if output in settled or not _joins(node, output, source):
+        if output in settled or not _is_present(node, output, source):
             continue
-        made, taken = values[node.outputs[output]], values[node.inputs[source]]
-        if made.nbytes > taken.nbytes or made.type is None or taken.type is None:
+        new, old = values[node.outputs[output]], values[node.inputs[source]]
+        if new.nbytes > old.nbytes or new.type is None or old.type is None:
             continue
-        if made.type.elements == taken.type.elements and made.type.dtype == taken.type.dtype:
+        if new.type.elements == old.type.elements and new.type.dtype == old.type.dtype:
             pairs.append((output, source))
     return tuple(pairs)
 
 
 def is_view(graph: Graph, node: Node) -> bool:
-    """True when every output of the node shows an input's bytes, so that it runs no kernel."""
-    shown = views_of(graph, node)
-    return bool(shown) and len(shown) == len(node.writes)
+    """True if every output of the node is a view, so that no kernel runs."""
+    views = views_of(graph, node)
+    return bool(views) and len(views) == len(node.writes)
 
 
 def storage_roots(graph: Graph) -> list[int]:
-    """Per value the value whose storage it shows; itself when it has its own. O(nodes + values).
+    """Per value the value that owns its storage; itself unless it is a view. O(nodes + values).
 
-    An output in place has its own entry: it has the bytes of its input, but not its content.
+    An output in place owns its entry: it has the bytes of its input, but another content.
     """
     roots = list(range(len(graph.values)))
     for node in graph.nodes:
@@ -62,8 +62,8 @@ def storage_roots(graph: Graph) -> list[int]:
     return roots
 
 
-def _joins(node: Node, output: int, source: int) -> bool:
-    """True when both ends of a pair are there."""
+def _is_present(node: Node, output: int, source: int) -> bool:
+    """True if neither the output nor the input is absent."""
     return (
         output < len(node.outputs)
         and source < len(node.inputs)

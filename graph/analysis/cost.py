@@ -1,9 +1,9 @@
-"""Seconds and workspace of a node on a device: a roofline, with what the document says first.
+"""Time and workspace of a node on a device: declared costs first, else a roofline model.
 
     seconds = max(flops / peak of the dtype, bytes moved / bandwidth) + overhead of one kernel
 
 Source: Williams, Waterman, Patterson, "Roofline: An Insightful Visual Performance Model for Multicore
-Architectures", CACM 52(4), 2009. An op nobody knows moves its inputs and outputs at the bandwidth.
+Architectures", CACM 52(4), 2009. An unknown op costs the transfer of its inputs and outputs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _work: dict[Any, Work] = {}
 
 
 def seconds_of(graph: Graph, node: Node, device: DeviceProfile) -> float:
-    """Predicted seconds of one run of a node; 0 for a node that only makes views."""
+    """Predicted seconds of one run of a node; 0 for a node whose outputs are all views."""
     said = node.cost
     if said.seconds is not None:
         return said.seconds
@@ -51,7 +51,7 @@ def seconds_of(graph: Graph, node: Node, device: DeviceProfile) -> float:
 
 
 def workspace_of(graph: Graph, node: Node) -> int:
-    """Bytes a run holds beside its inputs and outputs."""
+    """Bytes allocated only during one run, inputs and outputs excluded."""
     if node.cost.workspace_bytes is not None:
         return node.cost.workspace_bytes
     if node.bodies:
@@ -63,7 +63,7 @@ def workspace_of(graph: Graph, node: Node) -> int:
 
 
 def work_of(graph: Graph, node: Node) -> Work:
-    """Flops, bytes moved and workspace of one run; what the document says goes before the op table."""
+    """Flops, bytes moved and workspace of one run; declared costs take precedence over the op registry."""
     found, said = _table_work(graph, node), node.cost
     flops = found.flops if said.flops is None else said.flops
     traffic = found.traffic_bytes if said.traffic_bytes is None else said.traffic_bytes
@@ -72,7 +72,7 @@ def work_of(graph: Graph, node: Node) -> Work:
 
 
 def _table_work(graph: Graph, node: Node) -> Work:
-    """What the op table says; asked once for all nodes with the same op, attributes and types."""
+    """Work from the op registry, cached by op, attributes and types."""
     values, attributes = graph.values, node.attributes
     key = (
         node.op,
@@ -92,7 +92,7 @@ def _table_work(graph: Graph, node: Node) -> Work:
     if None not in key[3] and None not in key[4]:
         return found
     sized = [values[v] for v in (*node.inputs, *node.outputs) if v != ABSENT and values[v].type is None]
-    extra = sum(value.nbytes for value in sized)  # the table does not see values that are only a size
+    extra = sum(value.nbytes for value in sized)  # the registry ignores values without a type
     return Work(found.flops, (found.traffic_bytes or 0) + extra, found.workspace_bytes)
 
 
@@ -101,7 +101,7 @@ def _is_standard(call: Call) -> bool:
 
 
 def _compute_dtype(graph: Graph, node: Node) -> str:
-    """The first floating type among inputs, then outputs; float32 when there is none."""
+    """The first floating-point dtype among inputs, then outputs; float32 if there is none."""
     for v in (*node.inputs, *node.outputs):
         if v != ABSENT:
             type = graph.values[v].type
@@ -111,22 +111,22 @@ def _compute_dtype(graph: Graph, node: Node) -> str:
 
 
 def _seconds_of_bodies(graph: Graph, node: Node, device: DeviceProfile) -> float:
-    """An If takes its slower branch, a loop its body once a trip."""
-    once = {
+    """Seconds of a node with bodies: the slower branch of an If, the body times the trips of a loop."""
+    seconds = {
         key: sum(seconds_of(body.graph, inner, device) for inner in body.graph.nodes)
         for key, body in node.bodies.items()
     }
     if node.op == SNAPSHOT_GRAD:
-        parts = SnapshotGrad.of(node)
-        return parts.trips() * once["body"] + parts.recomputed_trips() * once["advance"] + device.kernel_seconds
+        scan = SnapshotGrad.of(node)
+        return scan.trips() * seconds["body"] + scan.recomputed_trips() * seconds["advance"] + device.kernel_seconds
     if node.op == TAIL_GRAD:
         back = TailGrad.of(node)
-        return (back.trips - back.tail) * once["body"] + back.tail * once["tail"] + device.kernel_seconds
-    return max(once.values()) * expected_trips(graph, node) + device.kernel_seconds
+        return (back.trips - back.tail) * seconds["body"] + back.tail * seconds["tail"] + device.kernel_seconds
+    return max(seconds.values()) * expected_trips(graph, node) + device.kernel_seconds
 
 
 def expected_trips(graph: Graph, node: Node) -> int:
-    """How often the body of a node runs: by its constant trip count, its scanned length, or `max_trips`; else once."""
+    """Trips of a Loop or scan: its constant trip count, scanned length or `max_trips`; 1 if unknown or no loop."""
     if node.op != "Loop" and node.op not in SCANS:
         return 1
     most = bounded_trips(graph.values, node).most
@@ -134,9 +134,9 @@ def expected_trips(graph: Graph, node: Node) -> int:
 
 
 def external_storages(node: Node, body: Body) -> frozenset[int]:
-    """Storages of a body that are counted outside it: what it captures and hands out, and carried states.
+    """Storages of a body that are counted outside it: captures, outputs, and states updated in place.
 
-    A state is carried in the storage of the node's output when the next content is written over the last.
+    A state lies in the storage of the node's output when the body writes its next content over the last one.
     """
     graph, roots = body.graph, storage_roots(body.graph)
     found = {inner for inner, _ in body.captures} | {roots[v] for v in graph.outputs}
@@ -157,12 +157,12 @@ def external_storages(node: Node, body: Body) -> frozenset[int]:
                 found.add(before)
     if node.op == TAIL_GRAD and body is node.bodies.get("tail"):
         back = TailGrad.of(node)
-        found.update(graph.inputs[back.states : back.states + back.rows])  # read where they lie
+        found.update(graph.inputs[back.states : back.states + back.rows])  # rows are read in place
     return frozenset(found)
 
 
 def _carried(node: Node, body: Body) -> list[tuple[int, int]]:
-    """(state as a trip finds it, as it leaves it), values of the body."""
+    """(state before, state after) a trip, as values of the body."""
     graph = body.graph
     if node.op == TAIL_GRAD:
         count = TailGrad.of(node).states
@@ -172,7 +172,7 @@ def _carried(node: Node, body: Body) -> list[tuple[int, int]]:
 
 
 def _body_bytes(node: Node, body: Body) -> int:
-    """Most bytes one trip holds in its own order, without what is counted outside."""
+    """Peak bytes of one trip in the body's node order, external storages excluded."""
     graph = body.graph
     roots, readers = storage_roots(graph), consumers(graph)
     outside = external_storages(node, body)
@@ -188,9 +188,9 @@ def _body_bytes(node: Node, body: Body) -> int:
         if v in last:
             ending.setdefault(last[v], []).append(v)
     for n, node in enumerate(graph.nodes):
-        made = [v for v in node.writes if v in size]
-        live += sum(size[v] for v in made)
+        written = [v for v in node.writes if v in size]
+        live += sum(size[v] for v in written)
         highest = max(highest, live + workspace_of(graph, node))
-        live -= sum(size[v] for v in made if v not in last)
+        live -= sum(size[v] for v in written if v not in last)
         live -= sum(size[v] for v in ending.get(n, ()) if graph.values[v].role is Role.ACTIVATION)
     return highest

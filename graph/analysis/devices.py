@@ -1,8 +1,8 @@
 """Device profiles: published bytes, bandwidth and arithmetic peaks, each with its source.
 
-Peaks are dense (no structured sparsity). `float32` is what frameworks use when nothing is asked for:
-the vector units on GPUs, one bfloat16 pass on TPUs. A kernel's overhead is not on any data sheet: 2 µs
-is the order of a launch and drain on a GPU queue, an assumption a measured cost replaces.
+Peaks are dense (no structured sparsity). `float32` is the default precision of frameworks: the vector
+units on GPUs, one bfloat16 pass on TPUs. Data sheets do not list the overhead of a kernel: 2 µs is an
+assumption, the order of a launch and drain on a GPU queue; measured costs override it.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from graph.ir import DTYPE_BITS
 
 GIB = 2**30
 _LAUNCH = 2e-6
-MAX_RATE = 1e30  # and 1 / LARGEST_RATE the smallest: times of the largest graphs stay finite, and above 0
+MAX_RATE = 1e30  # largest rate; the smallest is 1 / MAX_RATE. Keeps times of the largest graphs finite and above 0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DeviceProfile:
-    """One accelerator. Bytes are those on the data sheet; what a driver keeps is a request's `reserve`."""
+    """One accelerator. Bytes are those of the data sheet; a request's `reserve` covers the driver's share."""
 
     name: str
     memory_bytes: int
     bytes_per_second: float  # to and from its main memory
-    flops_per_second: Mapping[str, float]  # per dtype; float32 is always there
-    kernel_seconds: float = _LAUNCH  # of one kernel that does nothing
+    flops_per_second: Mapping[str, float]  # per dtype; float32 is required
+    kernel_seconds: float = _LAUNCH  # of one empty kernel
     source: str = ""
-    host_bytes_per_second: float = 0.0  # to the host's memory, and as much from it; 0: not known
+    host_bytes_per_second: float = 0.0  # of the link to host memory, each way; 0: unknown
 
     def peak(self, dtype: str) -> float:
-        """Arithmetic operations per second on a dtype; float32's where none is published."""
+        """Arithmetic operations per second for a dtype; the float32 peak if none is published."""
         return self.flops_per_second.get(dtype) or self.flops_per_second["float32"]
 
 
@@ -45,9 +45,9 @@ def _device(
     host: float = 0,
     **tera: float,
 ) -> DeviceProfile:
-    """A profile from the numbers as data sheets print them: GiB, GB/s, TFLOPS; `half` is both 16-bit types.
+    """A profile from data-sheet units: GiB, GB/s, TFLOPS; `half` stands for both 16-bit dtypes.
 
-    `host` is GB/s one way of the link to the host, half of what sheets print for both ways.
+    `host` is GB/s one way of the link to the host: half of the bidirectional figure.
     """
     half, quarter = tera.pop("half", None), tera.pop("float8", None)
     if half is not None:
@@ -154,7 +154,7 @@ DEFAULT_DEVICE = "a100-80gb"
 
 
 def device_named(name: str) -> DeviceProfile:
-    """The profile called `name`. Raises ValueError listing those there are."""
+    """The profile called `name`. Raises ValueError listing the known names."""
     try:
         return DEVICES[name]
     except KeyError:
@@ -162,12 +162,12 @@ def device_named(name: str) -> DeviceProfile:
 
 
 def resolve_device(given: str | Mapping[str, Any]) -> DeviceProfile:
-    """A profile by name, or from an object. Raises ValueError saying what is wrong with it.
+    """A profile by name, or from an object. Raises ValueError naming the invalid field.
 
-    device_of({"bandwidth": 2.0e12, "flops": {"float32": 2.0e13}, "memory_bytes": 80 * 2**30})
-    `bandwidth` is bytes a second; `flops` one number for all dtypes or one per dtype, float32 among
-    them; `kernel_seconds`, `memory_bytes`, `host_bandwidth` (bytes a second to the host, and as many back) and
-    `name` may be left out; `like` names a profile to start from.
+    resolve_device({"bandwidth": 2.0e12, "flops": {"float32": 2.0e13}, "memory_bytes": 80 * 2**30})
+    `bandwidth` is in bytes per second; `flops` is one number for all dtypes, or one per dtype with float32
+    required; `kernel_seconds`, `memory_bytes`, `host_bandwidth` (bytes per second, each way) and `name` are
+    optional; `like` names a profile that provides the defaults.
     """
     if isinstance(given, str):
         return device_named(given)

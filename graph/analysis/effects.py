@@ -1,4 +1,4 @@
-"""What running a node does beside writing its outputs; a node with bodies does what the nodes inside do."""
+"""Side effects of nodes; a node with bodies has the joined effects of its nested nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["effect_of", "has_side_effects", "is_repeatable"]
 
 
 def effect_of(graph: Graph, node: Node) -> Effect:
-    """What the node says, else what its bodies do, else what the op table says, else nothing."""
+    """The declared effect, else the join over its bodies, else the op registry's, else PURE."""
     if node.effect is not None:
         return node.effect
     if node.bodies:
@@ -23,7 +23,7 @@ def effect_of(graph: Graph, node: Node) -> Effect:
 
 
 def _join_effects(effects: set[Effect]) -> Effect:
-    """One effect that is as hard to repeat as all of these; a draw that is named adds nothing to another."""
+    """Join of effects: the most restrictive one. RANDOM is absorbed by any other; two others join to ONCE."""
     left = effects - {Effect.PURE}
     if len(left) > 1:
         left -= {Effect.RANDOM}
@@ -31,13 +31,13 @@ def _join_effects(effects: set[Effect]) -> Effect:
 
 
 def is_repeatable(graph: Graph, node: Node) -> bool:
-    """True for a node without an effect, and for one that draws the same numbers again under its stream."""
+    """True if a rerun gives the same result: no effect, or random with a stream."""
     effect = effect_of(graph, node)
     return effect is Effect.PURE or (effect is Effect.RANDOM and node.stream is not None)
 
 
 def has_side_effects(graph: Graph, node: Node) -> bool:
-    """True for a node that is run for more than the values it writes."""
+    """True if the node must run even when no output is read: ONCE, COLLECTIVE, or an update of a resident in place."""
     effect = effect_of(graph, node)
     overwrites = any(graph.values[node.inputs[source]].role is not Role.ACTIVATION for _, source in node.in_place)
     return effect in (Effect.ONCE, Effect.COLLECTIVE) or overwrites

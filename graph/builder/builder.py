@@ -1,4 +1,4 @@
-"""The only way to make a Graph: hands out ids, infers types, keeps names unique, checks at the end.
+"""Construction of Graphs: assigns ids, infers types, keeps names unique, validates the result.
 
 b = Builder("one layer")
 x = b.value("x", TensorType("float32", (64, 784)), Role.INPUT)
@@ -29,7 +29,7 @@ from graph.validate.check import check
 
 
 class Builder:
-    """Collects values and nodes in order. Names left out or taken are filled as `Op_index`."""
+    """Graph under construction. Omitted node names become `Op_index`; names already in use get a suffix."""
 
     def __init__(self, name: str = "", opset: Mapping[str, int] | None = None):
         self.name = name
@@ -46,7 +46,7 @@ class Builder:
 
     @classmethod
     def from_graph(cls, graph: Graph) -> Builder:
-        """A builder that starts as a copy of `graph`; ids stay as they are."""
+        """A builder initialized with the content of `graph`; ids are unchanged."""
         builder = cls(graph.name, graph.opset)
         builder.values, builder.nodes, builder.inputs = list(graph.values), list(graph.nodes), list(graph.inputs)
         builder.order_is_given, builder.gradients = graph.order_is_given, list(graph.gradients)
@@ -64,7 +64,7 @@ class Builder:
         data: np.ndarray | None = None,
         **rest: Any,
     ) -> int:
-        """Id of a new value; `rest` are further fields of `Value`."""
+        """Id of a new value; `rest` are other fields of `Value`."""
         name = self._free_value_name(name or f"value_{len(self.values)}")
         v = len(self.values)
         self.values.append(Value(name, type, role, data=data, **rest))
@@ -91,8 +91,9 @@ class Builder:
     ) -> tuple[int, ...]:
         """Ids of the new node's outputs.
 
-        `outputs` is how many, or per output a name for a new value, the id of one made before, or
-        None for one nobody wants. Types left out are inferred; `rest` are further fields of `Node`.
+        `outputs` is their number, or per output the name of a new value, the id of an existing one, or
+        None for an unused one. Omitted types are inferred; `rest` are other fields of `Node`.
+        Raises BadGraph when declared and inferred types differ.
         """
         cancellation.check_cancelled()
         name = self.free_node_name(name or f"{op.rpartition('::')[2]}_{len(self.nodes)}")
@@ -108,13 +109,15 @@ class Builder:
         wanted = tuple([slot is not None for slot in slots])
         bodies = rest.get("bodies", EMPTY)
         if bodies:
-            made = self._of_bodies(Node(name, op, inputs, (), attributes, bodies=bodies), rest, declared)
+            result_types = self._types_from_bodies(
+                Node(name, op, inputs, (), attributes, bodies=bodies), rest, declared
+            )
         else:
-            made = self._types(name, op, inputs, attributes, declared, wanted, slots)
+            result_types = self._types(name, op, inputs, attributes, declared, wanted, slots)
         ids = tuple(
             [
                 ABSENT if slot is None else self._typed(slot, type) if isinstance(slot, int) else self.value(slot, type)
-                for slot, type in zip(slots, made, strict=True)
+                for slot, type in zip(slots, result_types, strict=True)
             ]
         )
         self.nodes.append(Node(name, op, inputs, ids, attributes, phase, **rest))
@@ -122,26 +125,26 @@ class Builder:
         return ids
 
     def append(self, node: Node) -> None:
-        """Add a node made elsewhere of values of this builder, under a free name."""
+        """Add an existing node over values of this builder, renamed if its name is in use."""
         name = self.free_node_name(node.name)
         self.nodes.append(node if name == node.name else replace(node, name=name))
         self._node_names.add(name)
 
     def ensure_output(self, node_id: int, position: int) -> int:
-        """Id of an output of a node made before; where the node leaves it out it is added and its type inferred."""
+        """Id of output `position` of an existing node; an omitted output is added, with its inferred type."""
         node = self.nodes[node_id]
         if position < len(node.outputs) and node.outputs[position] != ABSENT:
             return node.outputs[position]
         slots = [*node.outputs, *[ABSENT] * (position + 1 - len(node.outputs))]
         declared = [None if v == ABSENT else self.values[v].type for v in slots]
         wanted = tuple(v != ABSENT or i == position for i, v in enumerate(slots))
-        made = self._types(node.name, node.op, node.inputs, node.attributes, declared, wanted, slots)
-        slots[position] = self.value(f"{node.name}:{position}", made[position])
+        types = self._types(node.name, node.op, node.inputs, node.attributes, declared, wanted, slots)
+        slots[position] = self.value(f"{node.name}:{position}", types[position])
         self.nodes[node_id] = replace(node, outputs=tuple(slots))
         return slots[position]
 
     def build(self, outputs: Iterable[int] = ()) -> Graph:
-        """The checked graph. Raises BadGraph with up to ten findings."""
+        """The validated graph. Raises BadGraph with up to ten findings."""
         graph = Graph(
             self.name,
             tuple(self.values),
@@ -167,9 +170,9 @@ class Builder:
         wanted: tuple[bool, ...],
         slots: Sequence[str | int | None],
     ) -> list[TensorType | None]:
-        """Types of a node's outputs, declared or inferred; both must agree. Raises BadGraph."""
+        """Types of a node's outputs, declared or inferred. Raises BadGraph when they differ."""
         values = self.values
-        given = [_NOTHING if v == ABSENT else values[v] for v in inputs]
+        given = [_ABSENT_VALUE if v == ABSENT else values[v] for v in inputs]
         call = Call(
             op,
             attributes,
@@ -190,7 +193,7 @@ class Builder:
                 "types the op accepts",
                 "correct the shapes, dtypes or attributes of this node",
             ) from None
-        made = []
+        result: list[TensorType | None] = []
         for i, (slot, known) in enumerate(zip(slots, declared, strict=True)):
             found = inferred[i] if i < len(inferred) and wanted[i] else None
             if known is not None and found is not None and known != found:
@@ -203,18 +206,18 @@ class Builder:
                         f"{found}, as {op} makes it",
                         "correct the declaration or leave it out",
                     )
-            made.append(known or found)
-        return made
+            result.append(known or found)
+        return result
 
-    def _of_bodies(
+    def _types_from_bodies(
         self, node: Node, fields: Mapping[str, Any], declared: Sequence[TensorType | None]
     ) -> list[TensorType | None]:
-        """Types of the outputs of a node with bodies; what is declared is compared with them by the check."""
+        """Output types of a node with bodies: declared, else inferred. `build` compares the two."""
         found = output_types(replace(node, annotations=fields.get("annotations", EMPTY)), self.values) or []
-        return [said or made for said, made in itertools.zip_longest(declared, found[: len(declared)])]
+        return [known or type for known, type in itertools.zip_longest(declared, found[: len(declared)])]
 
     def _typed(self, v: int, type: TensorType | None) -> int:
-        """`v`, with the type it was found to have."""
+        """`v`, after setting the type of its value."""
         if self.values[v].type is not type:
             self.values[v] = replace(self.values[v], type=type)
         return v
@@ -226,7 +229,7 @@ class Builder:
         return unique_name(name, self._value_ids)
 
 
-_NOTHING = Value("")  # what an absent input is seen as
+_ABSENT_VALUE = Value("")  # stands for an absent input
 
 
 __all__ = ["UNKNOWN_COST", "Body", "Builder", "Cost", "Effect", "Finding"]

@@ -1,4 +1,4 @@
-"""Shorthand for writing subgraphs: gradient rules and bodies of our own ops.
+"""Helper to write subgraphs as formulas: gradient rules, and decompositions of remat ops into standard ops.
 
 def sigmoid_grad(emit, node, dz):            # a rule reads like the formula
     (y,) = node.outputs
@@ -18,7 +18,7 @@ from graph.ops.registry.onnx_fallback import numpy_dtype, onnx_dtype
 
 
 class Emit:
-    """Adds nodes to a builder under one name prefix and phase."""
+    """Adds nodes to a builder with one name prefix and phase."""
 
     def __init__(
         self,
@@ -30,25 +30,25 @@ class Emit:
         **node_fields: Any,
     ):
         self.builder, self.prefix, self.phase = builder, prefix, phase
-        self.constants = {} if constants is None else constants  # made before, by type and content
-        self.zeros_made = set() if zeros_made is None else zeros_made  # values that `zeros` made
-        self.node_fields = node_fields  # given to every node made, e.g. annotations
+        self.constants = {} if constants is None else constants  # cache, by type and content
+        self.zeros_made = set() if zeros_made is None else zeros_made  # ids of values made by `zeros`
+        self.node_fields = node_fields  # fields of every new node, e.g. annotations
 
     def val(self, v: int) -> Val:
-        """The value with id `v`; it must be typed."""
+        """Typed handle of value `v`. Raises ValueError if it has no type."""
         type = self.builder.values[v].type
         if type is None:
             raise ValueError(f"value {self.builder.values[v].name} has no type")
         return Val(v, type)
 
     def known(self, x: Val | None) -> np.ndarray | None:
-        """Content of a constant, None where it is not known."""
+        """Content of a constant, None if unknown."""
         return None if x is None else self.builder.values[x.id].data
 
     def op(self, op: str, *inputs: Val | None, outputs: int | Sequence[bool] = 1, **attributes: Any) -> Any:
-        """Output of a new node, or a tuple of them when `outputs` is not 1. Attributes that are None are left out.
+        """Output of a new node, or a tuple of them when `outputs` is not 1. Attributes that are None are omitted.
 
-        `outputs` is how many, or per output whether it is wanted; unwanted ones come as None.
+        `outputs` is their number, or per output whether it is used; unused ones are returned as None.
         """
         slots: int | list[str | int | None]
         if isinstance(outputs, int):
@@ -68,7 +68,7 @@ class Emit:
         return vals[0] if outputs == 1 else vals
 
     def constant(self, data: Any, dtype: str | None = None) -> Val:
-        """A constant; `dtype` is an ONNX name. Equal constants of emitters that share them are one."""
+        """A constant; `dtype` is an ONNX name. Equal constants are created once per `constants` cache."""
         array = np.asarray(data) if dtype is None else np.asarray(data).astype(numpy_dtype(dtype))
         key = (array.dtype.name, array.shape, array.tobytes())
         if key not in self.constants:
@@ -76,18 +76,18 @@ class Emit:
         return self.constants[key]
 
     def ints(self, values: Sequence[int]) -> Val:
-        """int64 vector, as shapes and axes are given."""
+        """int64 vector constant, for shapes and axes."""
         return self.constant(np.asarray(list(values), np.int64))
 
     def scalar_like(self, number: float, like: Val) -> Val:
         return self.constant(number, like.dtype)
 
     def zeros(self, type: TensorType) -> Val:
-        """A tensor of zeros, made by a node so that it is held only where needed."""
+        """A tensor of zeros, expanded by a node so that its lifetime is short."""
         fill = np.zeros(1, numpy_dtype(type.dtype))
-        made = self.expand(self.constant(fill.reshape(())), type.shape)
-        self.zeros_made.add(made.id)
-        return made
+        zeros = self.expand(self.constant(fill.reshape(())), type.shape)
+        self.zeros_made.add(zeros.id)
+        return zeros
 
     def ones(self, type: TensorType) -> Val:
         return self.expand(self.constant(1, type.dtype), type.shape)
@@ -114,7 +114,7 @@ class Emit:
         return self.op("MatMul", x, y)  # type: ignore[no-any-return]
 
     def cast(self, x: Val, dtype: str) -> Val:
-        """`x` as another element type; `x` itself when it is that already."""
+        """`x` converted to `dtype`; `x` itself if it has that dtype."""
         return x if x.dtype == dtype else self.op("Cast", x, to=onnx_dtype(dtype))
 
     def where(self, condition: Val, x: Val, y: Val) -> Val:
@@ -124,7 +124,7 @@ class Emit:
         return x if list(perm) == list(range(x.rank)) else self.op("Transpose", x, perm=list(perm))
 
     def reshape(self, x: Val, shape: Sequence[int]) -> Val:
-        """`x` under another shape (a view); every length is given, zeros are lengths."""
+        """`x` with another shape (a view); every length is explicit and 0 means length 0."""
         data = self.known(x)
         if data is not None and data.size == 1:
             return self.constant(data.reshape(tuple(shape)))
@@ -143,7 +143,7 @@ class Emit:
         return x if not axes else self.op("ReduceMean", x, self.ints(axes), keepdims=int(keepdims))
 
     def sum_to(self, x: Val, like: Val | Sequence[int]) -> Val:
-        """`x` summed down to the shape it was broadcast from."""
+        """`x` summed over the axes that were broadcast from the shape `like`."""
         shape = like.shape if isinstance(like, Val) else tuple(like)
         if x.shape == shape:
             return x

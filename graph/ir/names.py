@@ -1,4 +1,4 @@
-"""Names that nothing else has."""
+"""Generation of unique names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Container
 
 
 def unique_name(name: str, taken: Container[str]) -> str:
-    """`name`, or `name/1`, `name/2`, ... while it is taken."""
+    """`name` if it is not in `taken`, else the first free one of `name/1`, `name/2`, ..."""
     candidate, k = name, 0
     while candidate in taken:
         k += 1
@@ -15,7 +15,7 @@ def unique_name(name: str, taken: Container[str]) -> str:
 
 
 def reserve_name(name: str, taken: set[str], mark: str = "") -> str:
-    """As `unique_name`, or with further marks behind it where one is given; taken from now on."""
+    """A free name, added to `taken`: `name` followed by as many `mark` as needed, else `unique_name(name)`."""
     while mark and name in taken:
         name += mark
     free = unique_name(name, taken)

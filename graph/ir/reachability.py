@@ -1,4 +1,4 @@
-"""Which nodes others need: one walk back from what is wanted."""
+"""Backward reachability of nodes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 
 
 def reachable_nodes(
-    wanted: Iterable[int], reads: Sequence[Sequence[int]], producer: Sequence[int], after: Sequence[Sequence[int]]
+    roots: Iterable[int], reads: Sequence[Sequence[int]], producer: Sequence[int], after: Sequence[Sequence[int]]
 ) -> bytearray:
-    """Per node 1 where it is wanted or needed by one that is: it makes what that reads, or must run before it.
+    """Per node 1 if it is in `roots` or an ancestor of one, by data (`reads`, `producer`) or by order (`after`).
 
-    `producer` is the node that makes a value, or -1; a value of -1 is absent. O(nodes + reads).
+    `producer` is the node that writes a value, or -1; value id -1 is absent. O(nodes + reads).
     """
     alive = bytearray(len(reads))
-    pending = list(wanted)
+    pending = list(roots)
     while pending:
         n = pending.pop()
         if alive[n]:

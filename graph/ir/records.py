@@ -1,7 +1,7 @@
 """The model: values, nodes and graphs as frozen records.
 
-Ids are dense ints: a value's id is its place in `Graph.values`, a node's its place in
-`Graph.nodes`. Nodes stand in a legal order. Each value is written by at most one node.
+Ids are dense ints: a value's id is its index in `Graph.values`, a node's its index in
+`Graph.nodes`. Nodes are in topological order. Each value is written by at most one node (SSA form).
 
     x ──▶ fc1 ──▶ h ──▶ relu1 ──▶ y        values: x h y     nodes: fc1 relu1
 """
@@ -19,10 +19,10 @@ import numpy as np
 
 from graph.ir.fast_init import quick_init
 
-ABSENT = -1  # an input that is left out, or an output nobody wants
+ABSENT = -1  # id of an omitted optional input or an unused output
 MAX_BYTES = 2**63 - 1
 
-#: Bits of one element, by ONNX name. Sub-byte elements are packed.
+#: Bits per element, by ONNX name. Sub-byte elements are packed.
 DTYPE_BITS: Mapping[str, int] = MappingProxyType(
     {
         "bool": 8,
@@ -59,7 +59,7 @@ EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 class Role(StrEnum):
-    """Where a value comes from; all but ACTIVATION are resident."""
+    """Origin of a value; all but ACTIVATION are resident in memory for the whole run."""
 
     INPUT = "input"
     PARAMETER = "parameter"
@@ -69,7 +69,7 @@ class Role(StrEnum):
 
 
 class Phase(IntEnum):
-    """Part of a training step; under strict phases first runs come in this order."""
+    """Part of a training step; with strict phases, first runs of nodes follow this order."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -77,13 +77,13 @@ class Phase(IntEnum):
 
 
 class Effect(StrEnum):
-    """What running a node does beside writing its outputs."""
+    """Side effect or nondeterminism of a node."""
 
     PURE = "pure"
-    RANDOM = "random"  # draws numbers; repeatable only with a `stream`
-    ONCE = "once"  # changes something outside; never repeated
-    COLLECTIVE = "collective"  # repeated only in the same order on all ranks
-    UNSTABLE = "unstable"  # a repeat may differ in the last bits
+    RANDOM = "random"  # draws random numbers; repeatable only with a `stream`
+    ONCE = "once"  # has a side effect; never repeated
+    COLLECTIVE = "collective"  # communicates; repeated only in the same order on all ranks
+    UNSTABLE = "unstable"  # nondeterministic: a repeat may differ in the last bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class TensorType:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a packed tensor; a sub-byte tail is rounded up to a byte."""
+        """Bytes of the packed tensor; bits are rounded up to whole bytes."""
         return (self.elements * DTYPE_BITS[self.dtype] + 7) // 8
 
     def __str__(self) -> str:
@@ -109,20 +109,20 @@ class TensorType:
 @quick_init
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A tensor with a name. `type` is None when the document gives a size only."""
+    """A named tensor. `type` is None when the document declares only its size in bytes."""
 
     name: str
     type: TensorType | None = None
     role: Role = Role.ACTIVATION
-    bytes: int | None = None  # given size; replaces the type's when there is no type or it is fixed
-    fixed_bytes: bool = False  # `bytes` holds whatever the type says
+    bytes: int | None = None  # declared size; used when `type` is None or `fixed_bytes` is set
+    fixed_bytes: bool = False  # `bytes` overrides the size of the type
     data: np.ndarray | None = None  # content of a constant, where known
     annotations: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-    stop_gradient: bool = False  # no gradient passes it, and it is not differentiated by unless named
+    stop_gradient: bool = False  # gradients stop here; no gradient is computed for it unless named
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the value alone; a view's bytes belong to its storage."""
+        """Size in bytes, also for a view, whose bytes belong to its storage."""
         if self.type is None or self.fixed_bytes:
             return self.bytes or 0
         return self.type.nbytes
@@ -131,12 +131,12 @@ class Value:
 @quick_init
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a document says a run takes; None where it says nothing."""
+    """Declared cost of one run of a node; None where the document declares nothing."""
 
     seconds: float | None = None
     flops: int | None = None
     traffic_bytes: int | None = None  # bytes moved to and from memory
-    workspace_bytes: int | None = None  # bytes held during the run beside inputs and outputs
+    workspace_bytes: int | None = None  # bytes allocated only during the run, inputs and outputs excluded
 
 
 UNKNOWN_COST = Cost()
@@ -144,7 +144,7 @@ UNKNOWN_COST = Cost()
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A nested graph of a node. `graph.inputs` are its formal inputs, captures excluded."""
+    """Nested graph of a control-flow node. `graph.inputs` are its formal inputs, captures excluded."""
 
     graph: Graph
     captures: tuple[tuple[int, int], ...] = ()  # (value in the body, value outside)
@@ -153,7 +153,7 @@ class Body:
 @quick_init
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One run of an op. Positions in `views`, `in_place` and `gradient_reads` count from 0."""
+    """One application of an op. Positions in `views` and `in_place` count from 0."""
 
     name: str
     op: str  # an ONNX op ("MatMul") or "domain::Name"
@@ -163,19 +163,19 @@ class Node:
     phase: Phase = Phase.FORWARD
     after: tuple[int, ...] = ()  # node ids that run before this one
     cost: Cost = UNKNOWN_COST
-    effect: Effect | None = None  # None: what the op table says, else pure
-    stream: str | None = None  # makes a random op repeatable
+    effect: Effect | None = None  # None: as the op registry says, else pure
+    stream: str | None = None  # random stream; runs with the same stream draw the same numbers
     views: tuple[tuple[int, int], ...] = ()  # (output, input): declared `alias_of`
-    in_place: tuple[tuple[int, int], ...] = ()  # (output, input): output takes the input's bytes over
+    in_place: tuple[tuple[int, int], ...] = ()  # (output, input): the output overwrites the input's bytes
     recompute: str | None = None  # "allow" | "never" | "prefer"; None: allow
-    heavy: bool | None = None  # None: what the op table says
+    heavy: bool | None = None  # None: as the op registry says
     gradient_reads: tuple[int, ...] | None = None  # value ids; for ops without a rule
     bodies: Mapping[str, Body] = field(default_factory=lambda: EMPTY)
     annotations: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """Value ids read by the node, captures included, absent ones left out, in order, once each."""
+        """Distinct value ids read by the node, in order, captures included, ABSENT excluded."""
         inputs = self.inputs
         if self.bodies:
             inputs += tuple([outer for body in self.bodies.values() for _, outer in body.captures])
@@ -191,21 +191,21 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """A whole program. Build one with `graph.builder.builder.Builder`, which checks it."""
+    """A program in SSA form. Build one with `graph.builder.builder.Builder`, which validates it."""
 
     name: str
     values: tuple[Value, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[int, ...] = ()
-    inputs: tuple[int, ...] = ()  # values of role INPUT, in the caller's order
+    inputs: tuple[int, ...] = ()  # values of role INPUT, in document order
     opset: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({"": 21}))
-    order_is_given: bool = False  # first runs keep the document's order
+    order_is_given: bool = False  # first runs of nodes keep the document's order
     gradients: tuple[tuple[int, int], ...] = ()  # (parameter, its gradient), after differentiation
     annotations: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-    gradient_rules: Mapping[str, Any] = field(default_factory=lambda: EMPTY)  # op -> declaration, as it was sent
+    gradient_rules: Mapping[str, Any] = field(default_factory=lambda: EMPTY)  # op -> declaration, as in the document
 
     def value_named(self, name: str) -> int:
-        """Id of the value called `name`; KeyError when there is none."""
+        """Id of the value called `name`. Raises KeyError if there is none."""
         for v, value in enumerate(self.values):
             if value.name == name:
                 return v
@@ -225,7 +225,7 @@ def producers(graph: Graph) -> list[int]:
 
 
 def consumers(graph: Graph) -> list[list[int]]:
-    """Per value the nodes that read it, in order, captures of bodies included."""
+    """Per value the nodes that read it, in order; captures count as reads."""
     readers: list[list[int]] = [[] for _ in graph.values]
     for n, node in enumerate(graph.nodes):
         for v in node.reads:
@@ -234,7 +234,7 @@ def consumers(graph: Graph) -> list[list[int]]:
 
 
 def walk(graph: Graph) -> Iterator[Graph]:
-    """The graph and every nested one, outermost first."""
+    """The graph and all nested graphs, in preorder."""
     yield graph
     for node in graph.nodes:
         for body in node.bodies.values():
@@ -243,7 +243,7 @@ def walk(graph: Graph) -> Iterator[Graph]:
 
 @dataclass(frozen=True, slots=True)
 class Val:
-    """A value of the graph being built: its id and type."""
+    """Typed handle of a value in a graph under construction."""
 
     id: int
     type: TensorType

@@ -1,4 +1,4 @@
-"""Nodes and graphs under other value ids."""
+"""Renumbering of value ids in nodes and graphs."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from graph.ir.records import ABSENT, Body, Graph, Node, Value
 
 
 def remap_node(node: Node, new: Callable[[int], int], **fields: Any) -> Node:
-    """The node with `new(v)` for every value v it names, those its bodies capture too, and other fields as given."""
+    """The node with every value id v, captures included, replaced by `new(v)`, and `fields` overridden."""
 
-    def moved(ids: Iterable[int]) -> tuple[int, ...]:
+    def remap(ids: Iterable[int]) -> tuple[int, ...]:
         return tuple([ABSENT if v == ABSENT else new(v) for v in ids])
 
     reads, bodies = node.gradient_reads, node.bodies
     if bodies:
         bodies = MappingProxyType({key: remap_captures(body, new) for key, body in bodies.items()})
     changed = {
-        "inputs": moved(node.inputs),
-        "outputs": moved(node.outputs),
+        "inputs": remap(node.inputs),
+        "outputs": remap(node.outputs),
         "bodies": bodies,
-        "gradient_reads": None if reads is None else moved(reads),
+        "gradient_reads": None if reads is None else remap(reads),
     }
     return replace(node, **(changed | fields))
 
 
 def remap_captures(body: Body, new: Callable[[int], int]) -> Body:
-    """The body with `new(v)` for every value v outside that it captures."""
+    """The body with every captured outer value v replaced by `new(v)`."""
     return Body(body.graph, tuple((inner, new(outer)) for inner, outer in body.captures))
 
 
 def restrict_values(
     graph: Graph, ids: Sequence[int], nodes: Iterable[Node] | None = None, values: Sequence[Value] | None = None
 ) -> Graph:
-    """The graph on these of its values alone: `ids[i]` becomes i. Nodes and values are its own, or those given."""
+    """The graph restricted to the values `ids`, `ids[i]` becoming i; `nodes` and `values` default to the graph's."""
     new = {v: i for i, v in enumerate(ids)}.__getitem__
     values = graph.values if values is None else values
     return replace(

@@ -1,4 +1,4 @@
-"""Graphs and documents as lines for people: one line a node, and excerpts around a fault.
+"""Human-readable text of graphs, one line a node, and excerpts of documents around a fault.
 
 graph 'one layer', opset 21
 input x: float32[64,784]
@@ -14,16 +14,16 @@ from typing import Any
 
 from graph.ir.records import ABSENT, UNKNOWN_COST, Graph, Node, Phase, Role, Value
 
-MAX_ATTRIBUTE_CHARS = 60  # characters of one attribute that are shown
+MAX_ATTRIBUTE_CHARS = 60  # characters shown of one attribute
 
 
 def format_graph(graph: Graph) -> str:
-    """The whole graph, one line a node; bodies are indented under their node."""
+    """The graph as text, one line a node; bodies are indented under their node."""
     return "\n".join(graph_lines(graph))
 
 
 def graph_lines(graph: Graph, indent: str = "") -> Iterator[str]:
-    """The lines of `text`, one after the other."""
+    """The lines of `format_graph`."""
     opset = ", ".join(f"{domain} {version}".strip() for domain, version in graph.opset.items())
     yield f"{indent}graph {graph.name!r}, opset {opset}" + (", order given" if graph.order_is_given else "")
     for value in graph.values:
@@ -41,7 +41,7 @@ def graph_lines(graph: Graph, indent: str = "") -> Iterator[str]:
 
 
 def format_node(graph: Graph, node: Node) -> str:
-    """One node on one line: name, outputs with types, op, inputs, then what differs from the defaults."""
+    """One node on one line: name, outputs with types, op, inputs, then the fields that differ from the defaults."""
     values = graph.values
     outputs = ", ".join("_" if v == ABSENT else _shown(values[v], ":" in values[v].name) for v in node.outputs)
     inputs = ", ".join("_" if v == ABSENT else _name(values[v]) for v in node.inputs)
@@ -89,13 +89,13 @@ def _short(value: Any) -> str:
 
 
 def format_node_context(graph: Graph, n: int, more: int = 1) -> str:
-    """The line of node `n` with `more` lines before and after it; an arrow marks it."""
+    """The line of node `n`, marked with an arrow, and `more` lines before and after it."""
     shown = range(max(0, n - more), min(len(graph.nodes), n + more + 1))
     return "\n".join(f"{'-->' if m == n else '   '} {m}  {format_node(graph, graph.nodes[m])}" for m in shown)
 
 
 def excerpt(data: bytes, offset: int, more: int = 1, width: int = 72) -> str:
-    """The lines of a document around a byte, numbered from 1, with a mark under the byte.
+    """The lines of a document around byte `offset`, numbered from 1, with a caret under the byte.
 
     >>> print(excerpt(b'{"a": NaN}', 6))
        1 | {"a": NaN}

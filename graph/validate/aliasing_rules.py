@@ -1,4 +1,4 @@
-"""Whether views and in-place outputs name storages that exist, fit and are not read after they are overwritten."""
+"""Rules of `alias_of` and `in_place`: pairs exist, sizes fit, no content is read after it was overwritten."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from graph.analysis.aliasing import storage_roots
 from graph.errors import Findings, quoted
 from graph.ir import ABSENT, Graph, Node, Role
 
-# Content of a storage: a value and all views of it. An output in place begins a new content in the old bytes.
+# Content of a storage: a value and all its views. An output in place starts a new content in the same bytes.
 #   w ──▶ view ──▶ a          contents: {w, view}, {w'}
 #   w ──▶ sgd (in place) ──▶ w'         a must come before sgd
 
 
 def check_storage(graph: Graph, where: str, writer: list[int], captured: Collection[int], findings: Findings) -> None:
-    """Collect wrong `alias_of` and `in_place`, and reads of a content that has been overwritten."""
+    """Collect invalid `alias_of` and `in_place`, and reads of an overwritten content."""
     faults = len(findings)
     overwriting = []
     for n, node in enumerate(graph.nodes):
         if node.views or node.in_place:
-            _pairs(graph, f"{where}nodes[{n}]", node, captured, findings)
+            _check_pairs(graph, f"{where}nodes[{n}]", node, captured, findings)
             if node.in_place:
                 overwriting.append(n)
     if overwriting and len(findings) == faults:
-        _overwrites(graph, where, overwriting, findings)
+        _check_overwrites(graph, where, overwriting, findings)
 
 
-def _pairs(graph: Graph, path: str, node: Node, captured: Collection[int], findings: Findings) -> None:
+def _check_pairs(graph: Graph, path: str, node: Node, captured: Collection[int], findings: Findings) -> None:
     outputs: set[int] = set()
-    taken: set[int] = set()
+    overwritten: set[int] = set()
     for field, pairs in (("alias_of", node.views), ("in_place", node.in_place)):
         for output, source in pairs:
             at = f"{path}.{field}"
@@ -39,7 +39,7 @@ def _pairs(graph: Graph, path: str, node: Node, captured: Collection[int], findi
                     "bad_alias",
                     at,
                     f"output {output} of input {source} of {quoted(node.name)}",
-                    "an output and an input the node has",
+                    "an output and an input of this node",
                     "name an output of this node and one of its inputs",
                 )
                 continue
@@ -47,47 +47,47 @@ def _pairs(graph: Graph, path: str, node: Node, captured: Collection[int], findi
                 findings.add(
                     "bad_alias",
                     at,
-                    f"output {output} of {quoted(node.name)} lies in two storages",
+                    f"output {output} of {quoted(node.name)} is declared in two storages",
                     "one storage for each output",
-                    "name it once, in `alias_of` or in `in_place`",
+                    "declare it once, in `alias_of` or in `in_place`",
                 )
             outputs.add(output)
-            if node.inputs[source] in taken:
+            if node.inputs[source] in overwritten:
                 findings.add(
                     "bad_alias",
                     at,
-                    f"input {source} of {quoted(node.name)} is taken over twice",
+                    f"input {source} of {quoted(node.name)} is overwritten by two outputs",
                     "one output in place for each input",
-                    "let only one output take this input's bytes",
+                    "let only one output overwrite this input",
                 )
             if field == "in_place":
-                shown = [node.inputs[i] for _, i in node.views]
-                _in_place(graph, at, node, output, source, captured, shown, findings)
-                taken.add(node.inputs[source])
+                viewed = [node.inputs[i] for _, i in node.views]
+                _check_in_place(graph, at, node, output, source, captured, viewed, findings)
+                overwritten.add(node.inputs[source])
             else:
-                _view(graph, at, node, output, source, findings)
+                _check_view(graph, at, node, output, source, findings)
 
 
-def _view(graph: Graph, path: str, node: Node, output: int, source: int, findings: Findings) -> None:
+def _check_view(graph: Graph, path: str, node: Node, output: int, source: int, findings: Findings) -> None:
     view, storage = graph.values[node.outputs[output]], graph.values[node.inputs[source]]
     if view.nbytes != storage.nbytes:
         findings.add(
             "alias_size",
             path,
             f"view {quoted(view.name)} of {view.nbytes} bytes",
-            f"{storage.nbytes} bytes, as {quoted(storage.name)} has",
-            "leave `alias_of` out, or give the size of the whole storage by `bytes` and `fixed_bytes`",
+            f"{storage.nbytes} bytes, the size of {quoted(storage.name)}",
+            "remove `alias_of`, or declare the size of the storage with `bytes` and `fixed_bytes`",
         )
 
 
-def _in_place(
+def _check_in_place(
     graph: Graph,
     path: str,
     node: Node,
     output: int,
     source: int,
     captured: Collection[int],
-    shown: list[int],
+    viewed: list[int],
     findings: Findings,
 ) -> None:
     new, old = graph.values[node.outputs[output]], graph.values[node.inputs[source]]
@@ -96,32 +96,32 @@ def _in_place(
             "alias_size",
             path,
             f"{quoted(new.name)} of {new.nbytes} bytes",
-            f"at most {old.nbytes} bytes, as {quoted(old.name)} has",
-            "leave `in_place` out, or correct the sizes",
+            f"at most {old.nbytes} bytes, the size of {quoted(old.name)}",
+            "remove `in_place`, or correct the sizes",
         )
     if old.role is Role.CONSTANT or node.inputs[source] in captured:
-        what = "captured from outside" if node.inputs[source] in captured else "a constant"
+        kind = "captured from outside" if node.inputs[source] in captured else "a constant"
         findings.add(
             "overwritten_constant",
             path,
-            f"{quoted(old.name)}, which is {what}",
-            "a value that may change",
-            "leave `in_place` out, or give the value the role state",
+            f"{quoted(old.name)}, which is {kind}",
+            "a mutable value",
+            "remove `in_place`, or give the value the role state",
         )
-    if node.inputs[source] in shown:
+    if node.inputs[source] in viewed:
         findings.add(
             "bad_alias",
             path,
-            f"{quoted(old.name)} is overwritten and shown by one node",
-            "one of both",
-            "leave `alias_of` or `in_place` out",
+            f"{quoted(old.name)} is overwritten and viewed by the same node",
+            "only one of `alias_of` and `in_place`",
+            "remove `alias_of` or `in_place`",
         )
 
 
-def _overwrites(graph: Graph, where: str, overwriting: list[int], findings: Findings) -> None:
-    """Reads and holds of a content after it was overwritten."""
+def _check_overwrites(graph: Graph, where: str, overwriting: list[int], findings: Findings) -> None:
+    """Collect nodes and graph outputs that read a content after its first overwrite."""
     content = storage_roots(graph)
-    end_of: dict[int, int] = {}  # content -> node that overwrites it first
+    end_of: dict[int, int] = {}  # content -> first node that overwrites it
     for n in overwriting:
         node = graph.nodes[n]
         for _, source in node.in_place:
@@ -135,8 +135,8 @@ def _overwrites(graph: Graph, where: str, overwriting: list[int], findings: Find
                     "read_after_overwrite",
                     f"{where}nodes[{n}]",
                     f"{quoted(node.name)} reads {name} after {overwriter} overwrote it",
-                    "every reader of the old content before the node that writes over it",
-                    f"move nodes[{n}] before nodes[{end}], or leave `in_place` out there",
+                    "every reader of the old content before the node that overwrites it",
+                    f"move nodes[{n}] before nodes[{end}], or remove `in_place` there",
                 )
     for i, v in enumerate(graph.outputs):
         if content[v] in end_of:
@@ -145,6 +145,6 @@ def _overwrites(graph: Graph, where: str, overwriting: list[int], findings: Find
                 "read_after_overwrite",
                 f"{where}outputs[{i}]",
                 f"{quoted(graph.values[v].name)}, which {quoted(graph.nodes[end].name)} overwrites",
-                "outputs that are still there at the end",
-                "hand out the new value, or leave `in_place` out there",
+                "outputs that keep their content to the end",
+                "return the new value, or remove `in_place` there",
             )

@@ -1,9 +1,9 @@
-"""Whether a graph keeps the rules: single definition, defined before use, closed bodies, sizes known.
+"""Validation of a graph: single definition, definition before use, closed bodies, known sizes.
 
-Types against ops are compared by the Builder, node by node; everything that can be said of a whole
-graph is said here. O(nodes + reads) time.
+The Builder compares types with ops, node by node; all rules of a complete graph are here.
+O(nodes + reads) time.
 
-    x ──▶ a ──▶ h ──▶ b ──▶ y       h is written once, by a, which stands before its reader b
+    x ──▶ a ──▶ h ──▶ b ──▶ y       h is written once, by a, which precedes its reader b
 """
 
 from __future__ import annotations
@@ -23,44 +23,44 @@ LIMITS = Limits()
 
 
 def check(graph: Graph) -> None:
-    """Nothing when the graph is legal. Raises BadGraph with up to ten findings."""
+    """Raise BadGraph with up to ten findings if the graph is invalid."""
     findings = Findings()
     _check(graph, "", (), findings)
     if findings:
         place = re.match(r"nodes\[(\d+)\]", findings.kept[0].path)
-        unsound = any(found.code == "unknown_id" for found in findings.kept)  # there is nothing to write for such an id
+        unsound = any(finding.code == "unknown_id" for finding in findings.kept)  # such an id cannot be formatted
         findings.settle("" if place is None or unsound else format_node_context(graph, int(place[1])))
 
 
 def _check(graph: Graph, where: str, captured: Collection[int], findings: Findings, depth: int = 0) -> None:
-    """Collect what is wrong with one graph; `where` is its path, `captured` the values given from outside it."""
+    """Collect the findings of one graph; `where` is its path, `captured` its captured values."""
     faults = len(findings)
     _ids(graph, where, findings)
     if len(findings) > faults:
-        return  # the rest would look at values that are not there
+        return  # the other rules index values by id
     _names(graph, where, findings)
     writer = _definitions(graph, where, captured, findings)
     _order(graph, where, writer, captured, findings)
     if len(findings) > faults:
-        return  # sizes and storages of an unsound graph would only repeat it
+        return  # sizes and storages of an unsound graph would repeat the findings
     check_values(graph, where, writer, findings)
     check_storage(graph, where, writer, captured, findings)
     _bodies(graph, where, findings, depth + 1)
-    if not any(found.code == "unknown_id" for found in findings.kept):
+    if not any(finding.code == "unknown_id" for finding in findings.kept):
         check_control_flow(graph, where, findings)
 
 
 def _ids(graph: Graph, where: str, findings: Findings) -> None:
-    """Every id and position names something."""
+    """Collect value and node ids that are out of range."""
     values, nodes = len(graph.values), len(graph.nodes)
 
-    def outside(path: str, number: int, count: int, what: str) -> None:
+    def outside(path: str, number: int, count: int, kind: str) -> None:
         findings.add(
             "unknown_id",
             f"{where}{path}",
             str(number),
-            f"the id of one of the {count} {what}",
-            "build the graph with graph.builder.builder.Builder, which hands out ids",
+            f"the id of one of the {count} {kind}",
+            "build the graph with graph.builder.builder.Builder, which assigns ids",
         )
 
     for field, ids in (("outputs", graph.outputs), ("inputs", graph.inputs)):
@@ -94,7 +94,7 @@ def _ids(graph: Graph, where: str, findings: Findings) -> None:
 
 
 def _are_inside(graph: Graph) -> bool:
-    """True when all ids of all nodes name something; the common case, told in one sweep."""
+    """True if all ids of all nodes are in range: a fast test for the common case."""
     used: list[int] = []
     after: list[int] = []
     for node in graph.nodes:
@@ -116,7 +116,7 @@ def _are_inside(graph: Graph) -> bool:
 
 
 def _names(graph: Graph, where: str, findings: Findings) -> None:
-    """Names of values are unique and not empty, those of nodes likewise."""
+    """Collect empty and duplicate names of values and of nodes."""
     for field, names in (("values", [v.name for v in graph.values]), ("nodes", [n.name for n in graph.nodes])):
         if len(set(names)) == len(names) and "" not in names:
             continue
@@ -128,15 +128,15 @@ def _names(graph: Graph, where: str, findings: Findings) -> None:
                 findings.add(
                     "duplicate_name",
                     f"{where}{field}[{i}].name",
-                    f"{quoted(name)}, which {field}[{first[name]}] has already",
-                    "a name of its own",
+                    f"{quoted(name)}, the name of {field}[{first[name]}]",
+                    "a unique name",
                     "rename one of them",
                 )
             first.setdefault(name, i)
 
 
 def _definitions(graph: Graph, where: str, captured: Collection[int], findings: Findings) -> list[int]:
-    """Per value the node that writes it, or -1; each is written once, and only if nobody gave it."""
+    """Per value the node that writes it, or -1. Collects second writers and writes to inputs and captures."""
     writer = [-1] * len(graph.values)
     activation = Role.ACTIVATION
     for n, node in enumerate(graph.nodes):
@@ -147,17 +147,17 @@ def _definitions(graph: Graph, where: str, captured: Collection[int], findings: 
                 findings.add(
                     "two_writers",
                     f"{where}nodes[{n}].outputs[{i}]",
-                    f"{quoted(graph.values[v].name)}, which node {quoted(graph.nodes[writer[v]].name)} writes too",
-                    "one writer for each value",
-                    'rename one, or say "naming": "mutable" when names are overwritten',
+                    f"{quoted(graph.values[v].name)}, which node {quoted(graph.nodes[writer[v]].name)} also writes",
+                    "one writer per value",
+                    'rename one, or set "naming": "mutable" if names are overwritten',
                 )
             elif graph.values[v].role is not activation or v in captured:
                 findings.add(
                     "written_input",
                     f"{where}nodes[{n}].outputs[{i}]",
-                    f"{quoted(graph.values[v].name)}, which is given from outside as {graph.values[v].role}",
+                    f"{quoted(graph.values[v].name)}, which is given from outside with role {graph.values[v].role}",
                     "a value of role activation",
-                    "write a new value, with `in_place` if it takes the old one's bytes",
+                    "write a new value, with `in_place` if it overwrites the old one's bytes",
                 )
             writer[v] = n
     wrong = {v for v, value in enumerate(graph.values) if value.role is Role.INPUT} - set(captured)
@@ -173,11 +173,11 @@ def _definitions(graph: Graph, where: str, captured: Collection[int], findings: 
 
 
 def _order(graph: Graph, where: str, writer: list[int], captured: Collection[int], findings: Findings) -> None:
-    """Every read follows its write and every node the nodes it says it comes after."""
+    """Collect reads before their write, undefined and unwritten values, and violations of `after`."""
     given = [value.role is not Role.ACTIVATION for value in graph.values]
     for v in captured:
         given[v] = True
-    late: list[tuple[int, str, int]] = []  # (node, what it names, node it must follow)
+    late: list[tuple[int, str, int]] = []  # (node, what it needs, node it must follow)
     undefined: set[int] = set()
     for n, node in enumerate(graph.nodes):
         for v in node.reads if node.bodies else node.inputs:
@@ -224,33 +224,33 @@ def _undefined(graph: Graph, path: str, v: int, findings: Findings) -> None:
 
 
 def _late(graph: Graph, where: str, writer: list[int], late: list[tuple[int, str, int]], findings: Findings) -> None:
-    """Say of reads before their write whether moving nodes would help or they run in a circle."""
-    circle = _cycle(graph, writer)
-    if circle:
-        names = " -> ".join(quoted(graph.nodes[n].name) for n in circle[:8])
-        names += " -> ..." if len(circle) > 8 else f" -> {quoted(graph.nodes[circle[0]].name)}"
+    """Collect reads before their write: one finding for a cycle, and one for each node outside it."""
+    cycle = _cycle(graph, writer)
+    if cycle:
+        names = " -> ".join(quoted(graph.nodes[n].name) for n in cycle[:8])
+        names += " -> ..." if len(cycle) > 8 else f" -> {quoted(graph.nodes[cycle[0]].name)}"
         findings.add(
             "cycle",
-            f"{where}nodes[{circle[0]}]",
-            f"a cycle of {len(circle)} nodes: {names}",
-            "nodes that can be put in an order",
+            f"{where}nodes[{cycle[0]}]",
+            f"a cycle of {len(cycle)} nodes: {names}",
+            "an acyclic graph",
             "break the cycle: one of these must read another value",
         )
-    inside = set(circle)
-    for n, what, producer in late:
+    inside = set(cycle)
+    for n, needed, producer in late:
         if n in inside and producer in inside:
             continue
         findings.add(
             "use_before_definition",
             f"{where}nodes[{n}]",
-            f"{quoted(graph.nodes[n].name)} needs {what} of nodes[{producer}] ({quoted(graph.nodes[producer].name)})",
-            "nodes in an order in which they can run",
+            f"{quoted(graph.nodes[n].name)} needs {needed} of nodes[{producer}] ({quoted(graph.nodes[producer].name)})",
+            "nodes in topological order",
             f"move nodes[{producer}] before nodes[{n}]",
         )
 
 
 def _cycle(graph: Graph, writer: list[int]) -> list[int]:
-    """Nodes of one cycle in running order, or none. Kahn's algorithm, then a walk backwards among what is left."""
+    """Nodes of one cycle in execution order, or []. Kahn's algorithm, then a backward walk over the remaining nodes."""
     before: list[list[int]] = [
         [writer[v] for v in node.reads if writer[v] >= 0] + list(node.after) for node in graph.nodes
     ]
@@ -272,13 +272,13 @@ def _cycle(graph: Graph, writer: list[int]) -> list[int]:
     while n not in seen:
         seen[n] = len(seen)
         n = next(b for b in before[n] if waiting[b] > 0)
-    circle = [m for m, at in seen.items() if at >= seen[n]][::-1]
-    first = circle.index(min(circle))
-    return circle[first:] + circle[:first]
+    cycle = [m for m, at in seen.items() if at >= seen[n]][::-1]
+    first = cycle.index(min(cycle))
+    return cycle[first:] + cycle[:first]
 
 
 def _bodies(graph: Graph, where: str, findings: Findings, depth: int) -> None:
-    """Bodies are legal graphs by themselves, and captures agree with what they capture."""
+    """Collect the findings of bodies, and captures whose types differ from the captured values."""
     for n, node in enumerate(graph.nodes):
         if node.bodies and depth > LIMITS.depth:
             findings.add(
@@ -286,7 +286,7 @@ def _bodies(graph: Graph, where: str, findings: Findings, depth: int) -> None:
                 f"{where}nodes[{n}]",
                 f"bodies nested {depth} deep",
                 f"at most {LIMITS.depth}",
-                "flatten them",
+                "flatten the bodies",
             )
             return
         for name, body in node.bodies.items():
@@ -298,16 +298,16 @@ def _bodies(graph: Graph, where: str, findings: Findings, depth: int) -> None:
                     findings.add(
                         "type_conflict",
                         f"{path}captures",
-                        f"{quoted(a.name)} is {a.type} in the body",
-                        f"{b.type}, as {quoted(b.name)} is outside",
-                        "declare the captured value with its type outside",
+                        f"{quoted(a.name)} of type {a.type} in the body",
+                        f"{b.type}, the type of {quoted(b.name)} outside",
+                        "declare the captured value with its outer type",
                     )
             for inner in sorted({i for i in inner_ids if inner_ids.count(i) > 1}):
                 findings.add(
                     "duplicate_name",
                     f"{path}captures",
                     f"{quoted(body.graph.values[inner].name)} captured twice",
-                    "each inner value captured once",
+                    "one capture per inner value",
                     "capture it under two inner names",
                 )
             _check(body.graph, path, frozenset(inner_ids), findings, depth)

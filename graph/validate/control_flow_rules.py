@@ -1,4 +1,4 @@
-"""Whether nodes and their bodies fit: which bodies there are, what they are given, what they hand out."""
+"""Rules of control-flow nodes: which bodies exist, their formal inputs, their outputs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("bo
 
 
 def check_control_flow(graph: Graph, where: str, findings: Findings) -> None:
-    """Collect what is wrong with the control flow of one graph; its bodies are sound in themselves."""
+    """Collect the findings of the control-flow nodes of one graph, whose bodies are valid graphs."""
     for n, node in enumerate(graph.nodes):
         if node.op in CONTROL_FLOW:
-            _Check(graph, node, f"{where}nodes[{n}]", findings).whole()
+            _Check(graph, node, f"{where}nodes[{n}]", findings).run()
     check_planned_scans(graph, where, findings)
 
 
@@ -30,11 +30,11 @@ class _Check:
         self.given = list(graph.types_of(node.inputs))
         self.name = f"{node.op} {quoted(node.name)}"
 
-    def whole(self) -> None:
+    def run(self) -> None:
         faults = len(self.findings)
         self._attributes()
         if len(self.findings) > faults:
-            return  # whatever else is asked of the node reads them
+            return  # all other rules read the attributes
         self._bodies()
         self._inputs()
         if len(self.findings) > faults:
@@ -49,29 +49,29 @@ class _Check:
         self._outputs()
 
     def _attributes(self) -> None:
-        """Numbers and lists of numbers where the op takes them."""
+        """Attributes that must be integers or lists of integers."""
         node = self.node
         kinds = {"annotations": node.annotations, "attributes": node.attributes}
         for kind, given in kinds.items() if node.op == "Loop" else ():
             if given.get("max_trips") is not None and not _is_count(given["max_trips"]):
-                self._bad(f"{kind}.max_trips", given["max_trips"], f"a number from 0 to {_MAX_TRIPS}")
+                self._bad(f"{kind}.max_trips", given["max_trips"], f"an integer from 0 to {_MAX_TRIPS}")
         if node.op != "Scan":
             return
         scanned = node.attributes.get("num_scan_inputs", 1)
         if not _is_count(scanned):
-            self._bad("attributes.num_scan_inputs", scanned, "a number of sequences")
+            self._bad("attributes.num_scan_inputs", scanned, "the number of sequences")
             return
         body = node.bodies.get("body")
         stacked = len(body.graph.outputs) - (len(node.inputs) - scanned) if body is not None else 0
         for side, count in (("input", scanned), ("output", stacked)):
-            for what, allowed in (("axes", range(-_MAX_RANK, _MAX_RANK)), ("directions", range(2))):
-                key = f"scan_{side}_{what}"
+            for kind, allowed in (("axes", range(-_MAX_RANK, _MAX_RANK)), ("directions", range(2))):
+                key = f"scan_{side}_{kind}"
                 found = node.attributes.get(key)
                 if found is None or (isinstance(found, list | tuple) and not found):
                     continue
                 fits = isinstance(found, list | tuple) and all(type(n) is int and n in allowed for n in found)
                 if not fits or (body is not None and len(found) != count):
-                    self._bad(f"attributes.{key}", found, f"{max(count, 0)} {what}, one for each that is scanned")
+                    self._bad(f"attributes.{key}", found, f"{max(count, 0)} {kind}, one per scanned {side}")
 
     def _bad(self, place: str, found: object, expected: str) -> None:
         self.findings.add(
@@ -87,7 +87,7 @@ class _Check:
                     f"{self.path}.bodies",
                     f"{self.name} without {key}",
                     f"a graph as {key}",
-                    "add it; an If without one takes the values it keeps as further inputs",
+                    "add it; an If without else_branch takes the kept values as further inputs",
                 )
         for key in self.node.bodies:
             if key not in wanted:
@@ -100,7 +100,7 @@ class _Check:
                 )
 
     def _keeps(self) -> bool:
-        """True when an If says by further inputs what its outputs are without an else branch."""
+        """True if an If gives its outputs without else_branch as further inputs."""
         return len(self.node.inputs) > 1 or not self.node.outputs
 
     def _inputs(self) -> None:
@@ -112,16 +112,16 @@ class _Check:
                     "kept_values",
                     f"{self.path}.inputs",
                     f"{self.name} without else_branch that keeps {count - 1} values",
-                    f"{expected}, one for each output",
-                    "list after the condition what each output is when it fails",
+                    f"{expected}, one per output",
+                    "list after the condition the value of each output if the condition is false",
                 )
         elif node.op == "If" and count > 1:
             self.findings.add(
                 "body_inputs",
                 f"{self.path}.inputs",
                 f"{self.name} with {count} inputs",
-                "the condition alone, as both branches are there",
-                "let the branches capture the others",
+                "only the condition, since both branches exist",
+                "let the branches capture the other values",
             )
         if node.op in ("If", "Loop") and (not count or (node.op == "If" and node.inputs[0] == ABSENT)):
             self.findings.add(
@@ -137,7 +137,7 @@ class _Check:
                 "body_inputs",
                 f"{self.path}.attributes.num_scan_inputs",
                 f"{scanned} of {count} inputs of {self.name}",
-                "at least one sequence, and no more than there are inputs",
+                "at least 1 and at most the number of inputs",
                 "correct the number",
             )
 
@@ -151,7 +151,7 @@ class _Check:
                 "body_inputs",
                 f"{self.path}.bodies.{key}.inputs",
                 f"{len(found)} formal inputs in {key} of {self.name}",
-                f"{len(expected)}, one for each value it is given",
+                f"{len(expected)}, one per value passed to the body",
                 "correct the formal inputs",
             )
             return
@@ -162,35 +162,35 @@ class _Check:
                     "type_conflict",
                     f"{self.path}.bodies.{key}.inputs[{i}]",
                     f"{quoted(name)} is {a} in {key} of {self.name}",
-                    f"{b}, as what it is given",
-                    "correct the declaration or leave it out",
+                    f"{b}, the type of the value passed to it",
+                    "correct or remove the declaration",
                 )
 
     def _count(self, key: str, body: Body) -> None:
-        """As many outputs as the node can hand out."""
-        node, made = self.node, len(body.graph.outputs)
+        """Collect bodies with too few outputs for the node, and branches with different numbers of outputs."""
+        node, count = self.node, len(body.graph.outputs)
         if node.op == "If":
             other = next((b for k, b in node.bodies.items() if k != key), body)
-            if key == "then_branch" and len(other.graph.outputs) != made:
+            if key == "then_branch" and len(other.graph.outputs) != count:
                 self.findings.add(
                     "branch_outputs",
                     f"{self.path}.bodies",
-                    f"{made} outputs of then_branch and {len(other.graph.outputs)} of else_branch of {self.name}",
-                    "as many from both",
-                    "let both branches hand out the same values",
+                    f"{count} outputs of then_branch and {len(other.graph.outputs)} of else_branch of {self.name}",
+                    "the same number from both",
+                    "let both branches return the same values",
                 )
                 return
         extra = 1 if node.op == "Loop" else 0
         states = LoopInterface.of(node).states if node.op in ("Loop", "Scan") else 0
-        if made < extra + states or made - extra < len(node.outputs):
+        if count < extra + states or count - extra < len(node.outputs):
             self.findings.add(
                 "body_outputs",
                 f"{self.path}.bodies.{key}.outputs",
-                f"{made} outputs of {key} of {self.name}",
+                f"{count} outputs of {key} of {self.name}",
                 f"at least {max(extra + states, extra + len(node.outputs))}: "
                 + ("the condition, " if extra else "")
-                + f"{states} states and what the node hands out",
-                "let the body return a value for each",
+                + f"{states} states and the outputs of the node",
+                "let the body return one value for each",
             )
 
     def _conditions(self) -> None:
@@ -202,15 +202,15 @@ class _Check:
             graph = node.bodies["body"].graph
             self._flag(graph, graph.outputs[0], ".bodies.body.outputs[0]", "the condition the body returns")
 
-    def _flag(self, graph: Graph, v: int, place: str, what: str) -> None:
+    def _flag(self, graph: Graph, v: int, place: str, name: str) -> None:
         type = graph.values[v].type
         if type is not None and (type.dtype != "bool" or type.elements != 1):
             self.findings.add(
                 "bad_condition",
                 f"{self.path}{place}",
-                f"{what} of {self.name}, {quoted(graph.values[v].name)}, is {type}",
+                f"{name} of {self.name}, {quoted(graph.values[v].name)}, is {type}",
                 "one element of bool",
-                "compare or reduce it to one truth value",
+                "compare or reduce it to one bool",
             )
 
     def _states(self) -> None:
@@ -224,8 +224,8 @@ class _Check:
                 self.findings.add(
                     "state_type",
                     f"{self.path}.bodies.body.outputs[{trips.lead_out + i}]",
-                    f"state {quoted(before.name)} of {self.name} goes in as {before.type}, comes out as {after.type}",
-                    "a state that keeps its type from trip to trip",
+                    f"state {quoted(before.name)} of {self.name} is {before.type} before a trip, {after.type} after it",
+                    "the same type in every trip",
                     "give it its final shape before the loop",
                 )
         stacks = [v for v in self.node.outputs[trips.states :] if v != ABSENT]
@@ -234,8 +234,8 @@ class _Check:
                 "unknown_trips",
                 self.path,
                 f"{self.name} stacks {quoted(self.graph.values[stacks[0]].name)} over an unknown number of trips",
-                "a constant trip count, or the most trips it may make",
-                "say it as annotation `max_trips`",
+                "a constant trip count or an upper bound",
+                "set the annotation `max_trips`",
             )
         lengths = {}
         for k, axis in enumerate(trips.input_axes() if self.node.op == "Scan" else ()):
@@ -247,7 +247,7 @@ class _Check:
                 "type_conflict",
                 f"{self.path}.inputs",
                 f"{self.name} over sequences of lengths {lengths}",
-                "one length",
+                "equal lengths",
                 "correct the shapes or axes",
             )
 
@@ -256,9 +256,9 @@ class _Check:
         if node.op == "If" and len(node.bodies) == 2:
             then, other = (list(b.graph.types_of(b.graph.outputs)) for b in node.bodies.values())
             self._agree(then, other, "in one branch and {} in the other")
-        made = output_types(node, graph.values) or []
+        inferred = output_types(node, graph.values) or []
         declared = list(graph.types_of(node.outputs))
-        self._agree(declared, made, "as declared and {} as its bodies make it")
+        self._agree(declared, inferred, "as declared and {} by its bodies")
 
     def _agree(self, a: list[TensorType | None], b: list[TensorType | None], how: str) -> None:
         for i, (one, two) in enumerate(zip(a, b, strict=False)):

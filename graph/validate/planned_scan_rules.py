@@ -1,4 +1,4 @@
-"""Whether the nodes that plans make of a Scan and its way back say what their runs need."""
+"""Rules of planned scans (SnapshotScan, TailScan and their backward nodes): bodies and attributes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graph.ops.control_flow.snapshot_scan import ADVANCE, BACKWARD, SNAPSHOT_GRA
 from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, TailGrad
 
 _MAX_INTEGER = 2**31 - 1
-#: What an attribute may hold, in words, and whether it does; the node is the second argument.
+#: predicate(attribute value, node): True if the value is valid.
 Predicate = Callable[[Any, Node], bool]
 
 
@@ -32,12 +32,12 @@ def _actions(given: Any, node: Node) -> bool:
 
 
 _RULES: dict[Predicate, str] = {
-    _count: f"a number from 0 to {_MAX_INTEGER}",
-    _inputs: "a number of inputs",
-    _counts: "a list of numbers",
-    _actions: "three numbers an action, the first from 0 to 3",
+    _count: f"an integer from 0 to {_MAX_INTEGER}",
+    _inputs: "a number of inputs of the node",
+    _counts: "a list of integers",
+    _actions: "three integers per action, the first from 0 to 3",
 }
-#: op -> bodies, attributes that must be there, those that may be.
+#: op -> bodies, required attributes, optional attributes.
 SCAN_RULES: dict[str, tuple[tuple[str, ...], dict[str, Predicate], dict[str, Predicate]]] = {
     SNAPSHOT_SCAN: (
         ("body",),
@@ -59,7 +59,7 @@ SCAN_RULES: dict[str, tuple[tuple[str, ...], dict[str, Predicate], dict[str, Pre
 
 
 def check_planned_scans(graph: Graph, where: str, findings: Findings) -> None:
-    """Collect what is wrong with them; whether types and numbers of trips agree is seen when they run."""
+    """Collect the findings of planned scans; types and trip counts are checked when they run."""
     for n, node in enumerate(graph.nodes):
         faults = list(_faults(node)) if node.op in SCAN_RULES else []
         for code, place, found, expected in faults or (_counted(node) if node.op in SCAN_RULES else ()):
@@ -68,11 +68,11 @@ def check_planned_scans(graph: Graph, where: str, findings: Findings) -> None:
             )
 
 
-Fault = tuple[str, str, str, str]  # code, place, what was found, what is expected
+Fault = tuple[str, str, str, str]  # code, place, found, expected
 
 
 def _counted(node: Node) -> Iterator[Fault]:
-    """Formal inputs and outputs of bodies, whose attributes are in order."""
+    """Wrong numbers of formal inputs and outputs of bodies, for valid attributes."""
     given = len(node.inputs)
     scanned, rows, tails = (
         int(node.attributes.get(name, 0)) for name in ("num_scan_inputs", "num_row_inputs", "num_tail_inputs")
@@ -86,21 +86,26 @@ def _counted(node: Node) -> Iterator[Fault]:
     else:
         back = TailGrad.of(node)
         body, tail = (len(back.reads(key)) for key in ("body", "tail"))
-        least = back.states + back.emitted
+        outputs = back.states + back.emitted
         expected = {
-            "body": (back.states + body, least + len(back.refilled_stacks)),
+            "body": (back.states + body, outputs + len(back.refilled_stacks)),
             "tail": (back.states + tails + tail, back.states),
         }
     for key, (inputs, outputs) in expected.items():
         graph = node.bodies[key].graph
         if len(graph.inputs) != inputs:
-            yield "body_inputs", f"bodies.{key}.inputs", f"{len(graph.inputs)} formal inputs", f"{inputs} of them"
+            yield "body_inputs", f"bodies.{key}.inputs", f"{len(graph.inputs)} formal inputs", f"{inputs} formal inputs"
         if len(graph.outputs) < max(outputs, 0):
-            yield "body_outputs", f"bodies.{key}.outputs", f"{len(graph.outputs)} outputs", f"{outputs} of them or more"
+            yield (
+                "body_outputs",
+                f"bodies.{key}.outputs",
+                f"{len(graph.outputs)} outputs",
+                f"at least {outputs} outputs",
+            )
 
 
 def _faults(node: Node) -> Iterator[Fault]:
-    """Bodies and attributes that are not there or hold something else."""
+    """Missing or unknown bodies, missing or invalid attributes."""
     bodies, needed, possible = SCAN_RULES[node.op]
     for key in bodies:
         if key not in node.bodies:
@@ -112,11 +117,11 @@ def _faults(node: Node) -> Iterator[Fault]:
         given = node.attributes.get(name)
         if not (fits(given, node) if given is not None else name in possible):
             yield "bad_attribute", f"attributes.{name}", f"{given!r:.80}", _RULES[fits]
-    said = [node.attributes.get(name, 0) for name in ("num_scan_inputs", "num_row_inputs", "num_tail_inputs")]
-    if sum(number for number in said if type(number) is int) > len(node.inputs):
+    counts = [node.attributes.get(name, 0) for name in ("num_scan_inputs", "num_row_inputs", "num_tail_inputs")]
+    if sum(number for number in counts if type(number) is int) > len(node.inputs):
         yield (
             "bad_attribute",
             "attributes.num_scan_inputs",
             "more sequences and rows than inputs",
-            "as many as there are",
+            "at most the number of inputs",
         )

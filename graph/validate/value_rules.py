@@ -1,4 +1,4 @@
-"""Whether every value has a size that fits and every node's own fields make sense."""
+"""Rules of single values and nodes: sizes, dtypes, constants, costs, recompute options."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ RECOMPUTE_OPTIONS = (None, "allow", "never", "prefer")
 
 
 def check_values(graph: Graph, where: str, writer: list[int], findings: Findings) -> None:
-    """Collect values without a size, sizes past 2^63, contents of another shape, costs that are no numbers."""
-    sizes: dict[int, int] = {}  # by identity of the type: records are shared, and each is judged once
+    """Collect values without a size, sizes above 2^63 - 1, constants of another shape, invalid costs."""
+    sizes: dict[int, int] = {}  # by id() of the type: types are shared objects, each is checked once
     total = 0
     for v, value in enumerate(graph.values):
         size = value.bytes
@@ -30,9 +30,9 @@ def check_values(graph: Graph, where: str, writer: list[int], findings: Findings
             findings.add(
                 "type_conflict",
                 f"{_place(graph, where, writer, v)}.data",
-                f"content of shape {value.data.shape}",
-                f"{value.type}, as {quoted(value.name)} is declared",
-                "correct the shape or the content",
+                f"data of shape {value.data.shape}",
+                f"{value.type}, the declared type of {quoted(value.name)}",
+                "correct the shape or the data",
             )
     if total > MAX_BYTES:
         findings.add(
@@ -42,7 +42,7 @@ def check_values(graph: Graph, where: str, writer: list[int], findings: Findings
             f"at most {MAX_BYTES} (2^63 - 1)",
             "correct the shapes",
         )
-    sound: set[tuple[float | None, ...]] = {(None, None, None, None)}  # costs repeat likewise
+    sound: set[tuple[float | None, ...]] = {(None, None, None, None)}  # costs repeat as well
     for n, node in enumerate(graph.nodes):
         cost = node.cost
         amounts = (cost.seconds, cost.flops, cost.traffic_bytes, cost.workspace_bytes)
@@ -61,7 +61,7 @@ def check_values(graph: Graph, where: str, writer: list[int], findings: Findings
 
 
 def _value(graph: Graph, where: str, writer: list[int], v: int, value: Value, findings: Findings) -> bool:
-    """True when the value's size can be used."""
+    """True if the value has a valid size."""
     name, faults = quoted(value.name), len(findings)
     path = _place(graph, where, writer, v)
     if value.type is not None:
@@ -82,8 +82,8 @@ def _value(graph: Graph, where: str, writer: list[int], v: int, value: Value, fi
                 "bind unknown dimensions to numbers",
             )
     elif value.bytes is None:
-        maker = graph.nodes[writer[v]] if writer[v] >= 0 else None
-        why = f", and {maker.op} ({quoted(maker.name)}) does not tell" if maker is not None else ""
+        producer = graph.nodes[writer[v]] if writer[v] >= 0 else None
+        why = f", which {producer.op} ({quoted(producer.name)}) does not infer" if producer is not None else ""
         findings.add(
             "unknown_size",
             path,
@@ -97,9 +97,9 @@ def _value(graph: Graph, where: str, writer: list[int], v: int, value: Value, fi
         findings.add(
             "unknown_size",
             f"{path}.fixed_bytes",
-            f"{name} says its bytes are fixed and gives none",
+            f"{name} with `fixed_bytes` and without `bytes`",
             "bytes",
-            "give `bytes`, or leave `fixed_bytes` out",
+            "set `bytes`, or remove `fixed_bytes`",
         )
     if len(findings) == faults and value.nbytes > MAX_BYTES:
         findings.add(
@@ -113,7 +113,7 @@ def _value(graph: Graph, where: str, writer: list[int], v: int, value: Value, fi
 
 
 def _cost(node: Node, amounts: tuple[float | None, ...], path: str, findings: Findings) -> bool:
-    """True when all amounts are numbers a planner can use."""
+    """True if all amounts are finite numbers from 0 to MAX_BYTES."""
     faults = len(findings)
     for field, amount in zip(("seconds", "flops", "traffic_bytes", "workspace_bytes"), amounts, strict=True):
         if amount is not None and not (math.isfinite(amount) and 0 <= amount <= MAX_BYTES):
@@ -122,7 +122,7 @@ def _cost(node: Node, amounts: tuple[float | None, ...], path: str, findings: Fi
                 f"{path}.cost.{field}",
                 f"{amount} of {quoted(node.name)}",
                 "a finite number from 0 to 2^63 - 1",
-                "correct the cost or leave it out",
+                "correct or remove the cost",
             )
     return len(findings) == faults
 
@@ -143,14 +143,14 @@ def _node(node: Node, path: str, findings: Findings) -> None:
                 findings.add(
                     "foreign_gradient_read",
                     f"{path}.gradient_reads[{i}]",
-                    f"a value that {quoted(node.name)} does not touch",
+                    f"a value that {quoted(node.name)} neither reads nor writes",
                     "an input or output of the node itself",
-                    "name only what this node reads or writes",
+                    "list only inputs and outputs of this node",
                 )
 
 
 def _place(graph: Graph, where: str, writer: list[int], v: int) -> str:
-    """Path of a value in the sender's terms: where it is made, or where it is declared."""
+    """Path of a value in the document: the output that writes it, else its declaration."""
     if writer[v] < 0:
         return f"{where}values[{v}]"
     return f"{where}nodes[{writer[v]}].outputs[{graph.nodes[writer[v]].outputs.index(v)}]"

@@ -89,4 +89,4 @@ def test_an_excerpt_marks_the_character_at_the_byte(lines: list[str], data: st.D
 
 
 def test_the_examples_of_the_docstrings_run() -> None:
-    assert doctest.testmod(graph.text, optionflags=doctest.NORMALIZE_WHITESPACE).failed == 0
+    assert doctest.testmod(graph.ir.text, optionflags=doctest.NORMALIZE_WHITESPACE).failed == 0
