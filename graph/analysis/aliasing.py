@@ -6,6 +6,8 @@ x ──Relu────▶ y                         inplace_candidates: (0, 0)
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from graph.ir import ABSENT, Graph, Node
 from graph.ops.registry.registry import OutputInputPairs, find_op
 
@@ -60,6 +62,15 @@ def storage_roots(graph: Graph) -> list[int]:
         for output, source in views_of(graph, node):
             roots[node.outputs[output]] = roots[node.inputs[source]]
     return roots
+
+
+def last_uses(storage: Sequence[int], uses: Iterable[Iterable[int]]) -> dict[int, int]:
+    """Storage -> the last node that uses it, in order of first use; `uses` are the values used, per node."""
+    last: dict[int, int] = {}
+    for n, values in enumerate(uses):
+        for v in values:
+            last[storage[v]] = n
+    return last
 
 
 def _is_present(node: Node, output: int, source: int) -> bool:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from graph.analysis.aliasing import inplace_candidates, is_view, storage_roots
+from graph.analysis.aliasing import inplace_candidates, is_view, last_uses, storage_roots
 from graph.analysis.devices import DEFAULT_DEVICE, DEVICES, DeviceProfile, device_named, resolve_device
-from graph.ir import ABSENT, FLOAT_DTYPES, UNKNOWN_COST, Body, Graph, Node, Role, consumers
+from graph.ir import ABSENT, FLOAT_DTYPES, UNKNOWN_COST, Body, Graph, Node, Role
 from graph.ops.control_flow.interface import SCANS, LoopInterface
 from graph.ops.control_flow.interface import trip_count as bounded_trips
 from graph.ops.control_flow.snapshot_scan import SNAPSHOT_GRAD, SnapshotGrad
@@ -142,11 +142,7 @@ def external_storages(node: Node, body: Body) -> frozenset[int]:
     found = {inner for inner, _ in body.captures} | {roots[v] for v in graph.outputs}
     if node.op not in ("Loop", "Scan", TAIL_SCAN, TAIL_GRAD):
         return frozenset(found)
-    readers = consumers(graph)
-    last: dict[int, int] = {}
-    for v, reads in enumerate(readers):
-        if reads:
-            last[roots[v]] = max(last.get(roots[v], -1), reads[-1])
+    last = last_uses(roots, (inner.reads for inner in graph.nodes))
     writer = {v: n for n, inner in enumerate(graph.nodes) for v in inner.writes}
     for before, after in _carried(node, body):
         n = writer.get(after, -1)
@@ -174,13 +170,10 @@ def _carried(node: Node, body: Body) -> list[tuple[int, int]]:
 def _body_bytes(node: Node, body: Body) -> int:
     """Peak bytes of one trip in the body's node order, external storages excluded."""
     graph = body.graph
-    roots, readers = storage_roots(graph), consumers(graph)
+    roots = storage_roots(graph)
     outside = external_storages(node, body)
     own = [v for v in range(len(graph.values)) if roots[v] == v and v not in outside]
-    last: dict[int, int] = {}
-    for v, reads in enumerate(readers):
-        if reads:
-            last[roots[v]] = max(last.get(roots[v], -1), reads[-1])
+    last = last_uses(roots, (inner.reads for inner in graph.nodes))
     size = {v: graph.values[v].nbytes for v in own}
     live = sum(size[v] for v in own if graph.values[v].role is not Role.ACTIVATION)
     highest, ending = live, dict[int, list[int]]()

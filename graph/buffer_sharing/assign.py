@@ -1,15 +1,15 @@
-"""Storages that share a buffer: lives that do not overlap, the largest member's size.
+"""Assignment of storages to buffers: members have disjoint lifetimes, a buffer has its largest member's size.
 
 step      0   1   2   3   4
 a  10     ├───────┤               buffer 0: a, d   10 bytes
 b   1             ├───┤           buffer 1: b, c    1 byte
 c   1                     ├───┤
-d  10                     ├───┤   11 bytes for what would be 22
+d  10                     ├───┤   11 bytes instead of 22
 
-This is how a framework with named blobs or a fixed list of buffers saves memory; where addresses can be
-given, a layout does better. Least bytes in general is NP-hard (weighted interval colouring:
-Pemmaraju, Raman, "Approximation Algorithms for the Max-Coloring Problem", 2005, section 1), so a few
-orders are tried, and small cases are searched to the end.
+For frameworks with named blobs or a fixed list of buffers; with free addresses, a layout needs fewer bytes.
+Minimizing the total is NP-hard (max-coloring of interval graphs: Pemmaraju, Raman, "Approximation
+Algorithms for the Max-Coloring Problem", 2005, section 1), so several greedy orders are tried, and small
+instances are searched by branch and bound.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-MAX_SEARCH_STEPS = 20_000  # partial assignments an exact search may look at
-MAX_EXACT_STORAGES = 64  # storages an exact search is tried on
-MAX_BUFFER_PROBES = 1_000_000  # buffers that fitting storages one by one may look at
+MAX_SEARCH_STEPS = 20_000  # partial assignments examined by the exact search
+MAX_EXACT_STORAGES = 64  # largest instance of the exact search
+MAX_BUFFER_PROBES = 1_000_000  # buffers examined by one first-fit pass
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BufferAssignment:
-    """Which of k storages lie in which of b buffers."""
+    """Assignment of k storages to b buffers."""
 
     buffer: np.ndarray  # int64[k]
     size: np.ndarray  # int64[b]  bytes of the largest member
-    bound_bytes: int  # most bytes live at once, which no sharing can be below
+    bound_bytes: int  # peak of live bytes: a lower bound of every assignment
 
     @property
     def bytes(self) -> int:
@@ -41,10 +41,10 @@ class BufferAssignment:
 def assign_buffers(
     start: np.ndarray, stop: np.ndarray, size: np.ndarray, group: np.ndarray | None = None
 ) -> BufferAssignment:
-    """A buffer for each storage that lives in steps [start, stop); those of a group share with each other only.
+    """A buffer for each storage live in steps [start, stop); storages share within their group only.
 
-    int64[k] each; `group` below 0 says that a storage shares with none. Storages that would live in no
-    step live in their first. O(k log k) time, and a bounded search besides; the same storages give the same buffers.
+    Arguments are int64[k]; a negative `group` excludes a storage from sharing. An empty lifetime counts as one
+    step. O(k log k) time plus a bounded search; deterministic.
     """
     count = len(start)
     stop = np.maximum(stop, start + 1)
@@ -52,7 +52,7 @@ def assign_buffers(
     alone = group < 0
     group = np.where(alone, group.max(initial=0) + 1 + np.arange(count), group)
     found = [_sweep(start, stop, size, group)]
-    for order in (np.lexsort((start, -size)), np.lexsort((start, stop))):  # by size a buffer never grows
+    for order in (np.lexsort((start, -size)), np.lexsort((start, stop))):  # by size, buffers never grow
         fitted = _first_fit(start, stop, size, group, order)
         found += [] if fitted is None else [fitted]
     best = min(found, key=lambda buffer: _bytes(buffer, size))
@@ -65,9 +65,9 @@ def assign_buffers(
 
 def _sizes(buffer: np.ndarray, size: np.ndarray) -> np.ndarray:
     """int64[b]: bytes of the largest member of each buffer."""
-    most = np.zeros(int(buffer.max(initial=-1)) + 1, np.int64)
-    np.maximum.at(most, buffer, size)
-    return most
+    largest = np.zeros(int(buffer.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(largest, buffer, size)
+    return largest
 
 
 def _bytes(buffer: np.ndarray, size: np.ndarray) -> int:
@@ -75,7 +75,7 @@ def _bytes(buffer: np.ndarray, size: np.ndarray) -> int:
 
 
 def _renumbered(buffer: np.ndarray) -> np.ndarray:
-    """Buffers numbered by their first member."""
+    """The assignment with buffers renumbered by first member."""
     _, first, inverse = np.unique(buffer, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
@@ -83,19 +83,19 @@ def _renumbered(buffer: np.ndarray) -> np.ndarray:
 
 
 def _most_live(start: np.ndarray, stop: np.ndarray, size: np.ndarray, group: np.ndarray) -> int:
-    """Most bytes live at once, of each group, added up."""
+    """Sum over groups of the peak of live bytes."""
     if not len(start):
         return 0
     kind, time = np.tile(group, 2), np.concatenate([start, stop])
     change = np.concatenate([size, -size])
-    order = np.lexsort((change, time, kind))  # what ends is gone before what starts
-    live = np.cumsum(change[order])  # back at 0 where a group ends
+    order = np.lexsort((change, time, kind))  # at equal times, frees before allocations
+    live = np.cumsum(change[order])  # 0 at the end of each group
     first = np.flatnonzero(np.diff(kind[order], prepend=kind[order[0]] - 1))
     return int(np.maximum.reduceat(live, first).sum())
 
 
 def _sweep(start: np.ndarray, stop: np.ndarray, size: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Storages by start, the largest first, each into the free buffer nearest to its size, or into a new one."""
+    """Best fit by start, then largest first: each storage into the free buffer of the nearest size, or a new one."""
     result = np.full(len(start), -1, np.int64)
     ending: list[tuple[int, int, int, int]] = []  # heap of (stop, size of the buffer, buffer, group)
     free: dict[int, list[tuple[int, int]]] = {}  # group -> (size, buffer), ascending
@@ -105,11 +105,11 @@ def _sweep(start: np.ndarray, stop: np.ndarray, size: np.ndarray, group: np.ndar
         while ending and ending[0][0] <= starts[i]:
             _, held, b, kind = heappop(ending)
             insort(free.setdefault(kind, []), (held, b))
-        there = free.get(groups[i], [])
-        at = bisect_left(there, (sizes[i], -1))
-        if at and (at == len(there) or sizes[i] - there[at - 1][0] < there[at][0] - sizes[i]):
+        candidates = free.get(groups[i], [])
+        at = bisect_left(candidates, (sizes[i], -1))
+        if at and (at == len(candidates) or sizes[i] - candidates[at - 1][0] < candidates[at][0] - sizes[i]):
             at -= 1
-        held, b = there.pop(at) if there else (0, buffers)
+        held, b = candidates.pop(at) if candidates else (0, buffers)
         buffers += b == buffers
         result[i] = b
         heappush(ending, (stops[i], max(held, sizes[i]), b, groups[i]))
@@ -118,33 +118,35 @@ def _sweep(start: np.ndarray, stop: np.ndarray, size: np.ndarray, group: np.ndar
 
 @dataclass(slots=True)
 class _Buffer:
-    """The lives in one buffer; they are disjoint."""
+    """One buffer and the disjoint lifetimes of its members."""
 
     group: int
     size: int = 0
-    lives: list[tuple[int, int]] = field(default_factory=list)  # (start, stop), ascending
+    lifetimes: list[tuple[int, int]] = field(default_factory=list)  # (start, stop), ascending
 
     def takes(self, start: int, stop: int) -> bool:
-        """True when no member lives in [start, stop)."""
-        at = bisect_left(self.lives, (start, start))
-        return (at == 0 or self.lives[at - 1][1] <= start) and (at == len(self.lives) or self.lives[at][0] >= stop)
+        """True if no member is live in [start, stop)."""
+        at = bisect_left(self.lifetimes, (start, start))
+        return (at == 0 or self.lifetimes[at - 1][1] <= start) and (
+            at == len(self.lifetimes) or self.lifetimes[at][0] >= stop
+        )
 
 
 def _first_fit(
     start: np.ndarray, stop: np.ndarray, size: np.ndarray, group: np.ndarray, order: np.ndarray
 ) -> np.ndarray | None:
-    """Storages in this order, each into the free buffer nearest to its size, or into a new one.
+    """Best fit in the given order: each storage into the free buffer of the nearest size, or a new one.
 
-    None when more than `LOOKED` buffers would have to be looked at.
+    None if more than MAX_BUFFER_PROBES buffers would be examined.
     """
-    looked = 0
+    probes = 0
     result = np.full(len(start), -1, np.int64)
     buffers: list[_Buffer] = []
     starts, stops, sizes, groups = start.tolist(), stop.tolist(), size.tolist(), group.tolist()
     for i in order.tolist():
         best, distance = -1, -1
-        looked += len(buffers)
-        if looked > MAX_BUFFER_PROBES:
+        probes += len(buffers)
+        if probes > MAX_BUFFER_PROBES:
             return None
         for b, buffer in enumerate(buffers):
             apart = abs(buffer.size - sizes[i])
@@ -153,62 +155,62 @@ def _first_fit(
         if best < 0:
             best = len(buffers)
             buffers.append(_Buffer(groups[i]))
-        insort(buffers[best].lives, (starts[i], stops[i]))
+        insort(buffers[best].lifetimes, (starts[i], stops[i]))
         buffers[best].size = max(buffers[best].size, sizes[i])
         result[i] = best
     return result
 
 
 class _Search:
-    """Depth-first over assignments, largest storages first, so that the size of a buffer is its first member's."""
+    """Branch and bound over assignments, largest storage first: the size of a buffer is its first member's."""
 
     def __init__(self, start: np.ndarray, stop: np.ndarray, size: np.ndarray, group: np.ndarray):
         self.sizes = size
         self.order = np.lexsort((start, -size)).tolist()
-        self.lives = list(zip(start.tolist(), stop.tolist(), strict=True))
+        self.lifetimes = list(zip(start.tolist(), stop.tolist(), strict=True))
         self.group = group.tolist()
         self.buffers: list[_Buffer] = []
 
     def improved(self, best: np.ndarray) -> np.ndarray:
-        """An assignment of fewer bytes than `best`, if the search meets one; else `best`."""
-        least, count = _bytes(best, self.sizes), len(self.order)
-        chosen = [-1] * count  # buffer of the storage at each place of the order
-        used = [0] * (count + 1)  # bytes of the buffers opened before the place
+        """The best assignment found within MAX_SEARCH_STEPS; `best` if none needs fewer bytes."""
+        fewest, count = _bytes(best, self.sizes), len(self.order)
+        chosen = [-1] * count  # buffer of the storage at each position of the order
+        used = [0] * (count + 1)  # bytes of the buffers opened before the position
         place = 0
         for _ in range(MAX_SEARCH_STEPS):
             if place == count:
-                least, best = used[place], best.copy()
+                fewest, best = used[place], best.copy()
                 best[self.order] = chosen
                 place -= 1
             i, first = self.order[place], chosen[place] + 1
             if first:
-                self._take_out(i, first - 1)
+                self._remove(i, first - 1)
             b = self._next(i, first)
             used[place + 1] = used[place] + (int(self.sizes[i]) if b == len(self.buffers) else 0)
-            if b > len(self.buffers) or used[place + 1] >= least:
+            if b > len(self.buffers) or used[place + 1] >= fewest:
                 chosen[place] = -1
                 if place == 0:
                     break
                 place -= 1
                 continue
-            self._put_in(i, b)
+            self._insert(i, b)
             chosen[place] = b
             place += 1
         return best
 
-    def _put_in(self, i: int, b: int) -> None:
+    def _insert(self, i: int, b: int) -> None:
         if b == len(self.buffers):
             self.buffers.append(_Buffer(self.group[i]))
-        insort(self.buffers[b].lives, self.lives[i])
+        insort(self.buffers[b].lifetimes, self.lifetimes[i])
 
-    def _take_out(self, i: int, b: int) -> None:
-        self.buffers[b].lives.remove(self.lives[i])
-        if not self.buffers[b].lives:
+    def _remove(self, i: int, b: int) -> None:
+        self.buffers[b].lifetimes.remove(self.lifetimes[i])
+        if not self.buffers[b].lifetimes:
             self.buffers.pop()
 
     def _next(self, i: int, first: int) -> int:
-        """The next buffer from `first` on that is free for storage `i`; as many as there are is a new one."""
+        """The next buffer from `first` on that can hold storage `i`; `len(self.buffers)` stands for a new one."""
         for b in range(first, len(self.buffers)):
-            if self.buffers[b].group == self.group[i] and self.buffers[b].takes(*self.lives[i]):
+            if self.buffers[b].group == self.group[i] and self.buffers[b].takes(*self.lifetimes[i]):
                 return b
         return max(first, len(self.buffers))

@@ -1,6 +1,6 @@
-"""Programs whose values go by shared names: checked against the graph they stand for, and written.
+"""Programs with shared value names: validation against the graph, and export as a document.
 
-fc1: data ──▶ x     fc2: x ──▶ y     fc3: y ──▶ x          x is written twice; nobody reads the first x after fc2
+fc1: data ──▶ x     fc2: x ──▶ y     fc3: y ──▶ x          x is written twice; no node reads the first x after fc2
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from graph.ops.registry.registry import OutputInputPairs
 
 
 def check_shared_names(graph: Graph, names: Sequence[str]) -> None:
-    """Raises BadGraph when the graph under `names`, one a value, would lose a value that is still needed.
+    """Raise BadGraph if, with values called `names`, a value would be overwritten before its last use.
 
-    A view has a name of its own; its bytes are those of the value it shows.
+    A view has its own name and the bytes of its storage.
     """
     findings, roots, devices = Findings(), storage_roots(graph), value_devices(graph)
-    content: dict[str, int] = {}  # name -> value whose bytes it holds now
-    device_of: dict[str, int] = {}  # name -> first value under it
+    content: dict[str, int] = {}  # name -> value it currently holds
+    device_of: dict[str, int] = {}  # name -> its first value
     for v, n in enumerate(producers(graph)):
         if n < 0:
             _claim(graph, names, content, v, -1, findings)
     for n, node in enumerate(graph.nodes):
         for v in node.reads:
-            _still_there(graph, names, content, roots[v], f"nodes[{n}]", f"{quoted(node.name)} reads", findings)
+            _check_live(graph, names, content, roots[v], f"nodes[{n}]", f"{quoted(node.name)} reads", findings)
         own = [v for v in node.writes if roots[v] == v]
         pairs = (*node.in_place, *inplace_candidates(graph, node))
-        _distinct(graph, names, node, n, own, findings)
+        _check_distinct(graph, names, node, n, own, findings)
         for v in own:
-            _may_overwrite(names, roots, pairs, node, n, v, findings)
+            _check_in_place(names, roots, pairs, node, n, v, findings)
             first = device_of.setdefault(names[v], v)
             if devices[first] != devices[v]:
                 findings.add(
@@ -45,52 +45,54 @@ def check_shared_names(graph: Graph, names: Sequence[str]) -> None:
                     f"nodes[{n}]",
                     f"{quoted(names[v])} holds {quoted(graph.values[first].name)} on {devices[first]} and "
                     f"{quoted(graph.values[v].name)} on {devices[v]}",
-                    "one device for each name",
-                    "give the values of each device names of their own",
+                    "one device per name",
+                    "use different names on different devices",
                 )
             _claim(graph, names, content, v, n, findings)
     for i, v in enumerate(graph.outputs):
-        _still_there(graph, names, content, roots[v], f"outputs[{i}]", "the result is", findings)
+        _check_live(graph, names, content, roots[v], f"outputs[{i}]", "the result is", findings)
     findings.settle()
 
 
 def _claim(graph: Graph, names: Sequence[str], content: dict[str, int], v: int, n: int, findings: Findings) -> None:
-    """The value is what its name holds from now on; a value that is there from the start loses its name to none."""
+    """Set the content of the value's name; collect an overwritten resident."""
     held = content.get(names[v])
     if held is not None and graph.values[held].role is not Role.ACTIVATION and not _overwrites(graph, n, v, held):
         findings.add(
             "shared_resident",
             f"nodes[{n}]" if n >= 0 else f"values[{v}]",
-            f"{quoted(graph.values[v].name)} under {quoted(names[v])}, the name of a value that is there throughout",
-            "a name of its own, or of an activation",
-            "leave residents out of sharing",
+            f"{quoted(graph.values[v].name)} under {quoted(names[v])}, the name of a resident",
+            "a new name, or the name of an activation",
+            "exclude residents from sharing",
         )
     content[names[v]] = v
 
 
 def _overwrites(graph: Graph, n: int, v: int, held: int) -> bool:
-    """The node writes `v` over `held` in place."""
+    """True if node `n` writes `v` over `held` in place."""
     if n < 0:
         return False
     node = graph.nodes[n]
     return any(node.outputs[o] == v and node.inputs[i] == held for o, i in node.in_place)
 
 
-def _still_there(
-    graph: Graph, names: Sequence[str], content: dict[str, int], v: int, path: str, what: str, findings: Findings
+def _check_live(
+    graph: Graph, names: Sequence[str], content: dict[str, int], v: int, path: str, reader: str, findings: Findings
 ) -> None:
     held = content.get(names[v], v)
     if held != v:
         findings.add(
             "shared_while_live",
             path,
-            f"{what} {quoted(graph.values[v].name)}, but {quoted(names[v])} holds {quoted(graph.values[held].name)}",
-            "a name that keeps the value to its last reader",
-            "give one of both another name",
+            f"{reader} {quoted(graph.values[v].name)}, but {quoted(names[v])} holds {quoted(graph.values[held].name)}",
+            "a name that holds the value until its last reader",
+            "rename one of them",
         )
 
 
-def _distinct(graph: Graph, names: Sequence[str], node: Node, n: int, own: Sequence[int], findings: Findings) -> None:
+def _check_distinct(
+    graph: Graph, names: Sequence[str], node: Node, n: int, own: Sequence[int], findings: Findings
+) -> None:
     written = [names[v] for v in own]
     for v, name in zip(own, written, strict=True):
         if written.count(name) > 1:
@@ -98,32 +100,32 @@ def _distinct(graph: Graph, names: Sequence[str], node: Node, n: int, own: Seque
                 "output_twice",
                 f"nodes[{n}]",
                 f"{quoted(node.name)} writes {quoted(name)} more than once",
-                "one name for each output",
+                "distinct names",
                 f"give {quoted(graph.values[v].name)} another name",
             )
             return
 
 
-def _may_overwrite(
+def _check_in_place(
     names: Sequence[str], roots: Sequence[int], pairs: OutputInputPairs, node: Node, n: int, v: int, findings: Findings
 ) -> None:
-    """An output under the name of what the node reads must be one it may write over it."""
+    """Collect an output with the name of an input that it may not overwrite in place."""
     over = {roots[node.inputs[source]] for output, source in pairs if node.outputs[output] == v}
     if any(names[root] == names[v] and root not in over for root in (roots[read] for read in node.reads)):
         findings.add(
             "not_in_place",
             f"nodes[{n}]",
             f"{quoted(node.name)} reads and writes {quoted(names[v])}",
-            "an op that may write over what it reads",
+            "an op that may overwrite its input",
             "give the output another name, or declare `in_place`",
         )
 
 
 def shared_document(graph: Graph, names: Sequence[str]) -> Document:
-    """The graph as a document with `"naming": "mutable"` in which values are called `names`.
+    """The graph as a document with `"naming": "mutable"` and values called `names`.
 
-    Loading it gives a graph of the same data flow. Where the values of one name differ in type the
-    declaration is left to inference; if the op of one is unknown, its bytes are those of the largest.
+    Loading the document gives a graph with the same data flow. If the values of a name differ in type, the
+    type is left to inference; if one of their ops is unknown, the name gets the bytes of the largest value.
     """
     check_shared_names(graph, names)
     table = {value.name: name for value, name in zip(graph.values, names, strict=True)}
@@ -139,7 +141,7 @@ def shared_document(graph: Graph, names: Sequence[str]) -> Document:
 
 
 def _declarations(graph: Graph, names: Sequence[str], rows: Sequence[ValueRow]) -> list[ValueRow]:
-    """One row a name."""
+    """One row per name."""
     members: dict[str, list[int]] = {}
     for v, name in enumerate(names):
         members.setdefault(name, []).append(v)
@@ -149,14 +151,14 @@ def _declarations(graph: Graph, names: Sequence[str], rows: Sequence[ValueRow]) 
         row = replace(rows[values[0]], name=name)
         if len({(graph.values[v].type, graph.values[v].nbytes) for v in values}) > 1:
             opaque = any(producer[v] >= 0 and find_op(graph.nodes[producer[v]].op) is None for v in values)
-            most = max(graph.values[v].nbytes for v in values)
-            row = replace(row, shape=None, dtype=None, bytes=most if opaque else None, fixed_bytes=False)
+            largest = max(graph.values[v].nbytes for v in values)
+            row = replace(row, shape=None, dtype=None, bytes=largest if opaque else None, fixed_bytes=False)
         result.append(row)
     return result
 
 
 def _renamed(node: NodeRow, table: dict[str, str]) -> NodeRow:
-    """The row under the new names; what its gradient reads is told by place where a name is both."""
+    """The row with new names; gradient reads are given by slot, since a name may be input and output."""
     reads = node.gradient_reads
     if reads is not None:
         reads = [_slot(node, name) for name in reads]
@@ -175,7 +177,7 @@ def _renamed(node: NodeRow, table: dict[str, str]) -> NodeRow:
 
 
 def _slot(node: NodeRow, name: str) -> str:
-    """`inputs[0]` or `outputs[1]`: where a node has the value of that name."""
+    """Slot of a value of the node, `inputs[0]` or `outputs[1]`."""
     if name in node.inputs:
         return f"inputs[{node.inputs.index(name)}]"
     return f"outputs[{node.outputs.index(name)}]"

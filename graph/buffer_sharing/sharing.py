@@ -1,10 +1,10 @@
-"""Values under shared names: what a framework with named blobs, or a fixed list of buffers, runs.
+"""Buffer sharing: names for values such that values with disjoint lifetimes share a buffer.
 
-data ──fc1──▶ x ──fc2──▶ y ──fc3──▶ z          names      data  x  y  x          z lies where x was
+data ──fc1──▶ x ──fc2──▶ y ──fc3──▶ z          names      data  x  y  x          z reuses the buffer of x
 
-A name may be taken again once its content has been read for the last time; an op writes over what it
-reads only where it may (`inplace_candidates`, `in_place`); an op never writes one name twice; names do not
-cross devices. `shared_program.py` holds all of that against any assignment, and writes the program.
+A name is reused after the last read of its content; an op overwrites an input only where it may
+(`inplace_candidates`, `in_place`); an op never writes a name twice; names do not cross devices.
+`shared_program.py` checks these rules for any assignment, and writes the program.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from graph.transforms.device_placement import DEVICE, copy_route, device_of
 
 
 def value_devices(graph: Graph) -> list[str | None]:
-    """Per value the device it lies on: what it says itself, else where the node that writes it has its outputs."""
-    found: list[str | None] = []
+    """Device of each value: its annotation, else the output device of its writer; None if unknown."""
+    devices: list[str | None] = []
     for value, n in zip(graph.values, producers(graph), strict=True):
         own = value.annotations.get(DEVICE)
         if own is None and n >= 0:
             node = graph.nodes[n]
             own = (copy_route(node) or (None, None))[1] or device_of(node)
-        found.append(None if own is None else str(own))
-    return found
+        devices.append(None if own is None else str(own))
+    return devices
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BufferSharing:
-    """What every value of a graph is called when buffers are shared, and the bytes that takes.
+    """Names of all values under buffer sharing, and the buffers' bytes.
 
-    Residents keep their names and are not counted; a view has a name of its own and no bytes.
+    Residents keep their names and are not counted; a view has its own name and no bytes.
     """
 
     names: list[str]  # per value
     buffers: dict[str, int]  # name -> bytes of its largest content
-    intervals: list[LiveRange]  # of the values that have bytes of their own, in the order they are written
-    separate_bytes: int  # if every value had a buffer of its own
-    bound_bytes: int  # most bytes live at once: no sharing is below
-    peak_node: int  # where they are; -1 for a graph without nodes
+    intervals: list[LiveRange]  # of the values with storage of their own, in write order
+    separate_bytes: int  # without sharing
+    bound_bytes: int  # peak of live bytes: a lower bound of every sharing
+    peak_node: int  # node of that peak; -1 for a graph without nodes
 
     @property
     def bytes(self) -> int:
@@ -55,16 +55,16 @@ class BufferSharing:
 
 
 def share_buffers(graph: Graph, keep: Collection[str] = (), in_place: bool = True) -> BufferSharing:
-    """Names under which the values of `graph`, run in its own order, need the least bytes found.
+    """The buffer sharing with the fewest bytes found for `graph` in node order.
 
-    An op writes over an input that it reads last of all where it may, unless `in_place` is false; what is
-    declared in place always does. Results and values named by `keep` live to the end and keep their names.
+    An op overwrites an input at its last use where it may, unless `in_place` is false; outputs declared in
+    place always do. Results and values named by `keep` are live to the end and keep their names.
     """
-    lives, devices = StorageLifetimes(graph), value_devices(graph)
-    intervals = {i.value: i for i in live_ranges_of(graph, lives, keep)}
-    held = storages_live_at_end(graph, lives, keep)
+    lifetimes, devices = StorageLifetimes(graph), value_devices(graph)
+    intervals = {i.value: i for i in live_ranges_of(graph, lifetimes, keep)}
+    held = storages_live_at_end(graph, lifetimes, keep)
     last = {v: interval.last for v, interval in intervals.items() if v not in held}
-    chains = _chains(graph, lives, devices, last, in_place)
+    chains = _chains(graph, lifetimes, devices, last, in_place)
     columns = np.array(
         [
             (intervals[chain[0]].first, intervals[chain[-1]].last + 1, max(intervals[v].bytes for v in chain))
@@ -74,27 +74,27 @@ def share_buffers(graph: Graph, keep: Collection[str] = (), in_place: bool = Tru
     ).reshape(-1, 3)
     number = {device: i for i, device in enumerate(dict.fromkeys(devices))}
     group = np.array([number[devices[chain[0]]] for chain in chains], np.int64)
-    found = assign_buffers(columns[:, 0], columns[:, 1], columns[:, 2], group)
+    assignment = assign_buffers(columns[:, 0], columns[:, 1], columns[:, 2], group)
     name_of: dict[int, str] = {}
-    for chain, b in zip(chains, found.buffer.tolist(), strict=True):
-        own = [v for v in chain if v in held]  # one at most in a buffer: it lives to the end
+    for chain, b in zip(chains, assignment.buffer.tolist(), strict=True):
+        own = [v for v in chain if v in held]  # at most one per buffer, since it is live to the end
         name_of[b] = graph.values[own[0]].name if own else name_of.get(b, graph.values[chain[0]].name)
     names = [value.name for value in graph.values]
-    for chain, b in zip(chains, found.buffer.tolist(), strict=True):
+    for chain, b in zip(chains, assignment.buffer.tolist(), strict=True):
         for v in chain:
             names[v] = name_of[b]
     return BufferSharing(
         names,
-        {name_of[b]: size for b, size in enumerate(found.size.tolist())},
+        {name_of[b]: size for b, size in enumerate(assignment.size.tolist())},
         list(intervals.values()),
         sum(i.bytes for i in intervals.values()),
-        found.bound_bytes,
+        assignment.bound_bytes,
         _peak(columns),
     )
 
 
 def _peak(columns: np.ndarray) -> int:
-    """The node at which most bytes of contents (first, last + 1, bytes) are live; -1 without any."""
+    """The node with the most live bytes; columns are (first, last + 1, bytes). -1 if there are none."""
     change = np.zeros(int(columns[:, 1].max(initial=0)) + 1, np.int64)
     np.add.at(change, columns[:, 0], columns[:, 2])
     np.subtract.at(change, columns[:, 1], columns[:, 2])
@@ -102,16 +102,16 @@ def _peak(columns: np.ndarray) -> int:
 
 
 def _chains(
-    graph: Graph, lives: StorageLifetimes, devices: Sequence[str | None], last: Mapping[int, int], in_place: bool
+    graph: Graph, lifetimes: StorageLifetimes, devices: Sequence[str | None], last: Mapping[int, int], in_place: bool
 ) -> list[list[int]]:
-    """Values that lie in the same bytes one after the other, by the node that writes the first."""
+    """Chains of values that overwrite each other in place, in order of the first value's writer."""
     chain_of: dict[int, list[int]] = {}
     chains: list[list[int]] = []
     for n, node in enumerate(graph.nodes):
         pairs = inplace_candidates(graph, node) if in_place else ()
-        free = {lives.storage[v] for v in node.reads if last.get(lives.storage[v]) == n} & chain_of.keys()
-        for i, v in lives.made_by(node):
-            over = [u for u in lives.inplace_sources(node, i, pairs) if u in free and devices[u] == devices[v]]
+        free = {lifetimes.storage[v] for v in node.reads if last.get(lifetimes.storage[v]) == n} & chain_of.keys()
+        for i, v in lifetimes.made_by(node):
+            over = [u for u in lifetimes.inplace_sources(node, i, pairs) if u in free and devices[u] == devices[v]]
             if over:
                 free.remove(over[0])
                 chain_of[v] = chain_of[over[0]]
@@ -123,14 +123,14 @@ def _chains(
 
 
 def sharing_report(graph: Graph, keep: Collection[str] = ()) -> dict[str, Any]:
-    """The sharing of a graph as the section of a report: columns with one entry a value, steps inclusive."""
-    found = share_buffers(graph, keep)
+    """The buffer sharing as a report section: columns with one entry per value, steps inclusive."""
+    sharing = share_buffers(graph, keep)
     return {
-        "bytes": found.bytes,
-        "separate_bytes": found.separate_bytes,
-        "bound_bytes": found.bound_bytes,
-        "peak_node": graph.nodes[found.peak_node].name if found.peak_node >= 0 else None,
-        "buffers": [{"name": name, "bytes": size} for name, size in found.buffers.items()],
-        "buffer": [found.names[i.value] for i in found.intervals],
+        "bytes": sharing.bytes,
+        "separate_bytes": sharing.separate_bytes,
+        "bound_bytes": sharing.bound_bytes,
+        "peak_node": graph.nodes[sharing.peak_node].name if sharing.peak_node >= 0 else None,
+        "buffers": [{"name": name, "bytes": size} for name, size in sharing.buffers.items()],
+        "buffer": [sharing.names[i.value] for i in sharing.intervals],
         **live_range_columns(graph, keep),
     }

@@ -1,8 +1,8 @@
-"""How far apart the results of two graphs are that should agree but for rounding: outputs, and gradients by parameter.
+"""Numerical comparison of the results of two equivalent graphs: outputs, and gradients by parameter.
 
-A sum in parts, or in another order, rounds otherwise, so results are not compared bit for bit. An error counts against
-the largest element of its array, or a hundredth of the largest of all arrays where that is more: a gradient that is
-zero but for rounding has no size of its own.
+Sums in parts or in another order round differently, so results are not compared bit for bit. An error is relative to
+the largest element of its array, or to SCALE_FLOOR times the largest element of all arrays if that is more: a gradient
+that is zero up to rounding has no scale of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from graph.execution.sample_inputs import sample_arrays
 from graph.ir import FLOAT_DTYPES, Graph, producers
 from graph.ops.registry.onnx_fallback import type_of_array
 
-#: Largest error that rounding explains, by the dtype of the result; 0 for integers and truth values.
+#: Largest relative error explained by rounding, by the dtype of the result; 0 for integers and bools.
 TOLERANCE: Mapping[str, float] = {"float64": 1e-9, "float32": 1e-4, "bfloat16": 0.1, "float16": 0.02}
 SCALE_FLOOR = 1e-2  # of the largest element of all results
 
@@ -26,10 +26,10 @@ Results = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Discrepancy:
-    """The result that is furthest from what is expected, in parts of what its dtype allows."""
+    """The result with the largest error relative to the tolerance of its dtype."""
 
-    name: str  # "" where there is nothing to compare
-    error: float  # relative; inf where types or integers differ
+    name: str  # "" if the results have no name in common
+    error: float  # relative; inf if types or integers differ
     tolerance: float
 
     @property
@@ -38,14 +38,14 @@ class Discrepancy:
 
 
 def sample_feeds(graph: Graph, seed: int) -> dict[str, np.ndarray]:
-    """Arrays of inputs, parameters and states, drawn by `seed`, by name."""
+    """Sample arrays of inputs, parameters and states by name; deterministic in `seed`."""
     written, values = producers(graph), graph.values
-    found = sample_arrays(graph, seed)
-    return {values[v].name: a for v, a in found.items() if written[v] < 0 and values[v].data is None}
+    samples = sample_arrays(graph, seed)
+    return {values[v].name: a for v, a in samples.items() if written[v] < 0 and values[v].data is None}
 
 
 def run_results(graph: Graph, fed: Results, seed: int = 0) -> dict[str, np.ndarray]:
-    """What the graph hands out when it is run on what it knows of `fed`; a gradient as `gradient of NAME`.
+    """Outputs of a run by name, a gradient as `gradient of NAME`; names in `fed` that the graph lacks are ignored.
 
     Raises CannotExecute.
     """
@@ -56,14 +56,16 @@ def run_results(graph: Graph, fed: Results, seed: int = 0) -> dict[str, np.ndarr
 
 
 def worst_discrepancy(found: Results, expected: Results) -> Discrepancy:
-    """The worst of the results that both have."""
+    """The worst discrepancy over the names that both have."""
     common = [name for name in expected if name in found]
     floor = SCALE_FLOOR * max((_largest(expected[name]) for name in common if _is_float(expected[name])), default=0.0)
     worst = Discrepancy("", 0.0, 0.0)
     for name in common:
-        one = Discrepancy(name, *_error(found[name], expected[name], floor))
-        if not worst.name or one.error * (worst.tolerance or 1e-300) > worst.error * (one.tolerance or 1e-300):
-            worst = one
+        candidate = Discrepancy(name, *_error(found[name], expected[name], floor))
+        if not worst.name or candidate.error * (worst.tolerance or 1e-300) > worst.error * (
+            candidate.tolerance or 1e-300
+        ):
+            worst = candidate
     return worst
 
 

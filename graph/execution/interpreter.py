@@ -1,10 +1,10 @@
-"""Reference execution: numpy kernels node after node, freed after the last use, live bytes counted by itself.
+"""Reference interpreter: runs numpy kernels in node order, frees values after their last use, counts live bytes.
 
     plain      arrays by value; bytes are added up by storage
     in arena   every value lies at its planned address in one byte array; bytes are addresses in use
 
-Neither asks a planner anything. A view runs no kernel, unless it shows its storage in another element
-order; an output in place keeps its input's storage.
+Independent of the planner. A view runs no kernel, unless its element order differs from its storage's;
+an output in place keeps its input's storage.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ OnWrite = Callable[[int, int, np.ndarray], None]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Execution:
-    """What a run gave and what it held."""
+    """Results and memory use of a run."""
 
     outputs: Mapping[str, np.ndarray]
-    values: Mapping[str, np.ndarray]  # those asked for by `keep`
-    step_bytes: np.ndarray  # int64[nodes], views included
+    values: Mapping[str, np.ndarray]  # those named in `keep`
+    step_bytes: np.ndarray  # int64[nodes]: bytes live during each node, views included
     seconds: float  # inside kernels
 
     @property
@@ -60,44 +60,46 @@ def execute(
     keep: Collection[str] = (),
     watch: OnWrite | None = None,
 ) -> Execution:
-    """Run the graph in its own order. Inputs, parameters and states left out of `feeds` are drawn by `seed`.
+    """Run the graph in node order. Inputs, parameters and states missing from `feeds` are sampled by `seed`.
 
-    `takes_over` counts an elementwise output over a dying input once; in an arena addresses decide.
-    Raises CannotExecute naming the node, ArenaFault when an address overlaps live bytes.
+    `takes_over` counts an output written over an input at its last use once; in an arena, addresses decide.
+    `keep` names values to return, `watch` is called for every output. Raises CannotExecute naming the node,
+    ArenaFault if an address overlaps live bytes.
     """
     memory: RunMemory = PlainMemory(graph, takes_over) if arena is None else ArenaMemory(graph, arena)
-    return _Run(graph, memory, seed, "", watch).whole(sample_arrays(graph, seed, feeds), keep)
+    return _Run(graph, memory, seed, "", watch).execute(sample_arrays(graph, seed, feeds), keep)
 
 
 class _Nested:
-    """A nested graph that is run again and again: what it is given by itself is found once.
+    """A nested graph that runs once a trip; lifetimes and constants are computed once.
 
-    `workspace` is what the node around it is charged; a run that holds more raises ArenaFault. None: unchecked.
+    `workspace` is the workspace counted for the enclosing node in bytes; a run that holds more raises ArenaFault.
+    None: unchecked.
     """
 
     def __init__(self, node: Node, body: Body, seed: int, workspace: int | None):
         self.graph, self.seed, self.workspace, self.name = body.graph, seed, workspace, node.name
-        self.lives = StorageLifetimes(self.graph, external_storages(node, body))
+        self.lifetimes = StorageLifetimes(self.graph, external_storages(node, body))
         self.own = sample_arrays(self.graph, seed, without={*self.graph.inputs, *(inner for inner, _ in body.captures)})
         self.nested: dict[int, _Nested] = {}
 
     def run(self, given: Mapping[int, np.ndarray], scope: str) -> list[np.ndarray]:
-        """Outputs of the graph whose inputs and captures are `given` by value id; its constants are its own."""
-        done = _Run(self.graph, PlainMemory(self.graph, False, self.lives), self.seed, scope, None, self.nested)
-        done.is_checked = self.workspace is not None
+        """Outputs of the graph for `given` inputs and captures by value id."""
+        nested = _Run(self.graph, PlainMemory(self.graph, False, self.lifetimes), self.seed, scope, None, self.nested)
+        nested.is_checked = self.workspace is not None
         for v, array in given.items():
-            done.accept(v, array)
-        held = done.whole({**self.own, **given}, ()).peak_bytes
+            nested.accept(v, array)
+        held = nested.execute({**self.own, **given}, ()).peak_bytes
         if self.workspace is not None and held > self.workspace:
             raise ArenaFault(
-                f"a body of {self.name} holds {held} bytes beside what it is given and hands out; "
-                f"the node is charged {self.workspace}"
+                f"a body of {self.name} holds {held} bytes besides its inputs and outputs; "
+                f"the workspace of the node is {self.workspace}; replan, or set `workspace_bytes` on the node"
             )
-        return [done.read(v) for v in self.graph.outputs]
+        return [nested.read(v) for v in self.graph.outputs]
 
 
 class _Run:
-    """One run under way."""
+    """State of one run of a graph."""
 
     def __init__(
         self,
@@ -110,22 +112,22 @@ class _Run:
     ):
         self.graph, self.memory, self.seed, self.scope, self.watch = graph, memory, seed, scope, watch
         self.nested = {} if nested is None else nested  # by identity of the nested graph
-        self.is_checked = isinstance(memory, ArenaMemory)  # bodies hold no more than they are charged
+        self.is_checked = isinstance(memory, ArenaMemory)  # bodies may not exceed their node's workspace
         self.producer = producers(graph)
         self.seconds = 0.0
 
     def accept(self, v: int, array: np.ndarray) -> None:
-        """Check what a body is given; fewer rows than declared are legal where a loop made them."""
+        """Check the type of a body's input; fewer rows than declared are legal after a loop that stopped early."""
         value, type = self.graph.values[v], type_of_array(array)
         if value.type is not None and type != value.type:
             if not _is_part(type, value.type):
-                raise CannotExecute(f"{value.name} is given as {type}; the body has {value.type}")
+                raise CannotExecute(f"{value.name} is passed as {type}; the body declares {value.type}")
             self.memory.actual[v] = type
 
-    def whole(self, fed: Mapping[int, np.ndarray], keep: Collection[str]) -> Execution:
+    def execute(self, fed: Mapping[int, np.ndarray], keep: Collection[str]) -> Execution:
         graph, memory = self.graph, self.memory
-        wanted = set(keep)
-        kept = {graph.values[v].name: array for v, array in fed.items() if graph.values[v].name in wanted}
+        names = set(keep)
+        kept = {graph.values[v].name: array for v, array in fed.items() if graph.values[v].name in names}
         memory.start(fed)
         step_bytes = np.zeros(len(graph.nodes), np.int64)
         for n, node in enumerate(cancellable(graph.nodes)):
@@ -135,17 +137,17 @@ class _Run:
                     continue
                 if self.watch is not None:
                     self.watch(n, i, array)
-                if graph.values[v].name in wanted:
+                if graph.values[v].name in names:
                     kept[graph.values[v].name] = array
             step_bytes[n] = memory.write(n, results)
-        missing = wanted - set(kept)
+        missing = names - set(kept)
         if missing:
-            raise CannotExecute(f"value {min(missing)!r} is to be kept, but the graph has none of that name")
+            raise CannotExecute(f"value {min(missing)!r} is to be kept, but the graph has no value of that name")
         outputs = {graph.values[v].name: self.read(v) for v in graph.outputs}
         return Execution(outputs, kept, step_bytes, self.seconds)
 
     def read(self, v: int) -> np.ndarray:
-        """The array of a value. A view in another element order is made again from what it shows."""
+        """The array of a value. A view in another element order is recomputed from its storage."""
         if self.memory.has_array(v):
             return self.memory.read(v)
         node = self.graph.nodes[self.producer[v]]
@@ -154,18 +156,22 @@ class _Run:
         return array
 
     def results(self, node: Node) -> list[np.ndarray | None]:
-        """Arrays of the node's outputs, contiguous and of their types; None for unwanted ones."""
-        shown = dict(views_of(self.graph, node))
+        """Arrays of the node's outputs, contiguous and of the declared types; None for absent ones."""
+        views = dict(views_of(self.graph, node))
         record = find_op(node.op)
         by_shape = set(record.views) if record is not None else set()
-        whole = not self.memory.actual or not any(v in self.memory.actual for v in node.inputs)
-        if shown and whole and all((i, shown.get(i)) in by_shape for i, v in enumerate(node.outputs) if v != ABSENT):
+        has_all_rows = not self.memory.actual or not any(v in self.memory.actual for v in node.inputs)
+        if (
+            views
+            and has_all_rows
+            and all((i, views.get(i)) in by_shape for i, v in enumerate(node.outputs) if v != ABSENT)
+        ):
             return [
-                None if v == ABSENT else self._reshaped(node.inputs[shown[i]], v) for i, v in enumerate(node.outputs)
+                None if v == ABSENT else self._reshaped(node.inputs[views[i]], v) for i, v in enumerate(node.outputs)
             ]
         started = time.perf_counter()
         try:
-            found = self._kernel(node)
+            outputs = self._kernel(node)
         except ArenaFault:
             raise
         except GraphError as error:
@@ -173,7 +179,7 @@ class _Run:
         except (ArithmeticError, LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
             raise CannotExecute(f"node {node.name} ({node.op}): {type(error).__name__}: {error}") from error
         self.seconds += time.perf_counter() - started
-        return self._checked(node, found)
+        return self._checked(node, outputs)
 
     def _kernel(self, node: Node) -> Sequence[np.ndarray | None]:
         if node.bodies:
@@ -200,7 +206,7 @@ class _Run:
         return run_one
 
     def _shape_of(self, v: int) -> np.ndarray:
-        """An array of the value's type and no content: its bytes may be gone."""
+        """An array of the value's shape and dtype with zero content: its bytes may be freed."""
         type = self.memory.actual.get(v) or self._type(v)
         return np.broadcast_to(np.zeros((), numpy_dtype(type.dtype)), type.shape)
 
@@ -211,41 +217,43 @@ class _Run:
     def _type(self, v: int) -> TensorType:
         type = self.graph.values[v].type
         if type is None:
-            raise CannotExecute(f"value {self.graph.values[v].name} is only a size; give it a dtype and a shape")
+            raise CannotExecute(f"value {self.graph.values[v].name} has only a size; declare its dtype and shape")
         return type
 
-    def _checked(self, node: Node, found: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
+    def _checked(self, node: Node, outputs: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
         results: list[np.ndarray | None] = []
         for i, v in enumerate(node.outputs):
-            array = found[i] if i < len(found) else None
+            array = outputs[i] if i < len(outputs) else None
             if v == ABSENT:
                 results.append(None)
                 continue
             name, type = self.graph.values[v].name, self.graph.values[v].type
             if array is None:
-                raise CannotExecute(f"node {node.name} ({node.op}) makes no output {i}, which is {name}")
+                raise CannotExecute(f"node {node.name} ({node.op}) returns no output {i} ({name})")
             array = np.asarray(array, order="C")
-            made = type_of_array(array)
-            if type is None or made != type:
-                if type is None or not (self._may_be_short(node) and _is_part(made, type)):
+            actual = type_of_array(array)
+            if type is None or actual != type:
+                if type is None or not (self._may_be_short(node) and _is_part(actual, type)):
                     declared = type or "a size"
-                    raise CannotExecute(f"node {node.name} ({node.op}) makes {made}; {name} is declared as {declared}")
-                self.memory.actual[v] = made
+                    raise CannotExecute(
+                        f"node {node.name} ({node.op}) returns {actual}; {name} is declared as {declared}"
+                    )
+                self.memory.actual[v] = actual
             array = array.view()
             array.flags.writeable = False
             results.append(array)
         return results
 
     def _may_be_short(self, node: Node) -> bool:
-        """True for a node with bodies, whose loops may stop early, and for what reads its rows."""
+        """True for a node with bodies, whose loops may stop early, and for readers of its rows."""
         actual = self.memory.actual
         return bool(node.bodies) or node.op == FIRST_ROWS or (bool(actual) and any(v in actual for v in node.inputs))
 
 
-def _is_part(made: TensorType, declared: TensorType) -> bool:
-    """True when an array is one of the declared type with no more rows anywhere."""
+def _is_part(actual: TensorType, declared: TensorType) -> bool:
+    """True if `actual` has the dtype and rank of `declared` and is nowhere longer."""
     return (
-        made.dtype == declared.dtype
-        and len(made.shape) == len(declared.shape)
-        and all(a <= b for a, b in zip(made.shape, declared.shape, strict=True))
+        actual.dtype == declared.dtype
+        and len(actual.shape) == len(declared.shape)
+        and all(a <= b for a, b in zip(actual.shape, declared.shape, strict=True))
     )

@@ -1,7 +1,7 @@
-"""Numbers for what nobody computes: inputs, parameters, state, by a seed and the value's name.
+"""Sample arrays for inputs, parameters and states, deterministic in a seed and the value's name.
 
-What an input feeds says what it may hold: indices stay in range, labels are classes, variances are
-positive, weights shrink with their fan-in, so that a deep net stays finite and no two weights agree.
+Readers determine the distribution: indices are in range, labels are classes, variances are positive,
+weights are scaled by their fan-in. Deep nets stay finite, and no two weights are equal.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from graph.execution.arena import unpacked
 from graph.ir import ABSENT, DTYPE_BITS, FLOAT_DTYPES, Graph, Node, Role, TensorType, producers
 from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
 
-#: (op, input) that must be above zero.
+#: (op, input) that must be positive.
 _POSITIVE = frozenset({("Log", 0), ("Sqrt", 0), ("Pow", 0), ("BatchNormalization", 4), ("remat::Adam", 3)})
-#: (op, input) near one: scales of normalisations.
+#: (op, input) near one: scales of normalizations.
 _NEAR_ONE = frozenset(
     (op, 1)
     for op in (
@@ -32,12 +32,12 @@ _NEAR_ONE = frozenset(
         "remat::BatchNorm",
     )
 )
-#: Ops whose integers are numbers of elements along an input: op -> (position of indices, position of the data).
+#: Ops with index inputs: op -> (position of the indices, position of the data).
 _INDEXED = {"Gather": (1, 0), "GatherElements": (1, 0), "Scatter": (1, 0), "ScatterElements": (1, 0)}
 _INDEXED_ND = {"GatherND": (1, 0), "ScatterND": (1, 0)}
 _LABELLED = {"SoftmaxCrossEntropyLoss": (1, 0), "NegativeLogLikelihoodLoss": (1, 0)}
 _RECURRENT = frozenset({"LSTM", "GRU", "RNN", "remat::LSTMGrad", "remat::GRUGrad"})
-#: Ops whose outputs hold elements of their first input, or of the listed ones.
+#: Ops whose outputs hold elements of the inputs at these positions.
 _PASSING: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(
         (
@@ -65,16 +65,16 @@ _PASSING: Mapping[str, tuple[int, ...]] = {
     "Concat": tuple(range(64)),
 }
 
-IntRange = tuple[int, int]  # integers from, up to but without
+IntRange = tuple[int, int]  # half-open
 DEFAULT_RANGE: IntRange = (0, 2)
 
 
 def sample_arrays(
     graph: Graph, seed: int, given: Mapping[str, np.ndarray] | None = None, without: Collection[int] = ()
 ) -> dict[int, np.ndarray]:
-    """Arrays of every value no node writes, but those of `without`: as given, as known, else drawn.
+    """Arrays of all values that no node writes, except `without`: given, else constant, else sampled.
 
-    Raises CannotExecute when a given array is of another type or name.
+    Raises CannotExecute for a given array of another type or unknown name.
     """
     given = given or {}
     ranges, uses = _integer_ranges(graph), _uses(graph)
@@ -91,19 +91,19 @@ def sample_arrays(
             result[v] = value.data
         elif value.type is None:
             raise CannotExecute(
-                f"value {value.name} is only a size; give it a dtype and a shape, or plan without --execute"
+                f"value {value.name} has only a size; declare its dtype and shape, or plan without --execute"
             )
         else:
             draws = _generator(seed, value.name)
             result[v] = _array(draws, value.type, value.role, uses.get(v, []), ranges.get(v, DEFAULT_RANGE))
     if left:
-        raise CannotExecute(f"{min(left)!r} is given, but no input, parameter or state has that name")
+        raise CannotExecute(f"unknown name {min(left)!r} in feeds; use the name of an input, parameter or state")
     return result
 
 
 def _checked(name: str, array: np.ndarray, type: TensorType | None) -> np.ndarray:
     if type is not None and type_of_array(array) != type:
-        raise CannotExecute(f"{name} is given as {type_of_array(array)}; the graph has {type}")
+        raise CannotExecute(f"{name} is given as {type_of_array(array)}; the graph declares {type}")
     return array
 
 
@@ -125,7 +125,7 @@ def _array(
         largest = 2 ** (DTYPE_BITS[type.dtype] - (type.dtype[0] == "i")) - 1
         return np.asarray(draws.integers(low, max(low + 1, min(high, largest + 1)), type.shape)).astype(dtype)
     places = {(node.op, i) for node, i in uses}
-    if type.dtype == "float8e8m0":  # powers of two: every byte but the last is a number
+    if type.dtype == "float8e8m0":  # powers of two: every byte but 0xFF is a number
         return unpacked(draws.integers(120, 134, type.nbytes, dtype=np.uint8), type)
     if places & _POSITIVE:
         return np.asarray(draws.uniform(0.5, 1.5, type.shape)).astype(dtype)
@@ -135,7 +135,7 @@ def _array(
         return np.ones(type.shape, dtype)
     numbers: Any = np.asarray(draws.random(type.shape, np.float64 if type.dtype == "float64" else np.float32))
     scale = 1.0 if role is Role.INPUT else _scale(type, uses)
-    numbers -= 0.5  # uniform, of variance scale²: three times as fast as normal ones
+    numbers -= 0.5  # uniform, of variance scale²; three times as fast as normal
     numbers *= scale * math.sqrt(12)
     return np.asarray(numbers, dtype)
 
@@ -154,7 +154,7 @@ def _scale(type: TensorType, uses: list[tuple[Node, int]]) -> float:
 
 
 def _uses(graph: Graph) -> dict[int, list[tuple[Node, int]]]:
-    """(node, position) of every read of a value no node writes."""
+    """Value that no node writes -> (node, position) of every read."""
     uses: dict[int, list[tuple[Node, int]]] = {v: [] for v, producer in enumerate(producers(graph)) if producer < 0}
     for node in graph.nodes:
         for i, v in enumerate(node.inputs):
@@ -164,7 +164,7 @@ def _uses(graph: Graph) -> dict[int, list[tuple[Node, int]]]:
 
 
 def _integer_ranges(graph: Graph) -> dict[int, IntRange]:
-    """Per value the integers all its readers take, found from the readers back to what they read."""
+    """Value -> intersection of the integer ranges its readers accept, propagated from readers to their inputs."""
     ranges: dict[int, IntRange] = {}
 
     def narrow(v: int, low: int, high: int) -> None:
@@ -172,9 +172,9 @@ def _integer_ranges(graph: Graph) -> dict[int, IntRange]:
         ranges[v] = (max(a, low), min(b, high))
 
     for node in reversed(graph.nodes):
-        found = _index_range(graph, node)
-        if found is not None and found[0] < len(node.inputs) and node.inputs[found[0]] != ABSENT:
-            narrow(node.inputs[found[0]], *found[1])
+        accepted = _index_range(graph, node)
+        if accepted is not None and accepted[0] < len(node.inputs) and node.inputs[accepted[0]] != ABSENT:
+            narrow(node.inputs[accepted[0]], *accepted[1])
         for i in _PASSING.get(node.op, ()):
             for out in node.writes:
                 if out in ranges and i < len(node.inputs) and node.inputs[i] != ABSENT:
@@ -183,7 +183,7 @@ def _integer_ranges(graph: Graph) -> dict[int, IntRange]:
 
 
 def _index_range(graph: Graph, node: Node) -> tuple[int, IntRange] | None:
-    """(input, integers it may hold) for an op that looks something up; None for any other."""
+    """(position of the integer input, its valid range) for an op with indices; None for any other."""
     axis = int(node.attributes.get("axis", 0))
     shape = node.attributes.get("input_shape")
     if node.op in ("remat::GatherGrad", "remat::GatherElementsGrad") and shape:
@@ -212,7 +212,7 @@ def _index_range(graph: Graph, node: Node) -> tuple[int, IntRange] | None:
 
 
 def _length(graph: Graph, node: Node, position: int, axis: int) -> int:
-    """Elements of an input along an axis; 1 when its type is not known."""
+    """Length of an input along an axis; 1 if its type is unknown."""
     v = node.inputs[position]
     type = graph.values[v].type if v != ABSENT else None
     return 1 if type is None or not type.shape else type.shape[axis]

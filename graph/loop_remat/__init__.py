@@ -1,4 +1,7 @@
-"""Forward and backward bodies as a pair: which values a trip saves for the way back, and which are made anew."""
+"""Rematerialization in loops: what each iteration saves for the backward pass, and what it recomputes.
+
+May import ir, ops.registry, ops.control_flow, validate and errors. Start at `saved_values.py`, then `rewrite.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A body put together from a sequence of nodes of a joint graph."""
+"""Construction of a body from a sequence of nodes of a joint graph."""
 
 from __future__ import annotations
 
@@ -8,43 +8,37 @@ from types import MappingProxyType
 
 from graph.ir import ABSENT, Body, Graph, Node, Role, Value, producers
 from graph.ir.names import reserve_name
+from graph.ir.reachability import reachable_nodes
 from graph.ir.renumber import remap_captures
 from graph.loop_remat.joint_body import BACKWARD_SUFFIX, JointGraph, is_unrepeatable
 
 
 def backward_needs(joint: JointGraph, sequence: Sequence[int]) -> tuple[int, ...]:
-    """Joint values that the way back reads and does not make before, in order; its own constants left out."""
-    made: set[int] = set()
+    """Joint values that the backward sequence reads before it computes them, in order; its own constants excluded."""
+    computed: set[int] = set()
     needs: dict[int, None] = {}
 
     def need(v: int) -> None:
-        if v not in made and (joint.must_be_saved(v) or joint.graph.values[v].role is Role.INPUT):
+        if v not in computed and (joint.must_be_saved(v) or joint.graph.values[v].role is Role.INPUT):
             needs[v] = None
 
     for n in sequence:
         node = joint.graph.nodes[n]
         for v in node.reads:
             need(v)
-        made.update(node.writes)
+        computed.update(node.writes)
     for v in joint.backward_outputs:
         need(v)
     return tuple(needs)
 
 
 def needed_nodes(joint: JointGraph, outputs: Sequence[int]) -> list[int]:
-    """Nodes of the forward body that these outputs need, and those that act on something outside, in order."""
-    producer = producers(joint.graph)
-    pending = [producer[v] for v in outputs]
-    pending += [n for n in range(joint.split) if is_unrepeatable(joint.graph.nodes[n])]
-    alive: set[int] = set()
-    while pending:
-        n = pending.pop()
-        if n < 0 or n in alive:
-            continue
-        alive.add(n)
-        pending.extend(producer[v] for v in joint.graph.nodes[n].reads)
-        pending.extend(joint.graph.nodes[n].after)
-    return sorted(alive)
+    """Nodes of the forward body that `outputs` depend on, and all unrepeatable ones, ascending."""
+    producer, nodes = producers(joint.graph), joint.graph.nodes
+    roots = [producer[v] for v in outputs if producer[v] >= 0]
+    roots += [n for n in range(joint.split) if is_unrepeatable(nodes[n])]
+    alive = reachable_nodes(roots, [node.reads for node in nodes], producer, [node.after for node in nodes])
+    return [n for n, is_needed in enumerate(alive) if is_needed]
 
 
 def build_body(
@@ -55,9 +49,9 @@ def build_body(
     outputs: Sequence[int],
     outside: Mapping[int, int],
 ) -> Body:
-    """The body of node `of` that runs `sequence`, every read bound to the latest copy.
+    """The body of node `of` that runs the joint nodes `sequence`; each read is bound to the latest write.
 
-    `formals` are its formal inputs, of `outside` (joint value -> value outside) it captures what it reads.
+    `formals` are its formal inputs; it captures the values it reads from `outside` (joint value -> outer value).
     """
     return _Assembly(joint, of, set(formals), outside).body(sequence, formals, outputs)
 
@@ -73,7 +67,7 @@ class _Assembly:
         self.captures: list[tuple[int, int]] = []
         self.value_names: set[str] = set()
         self.node_names: set[str] = set()
-        self.first: dict[int, int] = {}  # joint node -> place of its first run here
+        self.first: dict[int, int] = {}  # joint node -> index of its first run in the body
 
     def body(self, sequence: Sequence[int], formals: Sequence[int], outputs: Sequence[int]) -> Body:
         for v in formals:
@@ -115,7 +109,7 @@ class _Assembly:
             self._add(v, Role.INPUT)
             self.captures.append((self.latest[v], self.outside[v]))
         else:
-            assert value.role not in (Role.ACTIVATION, Role.INPUT), f"{value.name} is not there"
+            assert value.role not in (Role.ACTIVATION, Role.INPUT), f"{value.name} is read before it is written"
             self._add(v, value.role)
         return self.latest[v]
 

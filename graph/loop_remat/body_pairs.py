@@ -1,10 +1,10 @@
-"""Pairs of a forward node with bodies and the node that goes through its trips backwards.
+"""Pairs of a forward node with bodies and its backward node, which runs the trips in reverse order.
 
     F  Scan or Loop ──▶ states, stacks        stacks: one row a trip
-              ╰── stacks nobody else reads ──▶ G  Scan, last trip first; annotations.gradient_of = F
+              ╰── stacks only G reads ───────▶ G  Scan, last trip first; annotations.gradient_of = F
     F  If or Call   ──▶ outputs ─────────────▶ G  If or Call
 
-Whoever writes graphs that way, by differentiation or by hand, gets bodies planned together.
+Pairs are found in differentiated and in hand-written graphs; their bodies are planned together.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from graph.ir import ABSENT, UNKNOWN_COST, Graph, Node, Phase, consumers
 from graph.ops.control_flow import CALL
 from graph.ops.registry.onnx_fallback import freeze
 
-#: Op of the forward node -> op of the backward one.
+#: Op of the forward node -> op of the backward node.
 BACKWARD_OP = {"Scan": "Scan", "Loop": "Scan", "If": "If", CALL: CALL}
 
 
 @dataclass(frozen=True, slots=True)
 class BodyPair:
-    """Node ids of a graph; `droppable` are outputs of the forward node that only the backward one reads."""
+    """Node ids of a pair; `droppable` are outputs of the forward node that only the backward node reads."""
 
     forward: int
     backward: int
-    droppable: tuple[int, ...]  # value ids, in the order they are written
+    droppable: tuple[int, ...]  # value ids, in write order
 
 
 def find_pairs(graph: Graph) -> tuple[BodyPair, ...]:
-    """The pairs of the graph itself, not of its bodies, by forward node. O(nodes + reads).
+    """Pairs at the top level of the graph, bodies excluded, ordered by forward node. O(nodes + reads).
 
-    A node is in one pair at most: a forward node with two backward ones, as differentiating twice makes
-    them, is in none. Nor is one whose outputs show or overwrite inputs, or whose document says what it
-    takes: nobody knows what it would take with another body.
+    A node is in at most one pair: a forward node with two backward nodes, the result of differentiating twice,
+    is in none. Nodes with views, outputs in place or a declared cost are excluded: their cost with another
+    body is unknown.
     """
     backward_of: dict[str, list[int]] = {}
     for n, node in enumerate(graph.nodes):
@@ -61,14 +61,14 @@ def _is_free(node: Node) -> bool:
 
 
 def structure_key(graph: Graph, pair: BodyPair) -> Any:
-    """Equal for pairs that are the same but for names and for what is outside: what is planned once."""
+    """Hashable key, equal for pairs that are equal up to names and outer values; such pairs share one plan."""
     forward, backward = graph.nodes[pair.forward], graph.nodes[pair.backward]
     place: dict[int, int] = {}
     return (_node(graph, forward, place), _node(graph, backward, place), tuple(place[v] for v in pair.droppable))
 
 
 def _node(graph: Graph, node: Node, place: dict[int, int]) -> Any:
-    """A node by structure; `place` numbers the values around it in the order they are met."""
+    """Structural key of a node; `place` numbers its values by first occurrence."""
 
     def number(v: int) -> Any:
         return v if v == ABSENT else (place.setdefault(v, len(place)), str(graph.values[v].type), graph.values[v].bytes)
@@ -102,7 +102,7 @@ def _graph(graph: Graph) -> Any:
 
 
 def _links(graph: Graph) -> Iterator[tuple[int, int]]:
-    """(backward node, forward node) by number: names differ between equal bodies."""
+    """(backward node, forward node) ids, since names differ between equal bodies."""
     number = {node.name: n for n, node in enumerate(graph.nodes)}
     for n, node in enumerate(graph.nodes):
         of = node.annotations.get("gradient_of")

@@ -1,7 +1,7 @@
 """One trip of a forward body followed by one trip of the backward body, as one graph.
 
-    forward body   x, h ─▶ a ─▶ s ─▶ h'       what the trip emits for the way back is what the way
-    backward body          s, dh' ─▶ grad/a   back reads: one value, s, in the joint graph
+    forward body   x, h ─▶ a ─▶ s ─▶ h'       the forward trip emits s, the backward trip reads it:
+    backward body          s, dh' ─▶ grad/a   one value in the joint graph
 
 Values of the forward body come first and keep their ids.
 """
@@ -19,43 +19,44 @@ from graph.loop_remat.body_pairs import BodyPair
 from graph.ops.control_flow import CALL, LoopInterface
 from graph.ops.registry import find_op
 
-#: Bodies by name, of forward and backward node alike.
+#: Names of bodies, equal in forward and backward nodes.
 ONE_BODY, BRANCHES = ("body",), ("then_branch", "else_branch")
-#: Behind the name of what stands in a joint body a second time, on the way back.
+#: Suffix of names that occur a second time in a joint body, in its backward part.
 BACKWARD_SUFFIX = "/back"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class JointGraph:
-    """The joint graph of one body of a pair; ids are its own unless said otherwise."""
+    """The joint graph of one body of a pair; ids refer to it unless noted."""
 
-    key: str  # of the body in both nodes
+    key: str  # name of the body in both nodes
     graph: Graph  # the forward body's nodes, then the backward body's
-    split: int  # nodes of the forward body
-    forward_values: int  # values of the forward body
-    states: frozenset[int]  # formal inputs of the forward body that the backward node cannot be given anew
-    saved: Mapping[int, int]  # value -> droppable output of the forward node it is saved in, outside
-    slots: frozenset[int] | None  # values that can be saved; None: all that cross
-    emitted: frozenset[int]  # values that come to the backward body in outputs others read too
-    captures: Mapping[int, int]  # value -> value outside
+    split: int  # number of nodes of the forward body
+    forward_values: int  # number of values of the forward body
+    states: frozenset[int]  # formal inputs of the forward body that vary per trip and are no sequence elements
+    saved: Mapping[int, int]  # value -> outer value: the droppable output of the forward node that saves it
+    slots: frozenset[int] | None  # values that can be saved; None: all that the backward part reads
+    emitted: frozenset[int]  # values passed to the backward body in outputs that other nodes read too
+    captures: Mapping[int, int]  # value -> outer value
     forward_inputs: tuple[int, ...]  # formal inputs of the forward body
     forward_outputs: tuple[int, ...]
     backward_inputs: tuple[int, ...]  # formal inputs of the backward body
     backward_outputs: tuple[int, ...]
 
     def savable(self, v: int) -> bool:
-        """Whether a value that crosses can be saved."""
+        """True if a value read by the backward part can be saved."""
         return self.slots is None or v in self.slots
 
     def must_be_saved(self, v: int) -> bool:
-        """Whether a value must be saved to be there on the way back: it is made, or is a state."""
+        """True if the backward part has a value only if it is saved: it is computed, or is a state."""
         return v < self.forward_values and (v in self.states or self.graph.values[v].role is Role.ACTIVATION)
 
 
 def joint_graphs(graph: Graph, pair: BodyPair) -> tuple[JointGraph, ...]:
-    """The joint graph of each body; one but for an If, which has one a branch.
+    """The joint graph of each body: one per branch of an If, else one.
 
-    A pair whose backward node lacks a body of the forward one has none.
+    A pair whose backward node lacks a body of the forward node has none.
+
     """
     forward, backward = graph.nodes[pair.forward], graph.nodes[pair.backward]
     keys = BRANCHES if forward.op == "If" else ONE_BODY
@@ -120,17 +121,17 @@ class _Joining:
         )
 
     def _states(self, first: Body) -> Iterator[int]:
-        """Formal inputs that hold something else in each trip and come from no sequence."""
+        """Formal inputs that vary per trip and are no sequence elements."""
         if self.forward.op in ("Scan", "Loop"):
             trips = LoopInterface.of(self.forward)
             yield from first.graph.inputs[: trips.lead + trips.states]
 
     def _slots(self, first: Body) -> frozenset[int] | None:
-        """An If hands out as many values in both branches, so none can be added in one."""
+        """Values that can be saved: for an If only those already saved, since both branches have the same outputs."""
         return frozenset(first.graph.outputs) if self.forward.op == "If" else None
 
     def _unify(self, first: Body, second: Body) -> None:
-        """Formal inputs and captures of the backward body that are values of the forward body."""
+        """Identify formal inputs and captures of the backward body with values of the forward body."""
         links = {"If": self._of_branch, CALL: self._of_call}.get(self.forward.op, self._of_trips)
         for inner, v, outer in links(first, second):
             if first.graph.values[v].type != second.graph.values[inner].type:
@@ -146,7 +147,7 @@ class _Joining:
                 self.place.setdefault(inner, inside[outer])
 
     def _of_trips(self, first: Body, second: Body) -> Iterator[tuple[int, int, int]]:
-        """(formal input of the backward body, value of the forward body, outside) of sequences in step."""
+        """(formal input of the backward body, value of the forward body, outer value) of sequences with equal trips."""
         one, two = LoopInterface.of(self.forward), LoopInterface.of(self.backward)
         stacks = {v: k for k, v in enumerate(self.forward.outputs[one.states :]) if v != ABSENT}
         sequences = {one.sequence(k): k for k in range(one.scanned)}
@@ -180,7 +181,7 @@ class _Joining:
                 yield inner, made[outer], outer
 
     def _add_rest(self, second: Body) -> None:
-        """The other values of the backward body, under names of their own."""
+        """Add the remaining values of the backward body, with unique names."""
         names = {value.name for value in self.values}
         outside = dict(second.captures)
         given = {*second.graph.inputs, *outside}
@@ -197,7 +198,7 @@ class _Joining:
         draws_back = any(is_random(node) for node in second.graph.nodes)
         for node in first.graph.nodes:
             random = is_random(node)
-            # The backward node draws under the forward one's name, trip by trip: the same stream, the same numbers.
+            # The backward node draws with the forward node's stream, trip by trip: the same numbers.
             stream = (node.stream or node.name) if random and not draws_back else node.stream
             never = (random and draws_back) or is_unrepeatable(node)
             yield replace(node, phase=Phase.FORWARD, stream=stream, recompute="never" if never else node.recompute)
@@ -216,12 +217,12 @@ class _Joining:
 
 
 def is_random(node: Node) -> bool:
-    """Whether the node, or one in its bodies, draws numbers."""
+    """True if the node, or one in its bodies, draws random numbers."""
     return _has(node, Effect.RANDOM)
 
 
 def is_unrepeatable(node: Node) -> bool:
-    """Whether the node, or one in its bodies, does something that is not to be done twice."""
+    """True if the node, or one in its bodies, must not run twice."""
     return any(_has(node, effect) for effect in (Effect.ONCE, Effect.COLLECTIVE, Effect.UNSTABLE))
 
 

@@ -1,4 +1,4 @@
-"""One pair put together anew: what it saves, what its forward node hands out, what its backward node is given."""
+"""Rewrite of one pair to another save policy: forward outputs, backward inputs and both bodies."""
 
 from __future__ import annotations
 
@@ -17,45 +17,47 @@ from graph.ops.control_flow import CALL, LoopInterface, trip_count
 from graph.ops.control_flow.execution import LAST_TRIP_FIRST
 from graph.ops.control_flow.snapshot_scan import BACKWARD
 
-ScanSource = tuple[int, int, int]  # (value outside, axis, direction)
+ScanSource = tuple[int, int, int]  # (outer value, axis, direction)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPolicy:
-    """States kept before some trips only; see `control_flow/snapshots.py`."""
+    """States saved before some trips only; see `snapshots.py`."""
 
-    kept: tuple[int, ...]  # trips before which the way out keeps the states, in rows 0, 1, ...
+    kept: tuple[int, ...]  # trips before which the forward pass stores the states, in rows 0, 1, ...
     rows: int
-    schedule: tuple[int, ...]  # of the way back
+    schedule: tuple[int, ...]  # of the backward pass, three integers per action
 
     @property
     def trips(self) -> int:
-        """Trips the schedule is for: it ends with the first one and begins with the last."""
+        """Number of trips of the schedule, which runs them from last to first."""
         return 1 + max(self.schedule[2::3][i] for i, kind in enumerate(self.schedule[::3]) if kind == BACKWARD)
 
 
 @dataclass(frozen=True, slots=True)
 class TailPolicy:
-    """The last trips of a Scan, which save more than the others; see `control_flow/tails.py`."""
+    """The last trips of a Scan save more than the others; see `tails.py`."""
 
     trips: int
-    backward: tuple[int, ...]  # nodes of the joint graph as their way back runs them
+    backward: tuple[int, ...]  # joint nodes in the order of their backward pass
 
 
 @dataclass(frozen=True, slots=True)
 class SavePolicy:
-    """What a pair saves, by what its way back runs; the same for every pair of the same structure."""
+    """Values saved by a pair, given by the nodes its backward pass runs; equal for pairs of equal structure."""
 
-    backward: tuple[tuple[int, ...], ...]  # per joint graph its nodes as they run on the way back, repeats allowed
+    backward: tuple[
+        tuple[int, ...], ...
+    ]  # per joint graph its nodes in the order of the backward pass, repeats allowed
     inner: tuple[
         tuple[SavePolicy | None, ...], ...
-    ] = ()  # per joint graph what the pairs inside it save; None: as it is
-    snapshots: SnapshotPolicy | None = None  # None: each trip saves what its way back needs
-    tail: TailPolicy | None = None  # None: all trips save the same
+    ] = ()  # per joint graph the policies of the pairs inside; None: unchanged
+    snapshots: SnapshotPolicy | None = None  # None: each trip saves what its backward trip needs
+    tail: TailPolicy | None = None  # None: all trips save the same values
 
 
 class PairRewrite:
-    """One pair under way. `new_forward`, `new_backward`, `values` and `gone` are the result."""
+    """State of the rewrite of one pair. `new_forward`, `new_backward`, `values` and `gone` are the result."""
 
     def __init__(self, graph: Graph, pair: BodyPair, saving: SavePolicy, joints: Sequence[JointGraph], names: set[str]):
         self.graph, self.pair, self.saving, self.names = graph, pair, saving, names
@@ -66,17 +68,17 @@ class PairRewrite:
         self.joints = joints
         self.needs = [backward_needs(j, row) for j, row in zip(self.joints, saving.backward, strict=True)]
         if self.forward.op == "Loop" and not any(v in self.joints[0].saved for v in self.needs[0]):
-            self.needs[0] += tuple(self.joints[0].saved)[:1]  # somebody must say how often
+            self.needs[0] += tuple(self.joints[0].saved)[:1]  # one sequence gives the trip count
 
     def rewrite(self) -> None:
         linked = {outer for joint in self.joints for outer in joint.saved.values()}
-        wanted = {
+        needed = {
             joint.saved[v]
             for joint, needs in zip(self.joints, self.needs, strict=True)
             for v in needs
             if v in joint.saved
         }
-        self.gone = linked - wanted
+        self.gone = linked - needed
         self.carried = self.find_carried() if self.forward.op in ("Scan", "Loop") else {}
         self.gone |= {self.joints[0].saved[v] for v in self.carried if v in self.joints[0].saved}
         if self.forward.op == "If":
@@ -87,29 +89,29 @@ class PairRewrite:
             self.trips()
 
     def find_carried(self) -> dict[int, int]:
-        """Values that are a state as a trip leaves it, where that state is saved as each trip finds it: its number.
+        """State outputs of a trip that need no save of their own, since the state inputs are saved: value -> state.
 
-        The way back comes from the trip behind, which found what this one left: it carries that along.
+        The backward pass reaches trip t from trip t + 1, whose state input is the state output of t: it carries it.
         """
         joint, needs, trips = self.joints[0], set(self.needs[0]), LoopInterface.of(self.forward)
         outputs = self.forward.outputs[trips.states :]
         linked = {*joint.saved.values(), ABSENT}
         readable = {trips.emission(k) for k, v in enumerate(outputs) if v not in linked}
-        found: dict[int, int] = {}
+        carried: dict[int, int] = {}
         for i in range(trips.states):
             v = trips.state_out(i)
             if v in needs and v not in readable and v not in joint.states and trips.state_in(i) in needs:
-                found.setdefault(v, i)
-        return found
+                carried.setdefault(v, i)
+        return carried
 
     def trips(self) -> None:
-        """The pair as a Loop or Scan and the Scan that goes back."""
+        """Rewrite a Loop or Scan and its backward Scan."""
         joint, needs, trips = self.joints[0], self.needs[0], LoopInterface.of(self.forward)
-        outputs, stack = self.way_out(trips, ())
+        outputs, stack = self.rewrite_forward(trips, ())
         elements = scan_elements(trips)
         back = LoopInterface.of(self.backward)
         sequences = self.sequences(back, needs, stack, elements)
-        if not sequences:  # somebody must say how often
+        if not sequences:  # one sequence gives the trip count
             v, (outside, axis, direction) = next(iter(elements.items()))
             sequences[v] = (outside, axis, 1 - direction)
         lasts = [outputs[i] for i in self.carried.values()]
@@ -124,10 +126,12 @@ class PairRewrite:
             outputs=(*made[: back.states], *self.initial_state_outputs(joint, firsts), *made[back.states :]),
         )
 
-    def way_out(self, trips: LoopInterface, more: Sequence[tuple[int, int]]) -> tuple[list[int], dict[int, ScanSource]]:
-        """Writes the forward node: (its outputs before new ones, value -> its stack).
+    def rewrite_forward(
+        self, trips: LoopInterface, more: Sequence[tuple[int, int]]
+    ) -> tuple[list[int], dict[int, ScanSource]]:
+        """Set the forward node; (its outputs before the new ones, value -> its stack).
 
-        `more` are emissions beside what the way back needs of all trips: (value of the body, value outside).
+        `more` are emissions besides the saves of all trips: (value of the body, outer value).
         """
         joint = self.joints[0]
         outputs, stays, ways, stack = self.stacks(trips)
@@ -153,19 +157,19 @@ class PairRewrite:
         return outputs, stack
 
     def name_final_states(self, outputs: list[int]) -> None:
-        """Carried states are handed out by the forward node, whose outputs these are."""
+        """Give carried states a name in `outputs`, the outputs of the forward node."""
         for v, i in self.carried.items():
             if outputs[i] == ABSENT:
                 value = self.joints[0].graph.values[v]
                 outputs[i] = self.value(f"{self.forward.name}/last/{value.name}", value.type)
 
     def initial_state_outputs(self, joint: JointGraph, firsts: Sequence[int]) -> list[int]:
-        """Outputs for carried states as the way back leaves them: what the first trip found. Nobody reads them."""
+        """Unread outputs of the backward node: the final values of carried states, the state inputs of trip 0."""
         values = [joint.graph.values[v] for v in firsts]
         return [self.value(f"{self.backward.name}/first/{value.name}", value.type) for value in values]
 
     def stacks(self, trips: LoopInterface) -> tuple[list[int], list[int], list[tuple[int, int]], dict[int, ScanSource]]:
-        """(forward node's outputs, emissions that stay, ways of all emissions, value -> its stack that stays)."""
+        """(forward outputs, emissions kept, (axis, direction) of all emissions, value -> its kept stack)."""
         outputs = [*self.forward.outputs, *[ABSENT] * (trips.states + trips.emitted - len(self.forward.outputs))]
         stays = [k for k in range(trips.emitted) if outputs[trips.states + k] not in self.gone]
         ways = list(zip(trips.output_axes(), trips.output_directions(), strict=True))
@@ -179,7 +183,7 @@ class PairRewrite:
         stack: Mapping[int, ScanSource],
         elements: Mapping[int, ScanSource],
     ) -> dict[int, ScanSource]:
-        """What the backward body is given element by element: joint value -> where it comes from."""
+        """Scanned inputs of the backward body: joint value -> its sequence."""
         joint, sequences = self.joints[0], dict[int, ScanSource]()
         for k, v in enumerate(joint.backward_inputs[back.states :]):
             way = (back.sequence(k), back.input_axes()[k], back.input_directions()[k])
@@ -230,7 +234,7 @@ class PairRewrite:
     def _forward(
         self, joint: JointGraph, outputs: Sequence[int], made: Sequence[int], attributes: Mapping[str, Any]
     ) -> Node:
-        """The forward node with these outputs and outputs of its body."""
+        """The forward node with `outputs`; `made` are the outputs of its body."""
         bodies = MappingProxyType({joint.key: self.forward_body(joint, made)})
         return replace(
             self.forward, outputs=tuple(outputs), attributes=MappingProxyType(dict(attributes)), bodies=bodies
@@ -258,13 +262,13 @@ class PairRewrite:
         )
 
     def stream(self, more: Sequence[int] = ()) -> str | None:
-        """The forward node's draws are drawn again where they are made again; `more` runs beside, in the last body."""
-        again = any(
+        """Stream of the backward node: the forward node's if random nodes are recomputed, those of `more` included."""
+        is_redrawn = any(
             n < joint.split and is_random(joint.graph.nodes[n])
             for joint, row in zip(self.joints, self.saving.backward, strict=True)
             for n in (*row, *more)
         )
-        return (self.forward.stream or self.forward.name) if again else self.backward.stream
+        return (self.forward.stream or self.forward.name) if is_redrawn else self.backward.stream
 
     def annotations(self) -> Mapping[str, Any]:
         if self.backward.op != "Scan":
@@ -273,15 +277,15 @@ class PairRewrite:
         return MappingProxyType({**self.backward.annotations, LAST_TRIP_FIRST: turned})
 
     def _stack(self, joint: JointGraph, v: int) -> int:
-        """A new output of the forward node with a row a trip. Raises BadGraph where the trips are not bounded."""
+        """A new output of the forward node with one row per trip. Raises BadGraph if the trip count is unbounded."""
         value, count = joint.graph.values[v], trip_count(self.graph.values, self.forward).most
         if value.type is None or count is None:
             raise BadGraph.one(
                 "unknown_trips",
                 f"{self.forward.name}.saved",
-                f"{value.name}, of which no stack has a size",
+                f"{value.name}, whose stack has no size",
                 "a typed value and a bounded number of trips",
-                "say `max_trips`, or save what is stacked already",
+                "set `max_trips`, or save values that are stacked already",
             )
         type = TensorType(value.type.dtype, (count, *value.type.shape))
         return self.value(f"{self.forward.name}/saved/{value.name}", type)
@@ -292,15 +296,15 @@ class PairRewrite:
 
 
 def scan_elements(trips: LoopInterface) -> dict[int, ScanSource]:
-    """Value of the body that is an element -> the sequence outside, its axis and direction."""
+    """Element (value of the body) -> its sequence: outer value, axis and direction."""
     ways = zip(trips.input_axes(), trips.input_directions(), strict=True)
     return {trips.element(k): (trips.sequence(k), axis, direction) for k, (axis, direction) in enumerate(ways)}
 
 
 def scan_attributes(node: Node, side: str, ways: Iterable[tuple[int, int]]) -> dict[str, Any]:
-    """Attributes of a Scan with an axis and a direction for each sequence on one side; a Loop has neither."""
+    """Attributes of a Scan with axes and directions `ways` on `side`, "input" or "output"; of a Loop, unchanged."""
     if node.op != "Scan":
         return dict(node.attributes)
     rows, names = list(ways), (f"scan_{side}_axes", f"scan_{side}_directions")
-    rest = {name: given for name, given in node.attributes.items() if name not in names and given != []}
+    rest = {name: value for name, value in node.attributes.items() if name not in names and value != []}
     return rest | {name: [way[i] for way in rows] for i, name in enumerate(names) if rows}

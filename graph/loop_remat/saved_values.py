@@ -1,10 +1,10 @@
-"""A pair rewritten to save other values: bodies put together anew from sequences of joint nodes.
+"""Rewrite of pairs to save other values: bodies are rebuilt from sequences of joint nodes.
 
     saves s        F: x, h ─▶ a ─▶ s ─▶ h'        G: s, dh' ─▶ grad/a
     saves h        F: x, h ─▶ a ─▶ s ─▶ h'        G: x, h ─▶ a ─▶ s,  s, dh' ─▶ grad/a
 
-What the way back needs and does not make is what a trip saves; elements of sequences and captures are
-given to the backward node once more. What nobody needs any longer is not made on the way out.
+A trip saves the values that the backward body reads and does not compute; sequence elements and captures are
+passed to the backward node instead. Forward nodes without remaining readers are removed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from graph.validate.check import check
 
 
 def with_saved_values(graph: Graph, pair: BodyPair, keep: Collection[str]) -> Graph:
-    """`graph` with each trip of `pair` saving the values `keep` of the forward body, and what cannot be made anew.
+    """`graph` with each trip of `pair` saving the values `keep` of the forward body, and those not recomputable.
 
-    Raises BadGraph for a name that is no value of the body.
+    Raises BadGraph for a name that no value of the body has.
+
     """
     joints = joint_graphs(graph, pair)
     rows = []
@@ -46,46 +47,46 @@ def with_saved_values(graph: Graph, pair: BodyPair, keep: Collection[str]) -> Gr
 
 
 def just_in_time_backward(joint: JointGraph, keep: Collection[int]) -> tuple[int, ...]:
-    """The way back with all that is not in `keep` made again right before it is read first.
+    """Nodes of the backward pass, each value outside `keep` recomputed just before its first read.
 
-    What may not be made again, and what that would need, stays.
+    Values that must not be recomputed are saved, as are values that depend on unavailable ones.
     """
     graph, producer = joint.graph, producers(joint.graph)
-    there = _available_values(joint, set(keep), producer)
+    available = _available_values(joint, set(keep), producer)
     order: list[int] = []
     for n in range(joint.split, len(graph.nodes)):
-        waiting = [n]
-        while waiting:
-            node = graph.nodes[waiting[-1]]
-            missing = [producer[v] for v in node.reads if v not in there and producer[v] < joint.split]
+        stack = [n]
+        while stack:
+            node = graph.nodes[stack[-1]]
+            missing = [producer[v] for v in node.reads if v not in available and producer[v] < joint.split]
             if missing:
-                waiting += missing
+                stack += missing
                 continue
-            order.append(waiting.pop())
-            there.update(node.writes)
-    ends = [v for v in joint.backward_outputs if v not in there and producer[v] >= 0]
-    if ends:  # the backward body hands out something that only the forward body makes
-        return just_in_time_backward(joint, {*keep, *ends})
+            order.append(stack.pop())
+            available.update(node.writes)
+    unavailable = [v for v in joint.backward_outputs if v not in available and producer[v] >= 0]
+    if unavailable:  # the backward body returns a value that only the forward body computes
+        return just_in_time_backward(joint, {*keep, *unavailable})
     return tuple(order)
 
 
 def _available_values(joint: JointGraph, keep: set[int], producer: Sequence[int]) -> set[int]:
-    """Values that are not made on the way back: what is kept or given, and what is saved as it cannot be made."""
+    """Values that the backward pass does not recompute: kept, given from outside, or not recomputable."""
     graph = joint.graph
-    there = {v for v in range(len(graph.values)) if producer[v] < 0 or (v in keep and joint.savable(v))}
-    made: set[int] = set()
+    available = {v for v in range(len(graph.values)) if producer[v] < 0 or (v in keep and joint.savable(v))}
+    computed: set[int] = set()
     for node in graph.nodes[: joint.split]:
-        again = node.recompute != "never" and all(v in there or v in made for v in node.reads)
+        is_recomputable = node.recompute != "never" and all(v in available or v in computed for v in node.reads)
         for v in node.writes:
-            if not again and joint.savable(v):
-                there.add(v)
-            elif again and v not in there:
-                made.add(v)
-    return there
+            if not is_recomputable and joint.savable(v):
+                available.add(v)
+            elif is_recomputable and v not in available:
+                computed.add(v)
+    return available
 
 
 def with_save_policies(graph: Graph, savings: Mapping[BodyPair, SavePolicy]) -> Graph:
-    """`graph` with each of these pairs saving what its `SavePolicy` says; names and places of nodes stay."""
+    """`graph` with each pair rewritten to its `SavePolicy`; names and positions of nodes are unchanged."""
     result, gone = apply_save_policies(graph, savings)
     result = _without(result, gone)
     check(result)
@@ -93,23 +94,23 @@ def with_save_policies(graph: Graph, savings: Mapping[BodyPair, SavePolicy]) -> 
 
 
 def apply_save_policies(graph: Graph, savings: Mapping[BodyPair, SavePolicy]) -> tuple[Graph, set[int]]:
-    """The same under the ids of `graph`, new values behind them; and the values that nobody writes now."""
+    """As `with_save_policies`, with old value ids unchanged and new ones appended; also the ids no longer written."""
     values, nodes, gone = list(graph.values), list(graph.nodes), set[int]()
     names = {value.name for value in values}
     for pair, saving in savings.items():
         now = replace(graph, values=tuple(values))
         kind = SnapshotRewrite if saving.snapshots else TailRewrite if saving.tail else PairRewrite
-        made = kind(now, pair, saving, joint_graphs_under(now, pair, saving.inner), names)
-        made.rewrite()
-        values, gone = made.values, gone | made.gone
-        nodes[pair.forward], nodes[pair.backward] = made.new_forward, made.new_backward
+        rewrite = kind(now, pair, saving, joint_graphs_under(now, pair, saving.inner), names)
+        rewrite.rewrite()
+        values, gone = rewrite.values, gone | rewrite.gone
+        nodes[pair.forward], nodes[pair.backward] = rewrite.new_forward, rewrite.new_backward
     return replace(graph, values=tuple(values), nodes=tuple(nodes)), gone
 
 
 def joint_graphs_under(
     graph: Graph, pair: BodyPair, inner: Sequence[Sequence[SavePolicy | None]]
 ) -> tuple[JointGraph, ...]:
-    """The joint graphs with the pairs inside them saving what `inner` says, as in `SavePolicy`."""
+    """The joint graphs of a pair, with the pairs inside rewritten to the policies `inner`, as in `SavePolicy`."""
     joints = joint_graphs(graph, pair)
     if not inner:
         return joints
@@ -121,7 +122,7 @@ def joint_graphs_under(
 
 
 def _without(graph: Graph, gone: set[int]) -> Graph:
-    """The graph without values that nobody writes or reads, under dense ids."""
+    """The graph without the unwritten values `gone`, with dense ids."""
     if not gone:
         return graph
     nodes = [

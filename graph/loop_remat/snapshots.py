@@ -1,8 +1,8 @@
-"""A pair that keeps its states before some trips and makes those before the others again.
+"""Rewrite of a pair to snapshots: states are saved before some trips and recomputed for the others.
 
     Scan ──▶ states of all trips ──▶ Scan           SnapshotScan ──▶ rows of states ──▶ SnapshotScanGrad
 
-The way back of one trip starts from its states alone.
+A backward trip starts from the states alone.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from graph.ops.control_flow.execution import LAST_TRIP_FIRST
 
 
 class SnapshotRewrite(PairRewrite):
-    """The pair with `Saving.snapshots`; BadGraph when its way back needs more than states, or would act twice."""
+    """Rewrite to `SavePolicy.snapshots`. Raises BadGraph if a backward trip needs more than states or may not rerun."""
 
     def rewrite(self) -> None:
         snapshots, joint = self.saving.snapshots, self.joints[0]
         assert snapshots is not None
         self.gone = set(joint.saved.values())
         if self.forward.op != "Scan" or any(is_unrepeatable(node) for node in joint.graph.nodes[: joint.split]):
-            raise self._refused(f"a {self.forward.op} that may not run a trip twice")
+            raise self._error(f"a {self.forward.op} that may not run a trip twice")
         if self.forward.annotations.get(LAST_TRIP_FIRST):
-            raise self._refused("a Scan that is the way back of another")
+            raise self._error("a Scan that is the backward pass of another")
         trips, back = LoopInterface.of(self.forward), LoopInterface.of(self.backward)
         self.carried = self.find_carried()
         outputs, stays, ways, stack = self.stacks(trips)
@@ -68,20 +68,20 @@ class SnapshotRewrite(PairRewrite):
         )
 
     def _states(self, trips: LoopInterface, joint: JointGraph, stack: dict[int, ScanSource]) -> list[int]:
-        """The states that a trip's way back needs, and those that these depend on."""
+        """States that a backward trip needs, and the states they depend on."""
         place = {trips.state_in(i): i for i in range(trips.states)}
         there = {*place, *stack, *self.carried}
         more = [v for v in self.needs[0] if joint.must_be_saved(v) and v not in there]
         if more:
-            raise self._refused(f"a way back that needs {joint.graph.values[more[0]].name} of each trip")
-        found = {place[v] for v in self.needs[0] if v in place}
+            raise self._error(f"a backward pass that needs {joint.graph.values[more[0]].name} of each trip")
+        states = {place[v] for v in self.needs[0] if v in place}
         while True:
-            nodes = needed_nodes(joint, [trips.state_out(i) for i in found])
-            read = {v for n in nodes for v in joint.graph.nodes[n].reads} | {trips.state_out(i) for i in found}
-            added = {place[v] for v in read if v in place} - found
+            nodes = needed_nodes(joint, [trips.state_out(i) for i in states])
+            read = {v for n in nodes for v in joint.graph.nodes[n].reads} | {trips.state_out(i) for i in states}
+            added = {place[v] for v in read if v in place} - states
             if not added:
-                return sorted(found)
-            found |= added
+                return sorted(states)
+            states |= added
 
     def _back(
         self,
@@ -95,7 +95,7 @@ class SnapshotRewrite(PairRewrite):
         advance: Sequence[int],
         read: Sequence[int],
     ) -> Node:
-        """The backward node, which goes by the schedule."""
+        """The backward node, which runs the schedule."""
         snapshots, joint, node = self.saving.snapshots, self.joints[0], self.backward
         assert snapshots is not None
         found, order = [trips.state_in(i) for i in states], list(sequences)
@@ -137,14 +137,14 @@ class SnapshotRewrite(PairRewrite):
     def _rows(self, joint: JointGraph, v: int, rows: int) -> TensorType:
         type = joint.graph.values[v].type
         if type is None:
-            raise self._refused(f"a state without a type, {joint.graph.values[v].name},")
+            raise self._error(f"a state without a type, {joint.graph.values[v].name},")
         return TensorType(type.dtype, (rows, *type.shape))
 
-    def _refused(self, what: str) -> BadGraph:
+    def _error(self, what: str) -> BadGraph:
         return BadGraph.one(
             "no_snapshots",
             self.forward.name,
-            f"{what} cannot keep some states and make the others again",
-            "a Scan whose trips depend on typed states, elements and captures alone",
-            "save something in each trip",
+            f"{what} cannot save some states and recompute the others",
+            "a Scan whose trips depend only on typed states, elements and captures",
+            "save values in each trip",
         )

@@ -1,8 +1,8 @@
-"""A pair whose last trips save more than the others: their way back comes soonest.
+"""Rewrite of a pair whose last trips save more than the others, since their backward trips run first.
 
     Scan ──▶ stacks of all trips ──▶ Scan      TailScan ──▶ stacks, and longer ones of the last trips ──▶ TailScanGrad
 
-What a trip back makes anew that the last trips save, it lays where the last of them found it.
+A backward trip writes the values it recomputes over the saved row that the previous trips have read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from graph.ops.control_flow.execution import LAST_TRIP_FIRST
 
 
 class TailRewrite(PairRewrite):
-    """The pair with `Saving.tail`; BadGraph when it is no Scan of known length, or when its last trips save no more."""
+    """Rewrite to `SavePolicy.tail`. Raises BadGraph for no Scan of known length, or if the last trips save no more."""
 
     def trips(self) -> None:
         tail, joint = self.saving.tail, self.joints[0]
@@ -33,8 +33,8 @@ class TailRewrite(PairRewrite):
         saved = {v for v in self.needs[0] if joint.must_be_saved(v)} | set(there) | set(self.carried)
         rows = {v: self._rows(joint, v, tail.trips) for v in wanted if joint.must_be_saved(v) and v not in saved}
         if not rows:
-            raise self._refused("a way back whose last trips need nothing more")
-        outputs, stack = self.way_out(trips, list(rows.items()))
+            raise self._error("a backward pass whose last trips need no additional values")
+        outputs, stack = self.rewrite_forward(trips, list(rows.items()))
         new = self.new_forward
         attributes = {**new.attributes, "tail_trips": tail.trips, "num_tail_stacks": len(rows)}
         self.new_forward = replace(new, op=TAIL_SCAN, attributes=MappingProxyType(attributes))
@@ -47,15 +47,15 @@ class TailRewrite(PairRewrite):
         self.new_backward = self._back(back, count, wanted, rows, firsts, lasts, sequences)
 
     def _count(self, tail: TailPolicy, joint: JointGraph) -> int:
-        """Trips of the pair. Raises BadGraph where its last trips cannot differ from the others."""
+        """Trip count of the pair. Raises BadGraph if its last trips cannot differ from the others."""
         forward, count = self.forward, trip_count(self.graph.values, self.forward)
         if forward.op != "Scan" or not count.exact or count.most is None or forward.annotations.get(LAST_TRIP_FIRST):
-            raise self._refused(f"a {forward.op} of which it is not known which trips are the last")
+            raise self._error(f"a {forward.op} of unknown trip count")
         if not 0 < tail.trips < count.most:
-            raise self._refused(f"the last {tail.trips} of {count.most} trips")
+            raise self._error(f"the last {tail.trips} of {count.most} trips")
         draws = any(is_random(node) for node in joint.graph.nodes[joint.split :])
         if draws and not self.backward.annotations.get(LAST_TRIP_FIRST):
-            raise self._refused("a way back with draws of its own")
+            raise self._error("a backward pass that draws random numbers")
         return count.most
 
     def _back(
@@ -68,7 +68,7 @@ class TailRewrite(PairRewrite):
         lasts: Sequence[int],
         sequences: dict[int, ScanSource],
     ) -> Node:
-        """The backward node: one body for the last trips, one for those before."""
+        """The backward node: one body for the last trips, one for the others."""
         tail, joint, node = self.saving.tail, self.joints[0], self.backward
         assert tail is not None
         order, earlier = list(sequences), self.saving.backward[0]
@@ -110,19 +110,19 @@ class TailRewrite(PairRewrite):
         )
 
     def _rows(self, joint: JointGraph, v: int, trips: int) -> int:
-        """A new value outside: what the last trips save of a value of the body."""
+        """A new outer value: the rows that the last trips save of a value of the body."""
         value = joint.graph.values[v]
         if value.type is None:
-            raise self._refused(f"a value without a type, {value.name},")
+            raise self._error(f"a value without a type, {value.name},")
         return self.value(
             f"{self.forward.name}/tail/{value.name}", TensorType(value.type.dtype, (trips, *value.type.shape))
         )
 
-    def _refused(self, what: str) -> BadGraph:
+    def _error(self, what: str) -> BadGraph:
         return BadGraph.one(
             "no_tail",
             self.forward.name,
-            f"{what} cannot save otherwise than the trips before",
-            "a Scan of a known number of trips, and something that only the last of them save",
-            "save the same in each trip",
+            f"{what} cannot save other values than the trips before",
+            "a Scan of known trip count, and values that only its last trips save",
+            "save the same values in each trip",
         )

@@ -1,11 +1,11 @@
-"""What plans make of a Scan and its way back, in the standard's own ops, for runtimes that know no others.
+"""Lowering of planned scans to standard ONNX ops, for runtimes without the remat ops.
 
-    TailScan           Scan over the first trips ──▶ Scan over the last ones, which hands out what they save
-    TailScanGrad       Scan back over the last trips ──▶ Scan back over the first; rows put together
-    SnapshotScan       Scan ──▶ Scan ──▶ ...   cut before the trips whose states are kept: what each begins with
-    SnapshotScanGrad   the schedule written out: a Scan for each advance, the body at its place for each trip back
+    TailScan           Scan over the first trips ──▶ Scan over the last trips, which returns their saves
+    TailScanGrad       backward Scan over the last trips ──▶ backward Scan over the first; stacks are joined
+    SnapshotScan       Scan ──▶ Scan ──▶ ...   cut before the trips whose states are saved
+    SnapshotScanGrad   the unrolled schedule: a Scan for each advance, the inlined body for each backward trip
 
-Every number is the same to the last bit. Kept states are plain values here, each gone after its last use.
+Results are bit-identical. Saved states become plain values, freed after their last use.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from graph.ops.control_flow.snapshot_scan import ADVANCE, RESTORE, SNAPSHOT_GRAD
 from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, TailGrad, tail_stack_counts
 
 _PLANNED = frozenset({SNAPSHOT_SCAN, SNAPSHOT_GRAD, TAIL_SCAN, TAIL_GRAD})
-#: Actions of a schedule that is written out at most: each is a node with a body.
+#: Longest schedule that is unrolled: each action is a node with a body.
 MAX_ACTIONS = 20_000
 
-ScanInput = tuple[int, int, bool]  # value outside, axis, whether its elements lie in the order of the trips
+ScanInput = tuple[int, int, bool]  # outer value, axis, whether its elements are in trip order
 
 
 def lower_to_standard_ops(graph: Graph) -> Graph:
-    """`graph` without the ops above, in bodies too. Raises BadGraph naming one that cannot be written so."""
+    """`graph` with all planned scans lowered, in bodies too. Raises BadGraph naming a node that cannot be lowered."""
     if not any(node.op in _PLANNED for nested in walk(graph) for node in nested.nodes):
         return graph
     return _Writing(graph).written()
 
 
 class _Writing:
-    """One graph being written out."""
+    """State of the lowering of one graph."""
 
     def __init__(self, graph: Graph):
         self.graph, self.node = graph, Node("", "", (), ())
         self.values, self.nodes = list(graph.values), list[Node]()
         self.value_names = {value.name for value in graph.values}
         self.node_names = {node.name for node in graph.nodes}
-        self.kept: dict[int, list[tuple[int, ...]]] = {}  # first stack of rows -> states in each row, () where none
+        self.kept: dict[int, list[tuple[int, ...]]] = {}  # first stack of rows -> states in each row, () for none
         self.gone: set[int] = set()
 
     def written(self) -> Graph:
@@ -59,7 +59,7 @@ class _Writing:
             SNAPSHOT_SCAN: self._snapshot_scan,
             SNAPSHOT_GRAD: self._snapshot_grad,
         }
-        last: dict[int, int] = {}  # node -> the last that stands for it
+        last: dict[int, int] = {}  # node -> last node of its lowering
         for n, node in enumerate(self.graph.nodes):
             first = len(self.nodes)
             bodies = {key: replace(body, graph=lower_to_standard_ops(body.graph)) for key, body in node.bodies.items()}
@@ -68,7 +68,7 @@ class _Writing:
                 self.nodes.append(self.node)
             else:
                 if any(is_random(inner) for body in bodies.values() for inner in body.graph.nodes):
-                    raise self._refused("draws numbers, which another runtime does not draw again")
+                    raise self._refused("draws random numbers, which another runtime cannot reproduce")
                 kinds[node.op]()
             after = tuple(last[before] for before in node.after if before in last)
             self.nodes[first:] = [replace(made, after=after) for made in self.nodes[first:]]
@@ -76,7 +76,7 @@ class _Writing:
         whole = replace(self.graph, values=tuple(self.values), nodes=tuple(self.nodes))
         named = {v for v, readers in enumerate(consumers(whole)) if readers} | set(whole.outputs)
         if wrong := sorted(self.gone & named):
-            raise self._refused(f"hands out {quoted(whole.values[wrong[0]].name)}, which somebody else reads")
+            raise self._refused(f"outputs {quoted(whole.values[wrong[0]].name)}, which another node reads")
         return restrict_values(whole, [v for v in range(len(whole.values)) if v not in self.gone])
 
     def _refused(self, why: str) -> BadGraph:
@@ -84,11 +84,11 @@ class _Writing:
             "not_standard",
             f"node {quoted(self.node.name)}",
             f"{self.node.op}, which {why}",
-            "what can be written in standard ops",
-            "plan with a looser budget, or send the native document",
+            "a node that standard ops can express",
+            "plan with a larger budget, or export the native document",
         )
 
-    # F: the way out
+    # Forward nodes
 
     def _sequences(self, trips: LoopInterface) -> list[ScanInput]:
         ways = zip(trips.input_axes(), trips.input_directions(), strict=True)
@@ -136,7 +136,7 @@ class _Writing:
     def _part(
         self, trips: LoopInterface, begin: int, end: int, states: Sequence[int], emitted: int
     ) -> tuple[list[int], list[int]]:
-        """A Scan over some trips: (states it leaves, stacks of its first `emitted` emissions)."""
+        """A Scan over trips [begin, end): (final states, stacks of its first `emitted` emissions)."""
         body = _shortened(trips.body, trips.states + emitted)
         return self._scan(
             body,
@@ -148,7 +148,7 @@ class _Writing:
             (trips.output_axes()[:emitted], trips.output_directions()[:emitted]),
         )
 
-    # G: the way back
+    # Backward nodes
 
     def _ways(self, scanned: int) -> list[ScanInput]:
         node = self.node
@@ -158,7 +158,7 @@ class _Writing:
         return [(v, axis, bool(turned)) for v, axis, turned in zip(values, axes, directions, strict=True)]
 
     def _stacked(self, emitted: int) -> tuple[list[int], list[int]]:
-        """Axes and directions of what the way back stacks."""
+        """(axis, direction) of each stacked output of the backward node."""
         attributes = self.node.attributes
         axes, directions = (list(attributes.get(f"scan_output_{name}") or []) for name in ("axes", "directions"))
         return axes or [0] * emitted, directions or [0] * emitted
@@ -187,10 +187,10 @@ class _Writing:
     def _snapshot_grad(self) -> None:
         node, back = self.node, SnapshotGrad.of(self.node)
         if len(node.attributes["schedule"]) > 3 * MAX_ACTIONS:
-            raise self._refused(f"takes more than {MAX_ACTIONS} actions")
+            raise self._refused(f"has a schedule of more than {MAX_ACTIONS} actions")
         stacks = node.inputs[back.gradients : back.gradients + back.rows]
         if stacks[0] not in self.kept:
-            raise self._refused("goes back with states that no SnapshotScan beside it kept")
+            raise self._refused("reads states that no SnapshotScan of its graph saved")
         rows, ways, count = list(self.kept[stacks[0]]), self._ways(back.scanned), back.trips()
         gradients, hand = list(node.inputs[: back.gradients]), tuple[int, ...]()
         emitted = len(back.body.graph.outputs) - back.gradients
@@ -214,7 +214,7 @@ class _Writing:
     def _hand_out(
         self, states: Sequence[int], parts: Sequence[Sequence[int]], emitted: int, stacked: tuple[list[int], list[int]]
     ) -> None:
-        """Outputs of the way back: gradients, stacks put together; the rows it got are nobody's."""
+        """Write the outputs of the backward node: gradients, then joined stacks; the rows have no reader."""
         outputs, count = self.node.outputs, len(states)
         for k, out in enumerate(outputs[count : count + emitted]):
             if out != ABSENT:
@@ -234,10 +234,10 @@ class _Writing:
         backwards: bool,
         stacked: tuple[Sequence[int], Sequence[int]],
     ) -> tuple[list[int], list[int]]:
-        """A Scan over trips `bounds` of `count`: (states it leaves, its stacks)."""
+        """A Scan over trips `bounds` of `count`: (final states, stacks)."""
         begin, end = bounds
         given = [self._cut(*sequence, begin, end, count) for sequence in sequences]
-        if not given:  # somebody must say how often
+        if not given:  # one sequence gives the trip count
             v = self._constant("trips", np.zeros(end - begin, np.bool_))
             given, body = [(v, 0, True)], _with_input(body, TensorType("bool", ()))
         graph = body.graph
@@ -274,7 +274,7 @@ class _Writing:
         return made, axis, ordered
 
     def _element(self, v: int, axis: int, ordered: bool, trip: int, count: int) -> int:
-        """The element of a trip."""
+        """The element of a sequence in a trip."""
         type = self.values[v].type
         place = self._constant("place", np.array(trip if ordered else count - 1 - trip))
         made = self._value(self.values[v].name, None if type is None else _element_type(type, axis))
@@ -322,12 +322,12 @@ class _Writing:
 
 
 def _shortened(body: Body, outputs: int) -> Body:
-    """The body that hands out the first so many of its outputs."""
+    """The body with only its first `outputs` outputs."""
     return replace(body, graph=replace(body.graph, outputs=body.graph.outputs[:outputs]))
 
 
 def _with_input(body: Body, type: TensorType) -> Body:
-    """The body with one more formal input, which nobody reads."""
+    """The body with an additional, unread formal input."""
     graph = body.graph
     name = reserve_name("trip", {value.name for value in graph.values})
     values = (*graph.values, Value(name, type, Role.INPUT))

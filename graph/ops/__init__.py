@@ -1,4 +1,4 @@
-"""Operators: the registry of what is known about each, and families of kernels with types and costs.
+"""Operators: the registry, and families of kernels with type inference and costs.
 
 May import ir, errors and builder; `registry` imports no family. Start at `registry/registry.py`.
 """

@@ -1,4 +1,7 @@
-"""Recurrent nets: a step graph over time as a Scan, what it holds for the way back, and what it makes again."""
+"""Recurrent nets: conversion of a step graph to a Scan, and recomputation in its backward pass.
+
+May import ir, builder, analysis, ops, loop_remat, validate, formats.shared and errors. Start at `net.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""LSTM, GRU and RNN of the standard as Scans, so that what their steps hold can be planned.
+"""Expansion of the ONNX ops LSTM, GRU and RNN to Scans, so that the memory of their steps can be planned.
 
     x ═══▶ Scan(h, c; x_t) ═══▶ y        body: x_t · Wᵀ + b + h · Rᵀ, gates, activations
 
-The product with the input is made step by step as well: over all moments at once its result would have
-to be held, and is wider than the states in most nets.
-A backward direction sees its sequences turned round (ReverseSequence), and its results are turned back.
-Where sequences end early, states stand still from there on and y is zero.
+The input product is computed step by step as well: computed for all steps at once, its result would have to
+be kept, and is wider than the states in most nets.
+A backward direction reverses its sequences and its results (ReverseSequence).
+After the end of a shorter sequence, its states are constant and y is zero.
 Source: ONNX operator specification, LSTM, GRU and RNN.
 """
 
@@ -24,7 +24,7 @@ from graph.ir import ABSENT, Body, Graph, Node, Phase, Role, TensorType, Val
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
-#: alpha and beta of an activation where nothing is said; None: it takes none.
+#: Default alpha and beta of an activation; None: no such parameter.
 _PARAMETERS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
     {
         "relu": (None, None),
@@ -43,13 +43,13 @@ _PARAMETERS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
 
 
 def expand_rnns(graph: Graph) -> Graph:
-    """`graph` with every LSTM, GRU and RNN as a Scan; those without types, or differentiated already, stay."""
+    """`graph` with every LSTM, GRU and RNN as a Scan, except untyped and already differentiated ones."""
     named = {node.annotations.get("gradient_of") for node in graph.nodes}
     gone = {n for n, node in enumerate(graph.nodes) if node.name not in named and _can_be_expanded(graph, node)}
     if not gone:
         return graph
     builder = Builder.from_graph(replace(graph, nodes=()))
-    place: list[int] = []  # node of the graph -> its last node here
+    place: list[int] = []  # node of the graph -> its last node in the result
     for n, node in enumerate(graph.nodes):
         if n in gone:
             _Expansion(builder, node).add()
@@ -77,7 +77,7 @@ def _word(given: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Activation:
-    """An activation with its parameters, its argument first bounded to [-clip, clip]."""
+    """An activation with its parameters; its argument is first clipped to [-clip, clip]."""
 
     name: str
     alpha: float
@@ -103,7 +103,7 @@ class _Activation:
 
 
 def _activations(node: Node, directions: int) -> list[_Activation]:
-    """Those of every direction, one after the other; each takes its parameters from the front of the lists."""
+    """Activations of all directions in order; each consumes its parameters from the front of the lists."""
     given = node.attributes
     names = [_word(w) for w in _words_of(node, directions)]
     alphas, betas = list(given.get("activation_alpha") or ()), list(given.get("activation_beta") or ())
@@ -112,14 +112,14 @@ def _activations(node: Node, directions: int) -> list[_Activation]:
         alpha, beta = _PARAMETERS[name]
         a = alphas.pop(0) if alpha is not None and alphas else alpha
         b = betas.pop(0) if beta is not None and betas else beta
-        shows_cell = node.op == "LSTM" and i % 3 == 2  # runtimes bound the arguments of gates only
+        shows_cell = node.op == "LSTM" and i % 3 == 2  # runtimes clip the arguments of gates only
         found.append(_Activation(name, a or 0.0, b or 0.0, 0.0 if shows_cell else float(given.get("clip") or 0.0)))
     return found
 
 
 @dataclass(slots=True)
 class _Step:
-    """The body of one direction under way."""
+    """Body of one direction under construction."""
 
     builder: Builder
     emit: Emit
@@ -135,7 +135,7 @@ class _Step:
 
 
 class _Expansion:
-    """One node as Scans."""
+    """Expansion of one node to Scans."""
 
     def __init__(self, builder: Builder, node: Node):
         self.builder, self.node = builder, node
@@ -146,18 +146,18 @@ class _Expansion:
         assert x is not None and w is not None and r is not None
         self.w, self.r = w, r
         self.batch_first = bool(node.attributes.get("layout", 0))
-        self.x = self.emit.transpose(x, (1, 0, 2)) if self.batch_first else x  # [moments, rows, width]
+        self.x = self.emit.transpose(x, (1, 0, 2)) if self.batch_first else x  # [steps, rows, width]
         self.directions, self.hidden = w.shape[0], r.shape[2]
-        self.moments, self.rows = self.x.shape[:2]
+        self.steps, self.rows = self.x.shape[:2]
         self.activations = _activations(node, self.directions)
         self.resets_after = node.op == "GRU" and bool(node.attributes.get("linear_before_reset", 0))
 
     def add(self) -> None:
-        """Add the Scans, and hand their results out under the node's outputs."""
+        """Add the Scans, and bind their results to the node's outputs."""
         e, hidden, rows = self.emit, self.hidden, self.rows
         found = [self._direction(d) for d in range(self.directions)]
         results: list[Val | None] = [None]
-        ys = [e.reshape(y, (self.moments, 1, rows, hidden)) for y, _ in found if y is not None]
+        ys = [e.reshape(y, (self.steps, 1, rows, hidden)) for y, _ in found if y is not None]
         if ys:
             y = ys[0] if len(ys) == 1 else e.op("Concat", *ys, axis=1)
             results = [e.transpose(y, (2, 0, 1, 3)) if self.batch_first else y]
@@ -170,7 +170,7 @@ class _Expansion:
                 self.builder.node("Identity", [result.id], name=f"{self.node.name}/show", outputs=[v])
 
     def _direction(self, d: int) -> tuple[Val | None, list[Val]]:
-        """(y in the order of time, None where nobody wants it; last states) of one direction."""
+        """(y in time order, None if unused; last states) of one direction."""
         turned = _word(self.node.attributes.get("direction", "forward")) == "reverse" or d == 1
         x = self._turned(self.x) if turned else self.x
         states = [self._start(self.h, d)] + ([self._start(self.c, d)] if self.node.op == "LSTM" else [])
@@ -212,7 +212,7 @@ class _Expansion:
             [v.id for v in (*states, *sequences)],
             name=name,
             outputs=[f"{name}/{word}" for word in (*("h", "c")[: len(states)], *["y"] * len(shown))],
-            types=[*(s.type for s in states), *(TensorType(v.dtype, (self.moments, *v.shape)) for v in shown)],
+            types=[*(s.type for s in states), *(TensorType(v.dtype, (self.steps, *v.shape)) for v in shown)],
             attributes={"num_scan_inputs": len(sequences)},
             annotations=self.node.annotations,
             bodies=MappingProxyType({"body": Body(graph, tuple(step.captures))}),
@@ -262,7 +262,7 @@ class _Expansion:
         return [e.mul(o, act[2](e, cell)), cell]
 
     def _of(self, x: Val, d: int) -> Val:
-        """Row `d` of an input that has one a direction."""
+        """Row `d` of an input with one row per direction."""
         e, rest = self.emit, x.shape[1:]
         if x.shape[0] == 1:
             return e.reshape(x, rest)
@@ -270,7 +270,7 @@ class _Expansion:
         return e.reshape(part, rest)
 
     def _biases(self, d: int, rows: int) -> tuple[Val | None, Val | None]:
-        """(what is added to the product outside, what a GRU that resets afterwards adds to the one inside)."""
+        """(bias of the input product, bias of the recurrent product of a GRU with linear_before_reset)."""
         if self.b is None:
             return None, None
         e, n = self.emit, self.hidden
@@ -281,7 +281,7 @@ class _Expansion:
         return e.add(outer, e.op("Concat", gates, e.zeros(new.type), axis=0)), new
 
     def _start(self, given: Val | None, d: int) -> Val:
-        """The state a direction starts from, zeros where it is not given."""
+        """Initial state of a direction; zeros if absent."""
         e, shape = self.emit, (self.rows, self.hidden)
         if given is None:
             return e.zeros(TensorType(self.x.dtype, shape))
@@ -290,17 +290,17 @@ class _Expansion:
     def _ends(self) -> Val:
         if self.lengths is not None:
             return self.emit.cast(self.lengths, "int64")
-        return self.emit.ints([self.moments] * self.rows)
+        return self.emit.ints([self.steps] * self.rows)
 
     def _turned(self, x: Val) -> Val:
-        """The first moments of every row, as many as it has, in the other order."""
+        """`x` with the valid steps of every row reversed."""
         return self.emit.op("ReverseSequence", x, self._ends(), batch_axis=1, time_axis=0)  # type: ignore[no-any-return]
 
     def _there(self) -> Val | None:
-        """bool[moments, rows, 1]: the sequence reaches this moment; None: all do."""
+        """bool[steps, rows, 1]: True while the sequence of the row lasts; None: all rows have full length."""
         if self.lengths is None:
             return None
         e = self.emit
-        times = e.constant(np.arange(self.moments, dtype=np.int64).reshape(-1, 1))
+        times = e.constant(np.arange(self.steps, dtype=np.int64).reshape(-1, 1))
         there: Any = e.op("Less", times, e.reshape(self._ends(), (1, self.rows)))
-        return e.reshape(there, (self.moments, self.rows, 1))
+        return e.reshape(there, (self.steps, self.rows, 1))

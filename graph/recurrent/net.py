@@ -1,12 +1,12 @@
-"""A recurrent net: the ops of one step, and which of its names are states, sequence elements or weights.
+"""Description of a recurrent net: the ops of one step, and the roles of their names.
 
     step t      x_t, h_prev ──▶ ops ──▶ h           links: h_prev is states[t], h is states[t + 1]
     buffer      states  h0 │ h(0) │ h(1) │ ... │ h(T-1)      T steps behind those of the initial value
     alias       h_all = states[1:]     h_last = states[-1:]   views of the buffer
 
-A step sees each of its names with the window as leading axis: [window, ...], mostly [1, rows, size].
-Names of a step may be written more than once. What it reads from outside and is neither linked nor
-the step counter is a reference: a weight, the same in every step.
+In a step, each linked name has the window as leading axis: [window, ...], usually [1, rows, size].
+Names of a step may be written more than once. An outer name that is neither linked nor the step counter
+is a reference: a weight, equal in every step.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class RecurrentNet:
-    """See above. Raises nothing until it is `checked`."""
+    """A recurrent net, see above. Validated by `checked`, not on construction."""
 
     name: str
     ops: tuple[StepOp, ...]
-    sequences: tuple[str, ...]  # values outside whose axis 0 is time; all give the same number of steps
-    buffers: Mapping[str, str]  # buffer of a state -> its initial value outside
+    sequences: tuple[str, ...]  # outer values whose axis 0 is time; all have the same number of steps
+    buffers: Mapping[str, str]  # buffer of a state -> its initial outer value
     links: tuple[Link, ...]
     aliases: tuple[Alias, ...]
-    timestep: str | None = None  # name the step reads its number by
-    recompute: tuple[str, ...] = ()  # names made again on the way back instead of held for each step
+    timestep: str | None = None  # name of the step counter in the step
+    recompute: tuple[str, ...] = ()  # names recomputed in the backward pass instead of saved per step
 
     def written(self) -> dict[str, int]:
         """Name -> its last writer among the ops."""
         return {name: n for n, op in enumerate(self.ops) for name in op.outputs if name}
 
     def read_before_write(self) -> tuple[str, ...]:
-        """Names that are read before any op writes them, in order."""
+        """Names read before any op writes them, in order."""
         found: dict[str, None] = {}
         made: set[str] = set()
         for op in self.ops:
@@ -75,7 +75,7 @@ class RecurrentNet:
         return tuple(found)
 
     def writers(self) -> dict[str, Link]:
-        """Buffer -> the link by which the step writes it: of a name it writes, else the one furthest ahead."""
+        """Buffer -> the link that writes it: that of a written name, else the one with the largest offset."""
         made = self.written()
         found: dict[str, Link] = {}
         for link in self.links:
@@ -86,13 +86,13 @@ class RecurrentNet:
         return found
 
     def readers(self) -> tuple[Link, ...]:
-        """Links that bring something into the step."""
+        """Links that pass values into the step."""
         writers = self.writers()
         return tuple(link for link in self.links if link is not writers.get(link.outer))
 
     @property
     def references(self) -> tuple[str, ...]:
-        """Names the step reads from outside that are neither linked nor the step counter: inferred."""
+        """Outer names that the step reads and that are neither linked nor the step counter."""
         linked = {link.inner for link in self.links} | {self.timestep}
         return tuple(name for name in self.read_before_write() if name not in linked)
 
@@ -113,7 +113,7 @@ class RecurrentNet:
                 f"{self.name}.sequences",
                 "no sequence",
                 "one at least",
-                "link a value whose first axis is time: it says how many steps there are",
+                "link a value whose first axis is time; it determines the number of steps",
             )
         for i, link in enumerate(self.links):
             place = f"{self.name}.links[{i}]"
@@ -130,7 +130,7 @@ class RecurrentNet:
                     "bad_link",
                     place,
                     f"{quoted(link.inner)} at offset {link.offset} with window {link.window}",
-                    "an offset of 0 at least and a window of 1 at least",
+                    "an offset of at least 0 and a window of at least 1",
                     "correct the link",
                 )
         for link in self.readers():
@@ -138,8 +138,8 @@ class RecurrentNet:
                 findings.add(
                     "bad_link",
                     f"{self.name}.links",
-                    f"{quoted(link.inner)}, which the step writes, brought in from {quoted(link.outer)}",
-                    "one link to a state for each name the step writes",
+                    f"{quoted(link.inner)}, which the step writes, as an input linked to {quoted(link.outer)}",
+                    "one link to a state per name that the step writes",
                     "link the name to one state only",
                 )
         for buffer in self.buffers:
@@ -147,9 +147,9 @@ class RecurrentNet:
                 findings.add(
                     "state_not_written",
                     f"{self.name}.states",
-                    f"no name the step writes is linked to {quoted(buffer)}",
-                    "one output of the step for each state",
-                    "name the output that is the state of the next step",
+                    f"no written name that is linked to {quoted(buffer)}",
+                    "one output of the step per state",
+                    "link the output that is the state of the next step",
                 )
         for alias in self.aliases:
             if alias.buffer not in self.buffers:
@@ -163,7 +163,7 @@ class RecurrentNet:
 
 
 def check_recompute(net: RecurrentNet, findings: Findings) -> None:
-    """Listed names are written by the step, and an op that writes one writes no name that is not listed."""
+    """Collect listed names that the step does not write, and ops whose outputs are listed only in part."""
     made, listed = net.written(), set(net.recompute)
     for name in net.recompute:
         if name not in made:
@@ -178,19 +178,19 @@ def add_unknown_name(net: str, name: str, findings: Findings) -> None:
         f"{net}.recompute",
         quoted(name),
         "a name that an op of the step writes",
-        "remove it, or list the name the step gives it",
+        "remove it, or use its name in the step",
     )
 
 
 def check_declared(net: str, op: str, outputs: Collection[str], listed: Collection[str], findings: Findings) -> None:
-    """All outputs of an op are listed, or none."""
+    """Collect an op of which some, but not all outputs are listed."""
     missing = ", ".join(quoted(name) for name in outputs if name and name not in listed)
     there = ", ".join(quoted(name) for name in outputs if name in listed)
     if there and missing:
         findings.add(
             "recompute_undeclared",
             f"{net}.recompute",
-            f"{op} writes {missing} beside {there}",
+            f"{op} writes {missing} besides {there}",
             "all outputs of an op, or none",
             f"list {missing} as well",
         )
@@ -198,10 +198,10 @@ def check_declared(net: str, op: str, outputs: Collection[str], listed: Collecti
 
 @dataclass(frozen=True, slots=True)
 class RecurrentState:
-    """One state of an ordinary cell: `inner` at step t is what `output` was at step t - 1."""
+    """One state of an ordinary cell: `inner` at step t is `output` at step t - 1."""
 
     inner: str
-    initial: str  # value outside
+    initial: str  # outer value
     output: str
 
 
@@ -215,9 +215,9 @@ def cell_net(
     timestep: str | None = None,
     recompute: Sequence[str] = (),
 ) -> RecurrentNet:
-    """The net of a step whose states look one step back. `sequences` says per inner name the value outside.
+    """The net of a cell whose states look one step back. `sequences` maps inner names to outer values.
 
-    `outputs` are, per state, names for its whole history and for its last value; "" or left off: not wanted.
+    `outputs` are, per state, names for its history and for its last value; "" or omitted: unused.
     Raises BadGraph.
     """
     ops = tuple(ops)
@@ -226,7 +226,7 @@ def cell_net(
             "bad_link",
             f"{name}.outputs",
             f"{len(outputs)} outputs for {len(states)} states",
-            "two for each state",
+            "two per state",
             "name the history and the last value of each state",
         )
     links = [Link(inner, outer) for inner, outer in sequences.items()]

@@ -1,4 +1,4 @@
-"""A recurrent net that makes listed values of its step again on the way back, instead of holding them for each step."""
+"""Recomputation of listed step values in the backward pass of a recurrent net, instead of saving them per step."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from graph.recurrent.tables import backward_scans, scan_pair
 
 
 def recompute_values(graph: Graph, node: str, names: Collection[str]) -> Graph:
-    """`graph`, differentiated, with the values `names` of the step of `node` made again on the way back.
+    """The differentiated `graph` with the values `names` of the step of `node` recomputed in the backward pass.
 
-    A name stands for every version of it: an op that writes one runs again, in the order of the step.
-    What those ops read and is not listed is held. A state keeps its value. Raises BadGraph for a name
-    nobody writes, and for outputs that are not listed beside one that is.
+    A name stands for all its versions: every op that writes one reruns, in step order. Unlisted inputs of
+    these ops are saved, and states keep their values. Raises BadGraph for a name that no op writes, and
+    for an op of which only some outputs are listed.
     """
     pair = find_scan_pair(graph, node)
     (joint,) = joint_graphs(graph, pair)
@@ -26,7 +26,7 @@ def recompute_values(graph: Graph, node: str, names: Collection[str]) -> Graph:
 
 
 def recompute_preferred(graph: Graph) -> Graph:
-    """`graph`, differentiated, with every net making again what the ops of its step marked `prefer` make."""
+    """The differentiated `graph` with the outputs of step ops marked `prefer` recomputed in every net."""
     back = backward_scans(graph)
     for name in [node.name for node in graph.nodes if node.op == "Scan" and node.name in back]:
         pair = find_scan_pair(graph, name)
@@ -39,7 +39,7 @@ def recompute_preferred(graph: Graph) -> Graph:
 
 
 def find_scan_pair(graph: Graph, node: str) -> BodyPair:
-    """The Scan called `node` and the one that goes back through it. Raises BadGraph."""
+    """The pair of the Scan called `node` and its backward Scan. Raises BadGraph."""
     number = {each.name: n for n, each in enumerate(graph.nodes)}
     back = backward_scans(graph).get(node)
     if node not in number or back is None:
@@ -47,14 +47,14 @@ def find_scan_pair(graph: Graph, node: str) -> BodyPair:
             "undefined_value",
             "recompute",
             quoted(node),
-            "a recurrent net that is differentiated",
+            "a differentiated recurrent net",
             "differentiate the graph first, and name its Scan",
         )
     return scan_pair(graph, number[node], back)
 
 
 def _keeping_all_but(graph: Graph, pair: BodyPair, joint: JointGraph, again: Collection[int]) -> Graph:
-    """The graph with the pair saving what the way back needs, but neither these values nor views."""
+    """The graph with the pair saving all values the backward pass needs, except `again` and views."""
     inside = joint.graph
     shown = {v for each in inside.nodes[: joint.split] if is_view(inside, each) for v in each.writes}
     keep = [inside.values[v].name for v in range(joint.forward_values) if v not in shown and v not in again]
@@ -62,7 +62,7 @@ def _keeping_all_but(graph: Graph, pair: BodyPair, joint: JointGraph, again: Col
 
 
 def recomputed_values(joint: JointGraph, node: str, names: Collection[str]) -> set[int]:
-    """Values of the forward body that the listed names stand for, with all that their ops make on the way."""
+    """Values of the forward body with the listed names, and all other outputs of their ops."""
     inside, listed = joint.graph, set(names)
     again: set[int] = set()
     known: set[str] = set()
@@ -80,7 +80,7 @@ def recomputed_values(joint: JointGraph, node: str, names: Collection[str]) -> s
 
 
 def step_value_names(graph: Graph) -> set[str]:
-    """What the steps of recurrent nets write, by name."""
+    """Names that the steps of recurrent nets write."""
     return {
         name
         for node in graph.nodes
@@ -91,7 +91,7 @@ def step_value_names(graph: Graph) -> set[str]:
 
 
 def recompute_named(graph: Graph, names: Collection[str]) -> Graph:
-    """`graph` with each net that is differentiated making again those of the names that its step writes."""
+    """`graph` with each differentiated net recomputing those of `names` that its step writes."""
     back = backward_scans(graph)
     for node in [node for node in graph.nodes if node.op == "Scan" and node.name in back]:
         body = node.bodies["body"].graph

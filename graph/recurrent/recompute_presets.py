@@ -1,7 +1,7 @@
-"""Which names of a step are worth listing for recomputation, by what kind of cell it is.
+"""Recompute presets: names of a step worth recomputing, by kind of cell.
 
-LSTM-like cells: what makes the gates, from the last products to the unit or, where there is none, the activations.
-Attention: all between the product with a state and that with what is attended to: scores, weights and context.
+LSTM-like cells: the computation of the gates, from the last products to the unit op or the activations.
+Attention: the block from the product with a state to the product with the memory: scores, weights and context.
 Source: Caffe2's rnn_cell wraps LSTM cells with their gates, attention cells with the whole attention block.
 """
 
@@ -14,7 +14,7 @@ from graph.ir import ABSENT, Graph, Node, consumers, producers
 from graph.ops.control_flow import LoopInterface
 from graph.recurrent.step_graph import STEP_OP, written_by
 
-GATE_INPUTS = {"remat::LSTMUnit": 2, "remat::GRUUnit": 1}  # unit -> which input the gates are
+GATE_INPUTS = {"remat::LSTMUnit": 2, "remat::GRUUnit": 1}  # unit op -> position of the gates among its inputs
 PRODUCT_OPS = frozenset({"Gemm", "MatMul", "remat::MatMul", "Conv"})
 GATE_ACTIVATIONS = frozenset({"Sigmoid", "Tanh", "HardSigmoid"})
 CHEAP_OPS = frozenset(
@@ -23,7 +23,7 @@ CHEAP_OPS = frozenset(
 
 
 def recompute_hints(scan: Node) -> dict[str, list[str]]:
-    """Names the step of a Scan writes, by what they are: `gates` and `attention`; each may be a recompute list."""
+    """Recompute lists for the step of a Scan: names it writes, under `gates` and `attention`."""
     trips = LoopInterface.of(scan)
     body = trips.body.graph
     states = {trips.state_out(i) for i in range(trips.states)}
@@ -32,7 +32,7 @@ def recompute_hints(scan: Node) -> dict[str, list[str]]:
 
 
 def _gates(body: Graph) -> set[int]:
-    """Nodes from the products of a step to the unit, or to the activations, that gate with them; these included."""
+    """Nodes from the products of a step to the unit op or gate activations, both included."""
     producer = producers(body)
     found: set[int] = set()
     for n, node in enumerate(body.nodes):
@@ -45,7 +45,7 @@ def _gates(body: Graph) -> set[int]:
 
 
 def _upwards(body: Graph, producer: list[int], v: int, found: set[int]) -> None:
-    """Add the cheap nodes that make `v`, and the products they begin with."""
+    """Add the cheap nodes that compute `v`, and the products at their start."""
     waiting = [v]
     while waiting:
         n = producer[waiting.pop()]
@@ -60,7 +60,7 @@ def _upwards(body: Graph, producer: list[int], v: int, found: set[int]) -> None:
 
 
 def _attention(body: Graph) -> set[int]:
-    """Nodes between a softmax and the products around it, these included; for every softmax of the step."""
+    """Nodes between each softmax of the step and the products around it, both included."""
     producer, readers = producers(body), consumers(body)
     found: set[int] = set()
     for n, node in enumerate(body.nodes):
@@ -73,7 +73,7 @@ def _attention(body: Graph) -> set[int]:
 
 
 def _before(body: Graph, producer: list[int], node: Node) -> Iterator[int]:
-    """From the softmax back: to the product that makes the scores, and through it to the one that makes the query."""
+    """Ancestors of the softmax: up to the product of the scores, and through it to the product of the query."""
     waiting, seen, products = [(w, 0) for w in node.inputs if w != ABSENT], set(), 0
     while waiting:
         v, products = waiting.pop()
@@ -96,7 +96,7 @@ def _before(body: Graph, producer: list[int], node: Node) -> Iterator[int]:
 
 
 def _behind(body: Graph, readers: list[list[int]], node: Node) -> Iterator[int]:
-    """From the softmax on: to the product with the values, and what only brings its result into form."""
+    """Descendants of the softmax: up to the product with the values, and reshapes of its result."""
     waiting, seen = list(node.writes), set()
     while waiting:
         for n in readers[waiting.pop()]:
@@ -110,7 +110,7 @@ def _behind(body: Graph, readers: list[list[int]], node: Node) -> Iterator[int]:
 
 
 def _closed(body: Graph, nodes: set[int], states: set[int]) -> list[str]:
-    """What these nodes write, with all outputs of their ops, but for states of the step; in order."""
+    """Names that these nodes write, all outputs of their ops included, states of the step excluded; in order."""
     written = {name for node in body.nodes if states.intersection(node.writes) for name in written_by(body, node)}
     names: dict[str, None] = {}
     for n in sorted(nodes):

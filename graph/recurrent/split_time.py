@@ -1,11 +1,11 @@
-"""A recurrent net cut along time: parts that run one after the other, so that whole parts can be run again.
+"""Splitting of a recurrent net along time into consecutive parts, so that whole parts can be recomputed.
 
-    F ═══ states ═══▶                 F/0 ── h ──▶ F/1 ── h ──▶ F/2           h: what each part begins with
-    ╰── stacks ──▶ G                  ╰ stack 0    ╰ stack 1    ╰ stack 2     stacks: a part's own, not the whole
+    F ═══ states ═══▶                 F/0 ── h ──▶ F/1 ── h ──▶ F/2           h: initial state of each part
+    ╰── stacks ──▶ G                  ╰ stack 0    ╰ stack 1    ╰ stack 2     stacks: one per part
                                       G/0 ◀─ dh ── G/1 ◀─ dh ── G/2
 
-Gradients are carried from part to part with the states, so that every number is the same to the last
-bit. What others read as a whole is put together from the parts; G's parts read those of F directly.
+Gradients are carried from part to part like states, so results are bit-identical. Stacks with other readers
+are concatenated from the parts; the parts of G read those of F directly.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from graph.ops.control_flow import LoopInterface, trip_count
 from graph.recurrent.tables import backward_scans, scan_pair
 from graph.validate.check import check
 
-#: Parts a net is cut into at most: each is a task for the planners.
+#: Largest number of parts of a net; each part is a task for the planners.
 MAX_PARTS = 128
 
 
 def split_over_time(graph: Graph, most: int = MAX_PARTS) -> Graph:
-    """`graph`, differentiated, with every net cut into parts of equal length, at most so many each.
+    """The differentiated `graph` with every net cut into at most `most` parts of equal length.
 
-    Left whole are nets that nothing goes back through, that draw random numbers, or that run
-    sequences along other axes or backwards.
+    Nets without a backward Scan, with random ops, or with sequences along other axes or in reverse order
+    are not cut.
     """
     for name in [node.name for node in graph.nodes if node.op == "Scan"]:
         number = {node.name: n for n, node in enumerate(graph.nodes)}
@@ -49,14 +49,14 @@ def split_over_time(graph: Graph, most: int = MAX_PARTS) -> Graph:
 
 
 def split_pair(graph: Graph, pair: BodyPair, length: int) -> Graph:
-    """`graph` with the two Scans of the pair cut into parts of `length` steps, the last one being shorter."""
+    """`graph` with the two Scans of the pair cut into parts of `length` steps, the last part possibly shorter."""
     result = _Cutting(graph, pair, length).result()
     check(result)
     return result
 
 
 def _can_be_cut(graph: Graph, forward: int, backward: int) -> bool:
-    """Whether both run along axis 0, one in the order of time and the other against it, without chance."""
+    """True if both run along axis 0, forward and backward in time, without random ops."""
     out, back = graph.nodes[forward], graph.nodes[backward]
     if back.op != "Scan" or is_random(out) or is_random(back) or out.in_place or back.in_place:
         return False
@@ -71,16 +71,16 @@ def _can_be_cut(graph: Graph, forward: int, backward: int) -> bool:
 
 @dataclass(slots=True)
 class _Part:
-    """Steps `begin` .. `end` - 1, and of each stack of the forward node, by value, what the part makes of it."""
+    """Steps `begin` .. `end` - 1, and by stack of the forward node the part's own stack."""
 
     begin: int
     end: int
-    name: str = ""  # of the forward part
+    name: str = ""  # name of the forward part
     stacks: dict[int, int] = field(default_factory=dict)
 
 
 class _Cutting:
-    """One pair being cut."""
+    """State of the splitting of one pair."""
 
     def __init__(self, graph: Graph, pair: BodyPair, length: int):
         self.graph, self.pair = graph, pair
@@ -92,7 +92,7 @@ class _Cutting:
         self.readers = consumers(graph)
 
     def result(self) -> Graph:
-        place: list[int] = []  # node of the old graph -> its last node here
+        place: list[int] = []  # node of the old graph -> its last node in the result
         nodes: list[Node] = []
         pieces = {self.pair.forward: self._forward, self.pair.backward: self._backward}
         for n, node in enumerate(self.graph.nodes):
@@ -146,7 +146,7 @@ class _Cutting:
         return made
 
     def _states(self, node: Node, trips: LoopInterface, i: int, last: bool) -> list[int]:
-        """States a part leaves; the last part leaves those of the whole."""
+        """Final states of a part; those of the last part are the node's own."""
         if last:
             return [*node.outputs[: trips.states], *[ABSENT] * (trips.states - len(node.outputs))]
         inner = trips.body.graph.values
@@ -175,7 +175,7 @@ class _Cutting:
         return out
 
     def _joined(self, v: int, rows: Sequence[int], node: Node) -> Node:
-        """The whole value from its parts in the order of time."""
+        """Concatenate the parts of a value in time order."""
         name = reserve_name(f"{node.name}/all/{self.graph.values[v].name}", self.names, "/part")
         return Node(name, "Concat", tuple(rows), (v,), MappingProxyType({"axis": 0}), phase=node.phase)
 
@@ -190,7 +190,7 @@ class _Cutting:
         return len(self.values) - 1
 
     def _dense(self, nodes: Sequence[Node]) -> Graph:
-        """The graph without values that nobody writes any longer, under dense ids."""
+        """The graph without unwritten values, with dense ids."""
         graph = self.graph
         written = {v for node in nodes for v in node.writes}
         stay = [v for v, value in enumerate(self.values) if value.role is not Role.ACTIVATION or v in written]
@@ -198,7 +198,7 @@ class _Cutting:
 
 
 def scanned_values(trips: LoopInterface) -> list[int]:
-    """Values outside that are scanned."""
+    """Outer values that are scanned."""
     return [trips.sequence(k) for k in range(trips.scanned)]
 
 

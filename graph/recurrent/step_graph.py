@@ -1,4 +1,4 @@
-"""The ops of a step as nodes of a body: names are resolved to their latest write, op types to ops of ours."""
+"""Conversion of the ops of a step to nodes of a body: names resolve to their latest write, op types to remat ops."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from graph.ir.renumber import remap_node
 from graph.ops.registry import find_op
 from graph.recurrent.net import StepOp
 
-#: What a name is that no op of the step has written yet.
+#: Resolver of names that no op of the step has written yet.
 ResolveName = Callable[[str], int]
 
-#: Annotation of a value: the name of the step it is a version of. Of a node: the op of the step it belongs to.
+#: Annotation of a value: the step name it is a version of. Of a node: the step op it belongs to.
 BLOB, STEP_OP = "blob", "step_op"
 
 
 class StepBuilder:
-    """Ops added to a body one after the other; `prefix` goes before the names of what they write.
+    """Adds the ops of a step to a body; `prefix` precedes the names of their outputs.
 
-    Ops that write a name in `again` are marked as preferably made again.
+    Ops that write a name in `again` are marked `prefer` for recomputation.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class StepBuilder:
         return self.current[name]
 
     def bind(self, name: str, v: int) -> None:
-        """From here on the name is this value."""
+        """Bind a name to a value until its next write."""
         self.current[name] = v
         value = self.body.values[v]
         if BLOB not in value.annotations:
             self.body.values[v] = replace(value, annotations=MappingProxyType({**value.annotations, BLOB: name}))
 
     def add(self, op: StepOp) -> None:
-        """One op. Raises BadGraph for one nobody knows, or that does not take its inputs."""
+        """Add one op. Raises BadGraph for an unknown op, or if the op does not accept its inputs."""
         inputs = [self.read(name) for name in op.inputs]
         first = len(self.body.nodes)
         if self.table is None:
@@ -78,7 +78,7 @@ class StepBuilder:
                 "unsupported_op",
                 f"{self.body.name}",
                 f"{quoted(op.type)}, which writes {quoted(op.outputs[0])}",
-                "an op of the standard or of ours",
+                "an op of ONNX or remat",
                 "write the step in known ops",
             )
         return self.body.node(
@@ -100,8 +100,8 @@ class StepBuilder:
                 "unsupported_op",
                 f"{self.body.name}",
                 f"{table.framework} op {quoted(op.type)}, which writes {quoted(name)}",
-                "an op that has a counterpart here",
-                "write the step in other ops",
+                "an op that remat can translate",
+                "replace the op in the step",
             )
         return inline_translation(self.body, found, inputs, [self.prefix + name if name else "" for name in op.outputs])
 
@@ -109,7 +109,7 @@ class StepBuilder:
 def inline_translation(
     builder: Builder, part: Translation, given: Sequence[int], names: Sequence[str]
 ) -> tuple[int, ...]:
-    """Values of the builder that hold the outputs of a translated op; they get the names."""
+    """Inline a translated op into the builder; values of its outputs, which get the names `names`."""
     place = {inner: v for inner, v in zip(part.inputs, given, strict=True) if inner is not None}
     named = {v: name for v, name in zip(part.outputs, names, strict=False) if v is not None and name}
     for v, value in enumerate(part.graph.values):
@@ -134,7 +134,7 @@ def _moved(node: Node, place: dict[int, int], first: int) -> Node:
 
 
 def written_by(body: Graph, node: Node) -> list[str]:
-    """Names of the step that the op writes to which a node of the body belongs."""
+    """Step names written by the step op that a node of the body belongs to."""
     if STEP_OP in node.annotations:
         return [str(name) for name in node.annotations[STEP_OP]["outputs"]]
     return [body.values[v].name for v in node.writes]

@@ -1,7 +1,7 @@
-"""What a recurrent net is, holds and does on its way back: links, aliases, roles, held values with their bytes.
+"""Reports on recurrent nets: links, aliases, saved values with their bytes, and the backward step.
 
-Any Scan has an answer: where it was not made from a net, states are carried values, links and
-aliases are read off its body. The way back is there once the graph has been differentiated.
+Works for any Scan: without a net, states, links and aliases are inferred from the body. The backward step
+requires a differentiated graph.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from graph.recurrent.to_scan import NET_ANNOTATION
 
 @dataclass(frozen=True, slots=True)
 class SavedStepValue:
-    """One value of the step that is kept for the way back, a row a step."""
+    """One value of the step that is saved for the backward pass, one row per step."""
 
-    name: str  # in the step
-    kind: str  # "step": an op makes it; "state": the step is given it
+    name: str  # name in the step
+    kind: str  # "step": written by an op; "state": input of the step
     bytes_per_step: int
     steps: int
 
@@ -38,30 +38,30 @@ class SavedStepValue:
 
 @dataclass(frozen=True, slots=True)
 class BackwardOp:
-    """One op of a step on the way back, in terms of the step's names; views and plumbing left out."""
+    """One op of the backward step, in names of the step; views and auxiliary ops are omitted."""
 
-    kind: str  # "again": an op of the step made once more; "gradient"; "sum": parts of one gradient added up
-    op: str  # ours
+    kind: str  # "again": recomputed op of the step; "gradient"; "sum": accumulation of a gradient
+    op: str  # remat or ONNX op
     of: str  # type of the step's op it belongs to; "" for a sum
-    of_outputs: tuple[str, ...]  # what that op writes
+    of_outputs: tuple[str, ...]  # outputs of that op
     reads: tuple[str, ...]
     writes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BackwardStep:
-    """The step on the way back."""
+    """The backward step."""
 
     node: str
     ops: tuple[BackwardOp, ...]
     links: tuple[tuple[str, str, int], ...]  # (gradient in the step, gradient of a buffer or sequence, offset)
     held: tuple[SavedStepValue, ...]
-    made_again: tuple[str, ...]  # names of the step
+    made_again: tuple[str, ...]  # recomputed names of the step
 
 
 @dataclass(frozen=True, slots=True)
 class RecurrenceInfo:
-    """One recurrent net of a graph."""
+    """Description of one recurrent net of a graph."""
 
     node: str
     steps: int
@@ -71,16 +71,16 @@ class RecurrenceInfo:
     states: tuple[tuple[str, str, int, int], ...]  # (buffer, initial value, positions, bytes of all positions)
     links: tuple[tuple[str, str, int, int], ...]  # (inner, outer, offset, window)
     aliases: tuple[tuple[str, str, int], ...]  # (buffer, name, offset)
-    step_bytes: int  # most bytes of a step while it runs, beside states and weights
-    backward: BackwardStep | None  # None: nothing is differentiated
-    hints: Mapping[str, Sequence[str]]  # recompute lists worth a try, by kind of cell
+    step_bytes: int  # peak bytes during a step, states and weights excluded
+    backward: BackwardStep | None  # None: the graph is not differentiated
+    hints: Mapping[str, Sequence[str]]  # recompute presets, by kind of cell
 
     @property
     def held_bytes(self) -> int:
         return 0 if self.backward is None else sum(held.bytes for held in self.backward.held)
 
     def as_dict(self) -> dict[str, Any]:
-        """In JSON's terms."""
+        """The description as a JSON object."""
         return {
             "node": self.node,
             "steps": self.steps,
@@ -119,7 +119,7 @@ def _backward_dict(back: BackwardStep) -> dict[str, Any]:
 
 
 def describe_recurrences(graph: Graph) -> tuple[RecurrenceInfo, ...]:
-    """The recurrent nets of a graph, those inside bodies left out."""
+    """The recurrent nets of a graph, those inside bodies excluded."""
     back = backward_scans(graph)
     return tuple(
         _Reading(graph, n, back.get(node.name)).recurrence()
@@ -129,7 +129,7 @@ def describe_recurrences(graph: Graph) -> tuple[RecurrenceInfo, ...]:
 
 
 def describe_recurrence(graph: Graph, name: str) -> RecurrenceInfo:
-    """The recurrent net called `name`. Raises BadGraph where there is none."""
+    """The recurrent net called `name`. Raises BadGraph if there is none."""
     found = {each.node: each for each in describe_recurrences(graph)}
     if name not in found:
         raise BadGraph.one(
@@ -143,14 +143,14 @@ def describe_recurrence(graph: Graph, name: str) -> RecurrenceInfo:
 
 
 def scan_pair(graph: Graph, forward: int, backward: int) -> BodyPair:
-    """The pair of two Scans, whether or not anything is saved between them."""
+    """The pair of a Scan and its backward Scan, also if no value is saved."""
     readers, handed_out = consumers(graph), set(graph.outputs)
     only = (v for v in graph.nodes[forward].writes if readers[v] == [backward] and v not in handed_out)
     return BodyPair(forward, backward, tuple(only))
 
 
 def backward_scans(graph: Graph) -> dict[str, int]:
-    """Forward node's name -> the Scan that goes back through it; the first where there are several."""
+    """Name of the forward node -> its backward Scan; the first of several."""
     found: dict[str, int] = {}
     for n, node in enumerate(graph.nodes):
         if node.op == "Scan" and "gradient_of" in node.annotations:
@@ -159,7 +159,7 @@ def backward_scans(graph: Graph) -> dict[str, int]:
 
 
 class _Reading:
-    """One net being described."""
+    """State of the description of one net."""
 
     def __init__(self, graph: Graph, n: int, back: int | None):
         self.graph, self.n, self.back = graph, n, back
@@ -186,7 +186,7 @@ class _Reading:
         )
 
     def _inferred(self) -> Mapping[str, Any]:
-        """The note of a Scan that was not made from a net."""
+        """The annotation of a net, inferred for a Scan without one."""
         trips, outer, inner = self.trips, self.graph.values, self.body.values
         buffers = {f"{self.node.name}/{inner[trips.state_in(i)].name}_states": i for i in range(trips.states)}
         links, aliases = [], []
@@ -209,7 +209,7 @@ class _Reading:
         }
 
     def _states(self) -> Iterator[tuple[str, str, int, int]]:
-        """Per state its buffer with all positions: those of the initial value, and one a step."""
+        """Per state its buffer with all positions: those of the initial value, and one per step."""
         ahead = {outer: offset for _, outer, offset, _ in sorted(self.note["links"], key=lambda link: link[2])}
         sizes = self._position_bytes()
         for buffer, initial in self.note["states"].items():
@@ -217,7 +217,7 @@ class _Reading:
             yield buffer, initial, positions, positions * sizes.get(buffer, 0)
 
     def _position_bytes(self) -> dict[str, int]:
-        """Buffer -> bytes of one position: of the value the step writes into it."""
+        """Buffer -> bytes of one position, the value that the step writes."""
         size = {value.annotations.get(BLOB, value.name): value.nbytes for value in self.body.values}
         ahead: dict[str, int] = {}
         found = {}
@@ -242,7 +242,7 @@ class _Reading:
         )
 
     def _backward_links(self, joint: JointGraph, names: _Names) -> Iterator[tuple[str, str, int]]:
-        """Gradients of states at the offsets of what they are gradients of, then those of sequence elements."""
+        """Gradients of states at the offsets of the states, then gradients of sequence elements."""
         back = LoopInterface.of(self.graph.nodes[self.back or 0])
         buffers, left = list(self.note["states"]), list(range(self.trips.states))
         read = {outer: offset for _, outer, offset, _ in reversed(self.note["links"])}
@@ -254,7 +254,7 @@ class _Reading:
                 (i for i in left if _is_gradient_of(name, self.body.values[self.trips.state_out(i)].name)), None
             )
             if state is None:
-                continue  # a sum of gradients of a reference
+                continue  # accumulated gradient of a reference
             left.remove(state)
             buffer = buffers[state] if state < len(buffers) else name
             yield names.of(formal), f"{buffer}_grad", ahead.get(buffer, 1)
@@ -274,7 +274,7 @@ def _is_gradient_of(name: str, value: str) -> bool:
 
 
 class _Names:
-    """Names of the step for the values of a joint graph: views share the name of what they show."""
+    """Step names of the values of a joint graph; a view has the name of its storage."""
 
     def __init__(self, joint: JointGraph):
         self.joint, graph = joint, joint.graph
@@ -315,18 +315,18 @@ class _Names:
             reads = dict.fromkeys(self.of(v) for v in node.reads if graph.values[self.root[v]].data is None)
             writes = tuple(self.of(v) for v in node.writes)
             if kind == "sum" and tuple(reads) == writes:
-                continue  # what comes from the state and from outside: one gradient in the step's terms
+                continue  # state gradient plus outer gradient: a single gradient in the step
             of = "" if kind == "sum" else str(mark["type"])
             yield BackwardOp(kind, node.op, of, tuple(mark["outputs"]), tuple(reads), writes)
 
     def _remade(self, node: Node) -> bool:
-        """Whether a node of a plain body stands in the way back once more."""
+        """True if a node of a plain body is recomputed in the backward pass."""
         names: Sequence[str] = [each.name for each in self.joint.graph.nodes[: self.joint.split]]
         return _plain(node.name) in names
 
 
 def _plain(name: str) -> str:
-    """The name without what made it free."""
+    """The name without its uniqueness suffix."""
     while name.endswith(BACKWARD_SUFFIX):
         name = name.removesuffix(BACKWARD_SUFFIX)
     return name

@@ -1,9 +1,9 @@
-"""A recurrent net as one Scan: states are carried, sequences are scanned, references are captured.
+"""Conversion of a recurrent net to one Scan: states are carried, sequences scanned, references captured.
 
     positions of a state   lo ........ n │ n+1 ...       n positions come from the initial value, position t + n is
-    carried into step t    t+lo .. t+n-1                 written in step t; lo is the smallest offset anybody reads
+    carried into step t    t+lo .. t+n-1                 written in step t; lo is the smallest offset read
 
-A window of a sequence over w positions is w scans over the sequence, each starting one position later.
+A window of w positions is w scanned inputs over the sequence, each starting one position later.
 Initial values: [size] is repeated over the rows, [rows, size] is one position, [n, rows, size] is n.
 """
 
@@ -24,7 +24,7 @@ from graph.ir import Body, Graph, Phase, Role, TensorType, Val
 from graph.recurrent.net import Link, RecurrentNet
 from graph.recurrent.step_graph import StepBuilder
 
-#: Annotation of the Scan: what `tables.py` reads.
+#: Annotation of the Scan, read by `tables.py`.
 NET_ANNOTATION = "recurrent"
 
 
@@ -36,17 +36,17 @@ def add_recurrent(
     table: OpTable | None = None,
     fetched: Sequence[str] = (),
 ) -> dict[str, int]:
-    """Add the net to a graph; value by name of every alias, and of each name of the step in `fetched`.
+    """Add the net to a graph; name -> value of every alias, and of each step name in `fetched`.
 
-    `given` holds the values outside by name. `table` translates the ops of the step; without it they
-    are ours. What is fetched is stacked over time: [steps, ...]. Raises BadGraph.
+    `given` are the outer values by name. `table` translates the ops of the step; None: remat ops. Fetched
+    values are stacked over time: [steps, ...]. Raises BadGraph.
     """
     return _Scanning(builder, net.checked(), given, table, fetched).run()
 
 
 @dataclass(slots=True)
 class _State:
-    """A state under way."""
+    """One state of the net under construction."""
 
     buffer: str
     write: Link
@@ -59,7 +59,7 @@ class _State:
 
     @property
     def low(self) -> int:
-        """The oldest position a step needs, counted from the step."""
+        """The oldest position a step reads, relative to the step."""
         return min((link.offset for link in self.reads), default=self.initial_steps)
 
     @property
@@ -68,7 +68,7 @@ class _State:
 
 
 class _Scanning:
-    """One net being added."""
+    """State of the conversion of one net."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class _Scanning:
         self.step = StepBuilder(self.body, table, self._outside, again=net.recompute)
         self.read_links = {link.inner: link for link in net.readers()}
         self.states: dict[str, _State] = {}
-        self.stacked: list[_State] = []  # those whose history is shown
+        self.stacked: list[_State] = []  # states whose history an alias exposes
         self.carry: dict[str, int] = {}  # buffer -> formal input of the body
 
     def run(self) -> dict[str, int]:
@@ -118,12 +118,12 @@ class _Scanning:
         return self._results(graph, carried, sequences)
 
     def _is_shown(self, state: _State) -> bool:
-        """Whether an alias shows more of the state than the last position, which is carried out."""
+        """True if an alias exposes more of the state than its last position."""
         last = -1 if state.carried.shape[0] == 1 else None
         return any(alias.offset != last for alias in self.net.aliases if alias.buffer == state.buffer)
 
     def _results(self, graph: Graph, carried: Sequence[_State], sequences: Sequence[Val]) -> dict[str, int]:
-        """Add the Scan and what shows its results; values by name."""
+        """Add the Scan and the aliases of its results; name -> value."""
         net, steps = self.net, sequences[0].shape[0]
         types = [graph.values[v].type for v in graph.outputs]
         stacks = [TensorType(t.dtype, (steps, *t.shape)) for t in types[len(carried) :] if t is not None]
@@ -155,14 +155,14 @@ class _Scanning:
         return found
 
     def _alias(self, state: _State, history: Val | None, final: Val | None, steps: int, offset: int) -> Val:
-        """The buffer from `offset` on; from the end where it is negative."""
+        """The buffer from `offset` on; a negative offset counts from the end."""
         n = state.initial_steps
         if not -n - steps <= offset <= n + steps:
             raise BadGraph.one(
                 "bad_link",
                 f"{self.net.name}.aliases",
                 f"offset {offset} into {quoted(state.buffer)}",
-                f"one within its {n + steps} positions",
+                f"an offset within its {n + steps} positions",
                 "correct the offset",
             )
         start = offset if offset >= 0 else n + steps + offset
@@ -174,7 +174,7 @@ class _Scanning:
         return self.emit.op("Concat", slice_steps(self.emit, state.initial, start, n), history, axis=0)  # type: ignore[no-any-return]
 
     def _called(self, x: Val, name: str) -> int:
-        """A value of that name that holds `x`."""
+        """A value called `name` with the content of `x`."""
         return self.outer.node("Identity", [x.id], name=f"{self.net.name}/show/{name}", outputs=[name])[0]
 
     def _state(self, buffer: str, initial: str) -> _State:
@@ -189,19 +189,19 @@ class _Scanning:
                 f"{self.net.name}.states",
                 f"{quoted(buffer)} starts with {state.initial_steps} positions, is written at offset {write.offset} "
                 f"with window {write.window}, and read up to offset {ahead - 1}",
-                "as many initial positions as the offset of what is written, one position written a step, and nothing "
-                "read that is written later",
+                "as many initial positions as the offset of the written name, one written position per step, and no "
+                "read of a later write",
                 "correct the initial value or the links",
             )
         return state
 
     def _oldest(self, state: _State) -> Val:
-        """The positions the first step is given."""
+        """The positions passed to the first step."""
         whole = state.initial_steps
         return state.initial if not state.low else slice_steps(self.emit, state.initial, state.low, whole)
 
     def _elements(self) -> tuple[list[Val], list[int]]:
-        """(what is scanned outside, formal inputs of the body): sequences under their windows, then step numbers."""
+        """(scanned outer values, formal inputs of the body): sequences by window position, then step numbers."""
         links = [link for link in self.net.readers() if link.outer in self.net.sequences]
         wholes = {name: self.emit.val(self._given(name)) for name in self.net.sequences}
         count = count_steps(self.net, self.emit, self.given)
@@ -214,7 +214,7 @@ class _Scanning:
                 elements.append(self._element(link.inner, whole))
                 parts.append(self._leading(elements[-1], link.inner if link.window == 1 else f"{link.inner}/{k}"))
             self.step.bind(link.inner, parts[0].id if len(parts) == 1 else self._joined(parts, link.inner).id)
-        if not sequences:  # only the number of steps is taken from the sequence
+        if not sequences:  # the sequence only determines the number of steps
             name = self.net.sequences[0]
             sequences.append(wholes[name])
             elements.append(self._element(name, wholes[name]))
@@ -228,7 +228,7 @@ class _Scanning:
         return self.body.value(f"{name}/element", TensorType(whole.dtype, whole.shape[1:]), Role.INPUT)
 
     def _leading(self, v: int, name: str) -> Val:
-        """An element with a window of one position in front: a view."""
+        """A view of an element with a leading window axis of length 1."""
         shape = self.inner.ints((1, *self.inner.val(v).shape))
         return self.inner.val(
             self.body.node("Reshape", [v, shape.id], name=name, outputs=[name], attributes={"allowzero": 1})[0]
@@ -239,7 +239,7 @@ class _Scanning:
         return self.inner.val(made[0])
 
     def _outside(self, name: str) -> int:
-        """A name no op of the step has written: a window of a state, or a reference."""
+        """Resolve a name that no op of the step has written: a window of a state, or a reference."""
         if name in self.read_links:
             return self._window(self.read_links[name])
         if self.net.timestep == name:
@@ -250,7 +250,7 @@ class _Scanning:
         return inner
 
     def _window(self, link: Link) -> int:
-        """What a link shows of a state: of what was carried, and of what this step has written so far."""
+        """The window of a state seen through a link: carried positions, then the position written by this step."""
         state = self.states[link.outer]
         begin, end = link.offset - state.low, link.offset - state.low + link.window
         carried = state.carried.shape[0]
@@ -269,15 +269,15 @@ class _Scanning:
             raise BadGraph.one(
                 "bad_link",
                 f"{self.net.name}.links",
-                f"{quoted(link.inner)} shows {quoted(state.write.inner)}, and is read before that is written",
-                "ops in an order they can run in",
+                f"{quoted(link.inner)} includes {quoted(state.write.inner)}, but is read before it is written",
+                "ops in topological order",
                 f"write {quoted(state.write.inner)} first",
             )
         new = self._position(state)
         return new.id if old is None else self._joined([old, new], link.inner).id
 
     def _written(self, state: _State) -> Val:
-        """What the step writes into the state, after its last op."""
+        """The value that the step writes into the state, after its last op."""
         if state.write.inner not in self.step.current:
             self.step.read(state.write.inner)
         return self._position(state)
@@ -298,7 +298,7 @@ class _Scanning:
         return x
 
     def _carried_on(self, state: _State) -> Val:
-        """What the next step is given: the positions carried, moved on by one."""
+        """The state of the next step: the carried positions, shifted by one."""
         new = self._written(state)
         if state.carried.shape[0] == 1:
             return new
@@ -321,14 +321,14 @@ class _Scanning:
 
 
 def given_value(net: RecurrentNet, given: Mapping[str, int], name: str) -> int:
-    """A value of the graph around the net. Raises BadGraph where there is none of that name."""
+    """The outer value called `name`. Raises BadGraph if there is none."""
     if name not in given:
         raise BadGraph.one(
             "undefined_value",
             net.name,
             quoted(name),
-            "a value of the graph around the net",
-            "declare it as an input, or have an op write it before",
+            "a value of the enclosing graph",
+            "declare it as an input, or write it before the net",
         )
     return given[name]
 
@@ -342,16 +342,16 @@ def initial_value(net: RecurrentNet, emit: Emit, given: Mapping[str, int], name:
             raise BadGraph.one(
                 "state_length",
                 f"{net.name}.states",
-                f"{quoted(name)} of one dimension, and a sequence {sequence}",
+                f"{quoted(name)} of rank 1, and a sequence {sequence}",
                 "a sequence [steps, rows, ...]",
-                "give the initial value its rows",
+                "give the initial value a rows axis",
             )
         return emit.expand(x, (1, sequence.shape[1], *x.shape))
     return emit.reshape(x, (1, *x.shape)) if x.rank == 2 else x
 
 
 def count_steps(net: RecurrentNet, emit: Emit, given: Mapping[str, int]) -> int:
-    """How many steps the sequences allow, under the windows they are seen by. Raises BadGraph."""
+    """Number of steps that the sequences and their windows allow. Raises BadGraph if they differ or if it is 0."""
     wholes = {name: emit.val(given_value(net, given, name)) for name in net.sequences}
     ahead = dict.fromkeys(wholes, 0)
     for link in net.readers():
@@ -359,12 +359,12 @@ def count_steps(net: RecurrentNet, emit: Emit, given: Mapping[str, int]) -> int:
             ahead[link.outer] = max(ahead[link.outer], link.offset + link.window - 1)
     steps = {x.shape[0] - ahead[name] if x.rank else 0 for name, x in wholes.items()}
     if len(steps) > 1 or min(steps) < 1:
-        said = ", ".join(f"{quoted(name)} {x.type}" for name, x in wholes.items())
+        lengths = ", ".join(f"{quoted(name)} {x.type}" for name, x in wholes.items())
         raise BadGraph.one(
             "sequence_length",
             f"{net.name}.sequences",
-            said,
-            "the same number of steps for all, one at least",
+            lengths,
+            "the same number of steps for all, at least 1",
             "cut or pad the sequences to one length",
         )
     return steps.pop()
@@ -376,7 +376,7 @@ def slice_steps(e: Emit, x: Val, begin: int, end: int) -> Val:
 
 
 def net_annotation(net: RecurrentNet) -> Mapping[str, Any]:
-    """The net in JSON's terms, for the annotation of its node."""
+    """The net as a JSON object, for the annotation of its node."""
     return {
         "sequences": list(net.sequences),
         "states": dict(net.buffers),

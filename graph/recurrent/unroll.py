@@ -1,4 +1,4 @@
-"""A recurrent net written out: the ops of the step once for each step, states as values of their own."""
+"""Unrolling of a recurrent net: the ops of the step once per step, states as plain values."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MAX_NODES = 1_000_000
 def add_unrolled(
     builder: Builder, net: RecurrentNet, given: Mapping[str, int], *, table: OpTable | None = None
 ) -> dict[str, int]:
-    """Add the net to a graph as plain nodes; value by name of every alias. The counterpart of `add_recurrent`.
+    """Add the net to a graph as plain nodes; name -> value of every alias. The counterpart of `add_recurrent`.
 
-    Raises BadGraph, also where more than a million nodes would be made.
+    Raises BadGraph, also for more than MAX_NODES nodes.
     """
     net = net.checked()
     emit = Emit(builder, net.name, Phase.FORWARD)
@@ -33,7 +33,7 @@ def add_unrolled(
             "too_many_nodes",
             net.name,
             f"{steps} steps of {len(net.ops)} ops",
-            f"{MAX_NODES} nodes at most",
+            f"at most {MAX_NODES} nodes",
             "keep the net as a Scan",
         )
     positions = {}
@@ -67,7 +67,7 @@ def _step(
     positions: Mapping[str, list[Val]],
     t: int,
 ) -> StepBuilder:
-    """The ops of step `t` before any is added."""
+    """The StepBuilder of step `t`, without ops."""
     emit = Emit(builder, f"{net.name}/{t}", Phase.FORWARD)
     links = {link.inner: link for link in net.readers()}
     writers = net.writers()
@@ -84,14 +84,14 @@ def _step(
             whole = emit.val(given[link.outer])
             return slice_steps(emit, whole, t + link.offset, t + link.offset + link.window)
         rows = positions[link.outer][t + link.offset : t + link.offset + link.window]
-        if len(rows) < link.window:  # the last one is what this step has just written
+        if len(rows) < link.window:  # the last position was written by this step
             written = writers[link.outer].inner
             if written not in step.current:
                 raise BadGraph.one(
                     "bad_link",
                     f"{net.name}.links",
-                    f"{quoted(link.inner)} shows {quoted(written)}, and is read before that is written",
-                    "ops in an order they can run in",
+                    f"{quoted(link.inner)} includes {quoted(written)}, but is read before it is written",
+                    "ops in topological order",
                     f"write {quoted(written)} first",
                 )
             new = emit.val(step.current[written])

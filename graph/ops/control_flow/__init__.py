@@ -1,4 +1,7 @@
-"""If, Loop, Scan and Call: nodes with nested graphs, what their bodies are given and what comes of them."""
+"""Control flow: If, Loop, Scan, Call and planned scans; their interfaces, types and execution.
+
+May import ir, ops.registry and errors. Start at `interface.py`, then `execution.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from graph.ops.control_flow.interface import CALL, CONTROL_FLOW, LoopInterface, 
 from graph.ops.control_flow.snapshot_scan import SNAPSHOT_GRAD, SNAPSHOT_SCAN, SnapshotGrad
 from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, TailGrad
 
-#: Ops whose bodies are run here: those of documents, and those that plans make of them.
+#: Ops with bodies: those of documents, and the planned scans that replace them.
 OPS_WITH_BODIES = CONTROL_FLOW | {SNAPSHOT_SCAN, SNAPSHOT_GRAD, TAIL_SCAN, TAIL_GRAD}
 
 __all__ = [

@@ -1,6 +1,6 @@
-"""Bodies run: a branch or a call once, a loop once a trip, a scan once an element.
+"""Execution of nodes with bodies: a branch or a call once, a loop once per trip, a scan once per element.
 
-A body's inputs are its formal ones, in order; what it captures is read outside.
+A body gets its formal inputs in order; captures are read from the enclosing graph.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from graph.ops.registry.onnx_fallback import numpy_dtype
 RunBody = Callable[[Graph, Mapping[int, np.ndarray], int], list[np.ndarray]]
 ReadValue = Callable[[int], np.ndarray]
 
-LAST_TRIP_FIRST = "last_trip_first"  # annotation of a node that goes through another's trips backwards
+LAST_TRIP_FIRST = "last_trip_first"  # annotation of a node that runs another node's trips in reverse order
 
 
 def run(
     node: Node, inputs: Sequence[np.ndarray | None], read: ReadValue, run_body: RunBody
 ) -> Sequence[np.ndarray | None]:
-    """Outputs of a node with bodies. Raises CannotExecute for an op that is no control flow."""
+    """Outputs of a node with bodies. Raises CannotExecute for an op that is not control flow."""
     if node.op == "If":
         return _if(node, inputs, read, run_body)
     if node.op == "Loop":
@@ -42,13 +42,13 @@ def run(
         return _scan(node, inputs, read, run_body, tail=tail_stack_counts(node))
     if node.op in (SNAPSHOT_GRAD, TAIL_GRAD):
         return _scheduled(node, inputs, read, run_body)
-    raise CannotExecute(f"op {node.op} has bodies, and only If, Loop, Scan and {CALL} are executed")
+    raise CannotExecute(f"op {node.op} has bodies; only If, Loop, Scan and {CALL} can be executed")
 
 
 def _given(body: Body, arrays: Sequence[np.ndarray], read: ReadValue) -> dict[int, np.ndarray]:
-    """Formal inputs and captures of a body by value id."""
+    """Arrays of formal inputs and captures of a body by value id."""
     if len(arrays) != len(body.graph.inputs):
-        raise CannotExecute(f"the body takes {len(body.graph.inputs)} inputs, but {len(arrays)} are bound to them")
+        raise CannotExecute(f"the body takes {len(body.graph.inputs)} inputs, but {len(arrays)} are passed")
     return {
         **dict(zip(body.graph.inputs, arrays, strict=True)),
         **{inner: read(outer) for inner, outer in body.captures},
@@ -56,10 +56,10 @@ def _given(body: Body, arrays: Sequence[np.ndarray], read: ReadValue) -> dict[in
 
 
 def _if(node: Node, inputs: Sequence[np.ndarray | None], read: ReadValue, run_body: RunBody) -> list[np.ndarray]:
-    holds = _flag(inputs[0])
-    if not holds and "else_branch" not in node.bodies:
+    condition = _flag(inputs[0])
+    if not condition and "else_branch" not in node.bodies:
         return [array for array in inputs[1:] if array is not None]
-    body = node.bodies["then_branch" if holds else "else_branch"]
+    body = node.bodies["then_branch" if condition else "else_branch"]
     return run_body(body.graph, _given(body, (), read), 0)
 
 
@@ -69,39 +69,39 @@ def _call(node: Node, inputs: Sequence[np.ndarray | None], read: ReadValue, run_
 
 
 def _loop(node: Node, inputs: Sequence[np.ndarray | None], read: ReadValue, run_body: RunBody) -> list[np.ndarray]:
-    """Final states, then what each trip emitted, stacked."""
+    """Final states, then the stacked emissions."""
     trips = LoopInterface.of(node)
     body, limit = trips.body, inputs[0]
-    most = node.annotations.get("max_trips", node.attributes.get("max_trips"))
+    max_trips = node.annotations.get("max_trips", node.attributes.get("max_trips"))
     states = [state for state in inputs[2:] if state is not None]
     emitted: list[list[np.ndarray]] = [[] for _ in range(trips.emitted)]
-    going, trip = inputs[1] is None or _flag(inputs[1]), 0
-    while going and (limit is None or trip < int(limit.reshape(-1)[0])):
-        if most is not None and trip >= int(most):
-            raise CannotExecute(f"the loop makes more than the {most} trips it is said to make at most")
-        given = _given(body, [np.asarray(trip, np.int64), np.asarray(going), *states], read)
-        again, *rest = run_body(body.graph, given, trip)
-        states, each = rest[: len(states)], rest[len(states) :]
-        for row, array in zip(emitted, each, strict=True):
+    is_running, trip = inputs[1] is None or _flag(inputs[1]), 0
+    while is_running and (limit is None or trip < int(limit.reshape(-1)[0])):
+        if max_trips is not None and trip >= int(max_trips):
+            raise CannotExecute(f"the loop runs more than its `max_trips` of {max_trips}; raise `max_trips`")
+        given = _given(body, [np.asarray(trip, np.int64), np.asarray(is_running), *states], read)
+        condition, *rest = run_body(body.graph, given, trip)
+        states, emissions = rest[: len(states)], rest[len(states) :]
+        for row, array in zip(emitted, emissions, strict=True):
             row.append(array)
-        going, trip = _flag(again), trip + 1
+        is_running, trip = _flag(condition), trip + 1
     return [*states, *(_stacked(body.graph, trips.emission(k), row, 0) for k, row in enumerate(emitted))]
 
 
 def _flag(array: np.ndarray | None) -> bool:
-    """What a condition holds, which has one element."""
+    """The value of a condition. Raises CannotExecute unless it has one element."""
     if array is None or array.size != 1:
-        raise CannotExecute(f"a condition of {'no' if array is None else array.size} elements; it has one")
+        raise CannotExecute(f"a condition of {'no' if array is None else array.size} elements; one is required")
     return bool(array.reshape(-1)[0])
 
 
 def _stacked(graph: Graph, v: int, rows: Sequence[np.ndarray], axis: int) -> np.ndarray:
-    """The rows along a new axis; of none, an empty array of the shape it would have."""
+    """The rows stacked along a new axis; an empty array of that shape if there are none."""
     if rows:
         return np.stack(rows, axis=axis)
     type = graph.values[v].type
     if type is None:
-        raise CannotExecute(f"no trip is made, and {graph.values[v].name}, which is stacked, has no type")
+        raise CannotExecute(f"the loop has no trips, and its stacked {graph.values[v].name} has no type; declare one")
     shape = list(type.shape)
     shape.insert(axis if axis >= 0 else axis + len(shape) + 1, 0)
     return np.zeros(shape, numpy_dtype(type.dtype))
@@ -115,12 +115,10 @@ def _scan(
     before: Callable[[int, Sequence[np.ndarray]], None] = lambda trip, states: None,
     tail: tuple[int, int] = (0, 0),
 ) -> list[np.ndarray]:
-    """Final states, then what each element emitted, stacked along its axis.
+    """Final states, then the emissions stacked along their axes.
 
-    `tail` says of how many stacks, the last ones, how many rows stay, the last ones.
-
-    Sequences have one length; where it is bounded only, one made in full is read as far as the others go.
-    `before` sees the states before each trip.
+    `tail` = (k, n): the last k stacks keep only their last n rows. `before(trip, states)` is called before each trip.
+    The trip count is the shortest sequence's length: only bounded lengths may differ.
     """
     trips = LoopInterface.of(node)
     body, arrays = trips.body, [array for array in inputs if array is not None]
@@ -128,7 +126,7 @@ def _scan(
     axes, backwards = trips.input_axes(), trips.input_directions()
     count = min(array.shape[axis] for array, axis in zip(scanned, axes, strict=True))
     emitted: list[list[np.ndarray]] = [[] for _ in range(trips.emitted)]
-    turned = bool(node.annotations.get(LAST_TRIP_FIRST))
+    is_reversed = bool(node.annotations.get(LAST_TRIP_FIRST))
     for trip in range(count):
         elements = [
             np.array(np.take(array, count - 1 - trip if back else trip, axis=axis), order="C")
@@ -136,9 +134,9 @@ def _scan(
         ]
         before(trip, states)
         given = _given(body, [*states, *elements], read)
-        made = run_body(body.graph, given, count - 1 - trip if turned else trip)
-        states = made[: len(states)]
-        for row, array in zip(emitted, made[len(states) :], strict=True):
+        results = run_body(body.graph, given, count - 1 - trip if is_reversed else trip)
+        states = results[: len(states)]
+        for row, array in zip(emitted, results[len(states) :], strict=True):
             row.append(array)
     for row in emitted[trips.emitted - tail[0] :]:
         del row[: -tail[1]]
@@ -150,13 +148,13 @@ def _scan(
 
 
 def _scheduled(node: Node, inputs: Sequence[np.ndarray | None], read: ReadValue, run_body: RunBody) -> list[np.ndarray]:
-    """Gradients after the first trip, what each trip emitted, stacked, and the rows it got as they are left."""
+    """Outputs of a backward node: gradients after trip 0, stacked emissions, and the rows as the node leaves them."""
 
     def run_one(body: Body, arrays: Sequence[np.ndarray], trip: int) -> list[np.ndarray]:
         return run_body(body.graph, _given(body, arrays, read), trip)
 
-    way = run_snapshot_backward if node.op == SNAPSHOT_GRAD else run_tail_backward
-    gradients, emitted, rows = way(node, [array for array in inputs if array is not None], run_one)
+    run_backward = run_snapshot_backward if node.op == SNAPSHOT_GRAD else run_tail_backward
+    gradients, emitted, rows = run_backward(node, [array for array in inputs if array is not None], run_one)
     graph, first = node.bodies["body"].graph, len(gradients)
     axes, directions = (node.attributes.get(f"scan_output_{name}", ()) for name in ("axes", "directions"))
     ways = zip(axes, directions, strict=True)

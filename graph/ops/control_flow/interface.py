@@ -1,4 +1,4 @@
-"""How the inputs and outputs of a node and of its body correspond, by op.
+"""Correspondence of the inputs and outputs of a control-flow node and of its body.
 
         node                                            body
 Loop    [count, condition, states...]             <->   [trip, condition, states...]
@@ -19,28 +19,28 @@ from graph.ops.control_flow.snapshot_scan import SNAPSHOT_SCAN
 from graph.ops.control_flow.tail_scan import TAIL_SCAN
 
 CALL = "remat::Call"
-#: The leading rows of a stack that a loop which stopped early has written.
+#: Op: the leading rows of a stack, those written by a loop that stopped early.
 FIRST_ROWS = "remat::FirstRows"
 #: Values by id.
 Values = Sequence[Value] | Mapping[int, Value]
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", CALL})
-#: Ops that run their body once an element, in order.
+#: Ops that run their body once per element, in order.
 SCANS = frozenset({"Scan", SNAPSHOT_SCAN, TAIL_SCAN})
 
 
 @dataclass(frozen=True, slots=True)
 class LoopInterface:
-    """A Loop or Scan, its inputs and outputs sorted by what they are."""
+    """Inputs and outputs of a Loop or Scan by kind; states come before sequences and stacks."""
 
     node: Node
-    lead: int  # inputs, and formal inputs, before the states
-    lead_out: int  # outputs of the body before the states
+    lead: int  # number of inputs, and of formal inputs, before the states
+    lead_out: int  # number of outputs of the body before the states
     states: int
-    scanned: int  # sequences
+    scanned: int  # number of sequences
 
     @classmethod
     def of(cls, node: Node) -> LoopInterface:
-        """The parts of a Loop or Scan."""
+        """The interface of a Loop or Scan."""
         if node.op == "Loop":
             return cls(node, 2, 1, max(0, len(node.inputs) - 2), 0)
         scanned = min(max(0, int(node.attributes.get("num_scan_inputs", 1))), len(node.inputs))
@@ -52,27 +52,27 @@ class LoopInterface:
 
     @property
     def emitted(self) -> int:
-        """How many outputs of the body are stacked."""
+        """Number of outputs of the body that are stacked."""
         return len(self.body.graph.outputs) - self.lead_out - self.states
 
     def state_in(self, i: int) -> int:
-        """Value of the body that is state `i` as a trip finds it."""
+        """Value of the body: state `i` before a trip."""
         return self.body.graph.inputs[self.lead + i]
 
     def state_out(self, i: int) -> int:
-        """Value of the body that is state `i` as a trip leaves it."""
+        """Value of the body: state `i` after a trip."""
         return self.body.graph.outputs[self.lead_out + i]
 
     def element(self, k: int) -> int:
-        """Value of the body that is an element of sequence `k`."""
+        """Value of the body: the element of sequence `k`."""
         return self.body.graph.inputs[self.lead + self.states + k]
 
     def sequence(self, k: int) -> int:
-        """Value outside that is sequence `k`."""
+        """Outer value: sequence `k`."""
         return self.node.inputs[self.states + k]
 
     def emission(self, k: int) -> int:
-        """Value of the body whose content in each trip is a row of stack `k`."""
+        """Value of the body: the row of stack `k`."""
         return self.body.graph.outputs[self.lead_out + self.states + k]
 
     def input_axes(self) -> list[int]:
@@ -90,14 +90,14 @@ class LoopInterface:
 
 @dataclass(frozen=True, slots=True)
 class TripCount:
-    """How many trips: at most `most`, None where nothing bounds it; exactly so where `exact`."""
+    """Trip count: at most `most`, None if unbounded; equal to it if `exact`."""
 
     most: int | None
     exact: bool
 
 
 def trip_count(values: Values, node: Node) -> TripCount:
-    """Trips of a Loop or Scan as far as constants, shapes and `max_trips` tell."""
+    """Trip count of a Loop or Scan from constants, shapes and `max_trips`."""
     if node.op in SCANS:
         trips = LoopInterface.of(node)
         for k, axis in enumerate(trips.input_axes()):
@@ -105,14 +105,14 @@ def trip_count(values: Values, node: Node) -> TripCount:
             if type is not None and -len(type.shape) <= axis < len(type.shape):
                 return TripCount(type.shape[axis], True)
         return TripCount(None, False)
-    said = node.annotations.get("max_trips", node.attributes.get("max_trips"))
+    declared = node.annotations.get("max_trips", node.attributes.get("max_trips"))
     count = _content(values, node, 0)
-    bounds = [max(0, int(number)) for number in (said, count) if number is not None]
+    bounds = [max(0, int(number)) for number in (declared, count) if number is not None]
     return TripCount(min(bounds, default=None), count is not None and _always_goes_on(values, node))
 
 
 def _content(values: Values, node: Node, position: int) -> Any:
-    """The number a constant input holds, None where it is not known."""
+    """The number in a constant input, None if unknown."""
     if position >= len(node.inputs) or node.inputs[position] == ABSENT:
         return None
     data = values[node.inputs[position]].data
@@ -120,7 +120,7 @@ def _content(values: Values, node: Node, position: int) -> Any:
 
 
 def _always_goes_on(values: Values, node: Node) -> bool:
-    """True when the condition of a Loop is absent or true from the start and never changes."""
+    """True if the condition of a Loop is absent, or initially true and never changed."""
     given = len(node.inputs) > 1 and node.inputs[1] != ABSENT
     if given and not _content(values, node, 1):
         return False
@@ -134,7 +134,7 @@ def _always_goes_on(values: Values, node: Node) -> bool:
 
 
 def with_else_branch(node: Node, types: Sequence[TensorType | None]) -> Node:
-    """An If with an else branch: where it has none, one that hands out what the further inputs hold.
+    """The If node with an else branch; a missing one returns the further inputs.
 
     `types` are those of the node's inputs.
     """

@@ -1,19 +1,19 @@
-"""A Scan that keeps its states before some trips only, and the way back that makes the others again.
+"""SnapshotScan saves its states before some trips only; its backward node recomputes the others.
 
     SnapshotScan      trip   0 1 2 3 4 5 6 7        states before trips 0, 4 and 6 go to rows 0, 1, 2 of a stack
-    SnapshotScanGrad  trip   7 6 5 4 3 2 1 0        before each, its states are restored or advanced to
+    SnapshotScanGrad  trip   7 6 5 4 3 2 1 0        before each, its states are restored or recomputed
 
     SnapshotScan        [states..., sequences...]           -> [states..., stacks..., rows of states...]
     SnapshotScanGrad    [gradients..., rows of states..., sequences...]  -> [gradients..., stacks..., rows of states...]
       body     [gradients..., states..., elements...]       -> [gradients..., emitted...]
       advance  [states..., elements it reads...]            -> [states...]
 
-The rows are working memory of the way back, which hands them out where it got them: in place. What the
-way back does is the attribute `schedule`, three numbers an action:
-    ADVANCE begin end     the states at hand, before trip `begin`, become those before trip `end`
-    STORE trip row        the states at hand go to a row
-    RESTORE trip row      a row comes to hand
-    BACKWARD trip trip    the body runs for a trip, whose states are at hand
+The rows are working memory of the backward node, which returns them in place. Its attribute `schedule`
+has three integers per action:
+    ADVANCE begin end     current states, before trip `begin`, become those before trip `end`
+    STORE trip row        copy the current states to a row
+    RESTORE trip row      make a row the current states
+    BACKWARD trip trip    run the body for a trip, with its states current
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ ADVANCE, STORE, RESTORE, BACKWARD = range(4)
 
 @dataclass(frozen=True, slots=True)
 class SnapshotGrad:
-    """A SnapshotScanGrad, its inputs sorted by what they are."""
+    """Inputs of a SnapshotScanGrad by kind."""
 
     node: Node
     scanned: int
-    rows: int  # stacks of rows of states, one a state
+    rows: int  # number of stacks of rows of states, one per state
     gradients: int
 
     @classmethod
@@ -53,7 +53,7 @@ class SnapshotGrad:
 
     @property
     def advance_reads(self) -> list[int]:
-        """Sequences of which the advance reads an element."""
+        """Sequences whose elements the body `advance` reads."""
         return list(self.node.attributes.get("advance_scan_inputs", ()))
 
     def schedule(self) -> Iterator[tuple[int, int, int]]:
@@ -61,25 +61,25 @@ class SnapshotGrad:
         return zip(flat, flat, flat, strict=True)
 
     def recomputed_trips(self) -> int:
-        """Trips that advances run."""
+        """Number of forward trips that are recomputed."""
         return sum(end - begin for kind, begin, end in self.schedule() if kind == ADVANCE)
 
     def trips(self) -> int:
-        """Trips that go back."""
+        """Number of backward trips."""
         return sum(kind == BACKWARD for kind, _, _ in self.schedule())
 
     def state_bytes(self) -> int:
-        """Bytes of the states of one trip: those made while the older ones are read."""
+        """Bytes of the states of one trip, held twice while the next states are computed from them."""
         body = self.advance.graph
         return sum(body.values[v].nbytes for v in body.outputs)
 
 
-#: run(body, what its formal inputs get, trip) -> its outputs
+#: run(body, arrays of its formal inputs, trip) -> its outputs
 RunTrip = Callable[[Body, Sequence[np.ndarray], int], list[np.ndarray]]
 
 
 class SnapshotRows:
-    """Rows of states, filled as a Scan goes along."""
+    """Rows of states, filled during a Scan."""
 
     def __init__(self, node: Node):
         self.trip_row = {int(trip): row for row, trip in enumerate(node.attributes["snapshots"])}
@@ -88,7 +88,7 @@ class SnapshotRows:
         self.stacks: list[np.ndarray] = []
 
     def keep(self, trip: int, states: Sequence[np.ndarray]) -> None:
-        """Store the states before `trip` where the node keeps them."""
+        """Store the states before `trip` if the node saves them."""
         if not self.stacks:
             self.stacks = [np.zeros((self.count, *states[i].shape), states[i].dtype) for i in self.states]
         if trip in self.trip_row:

@@ -1,18 +1,18 @@
-"""A Scan whose last trips save more than the others, and the way back that makes again what the others do not save.
+"""TailScan saves more in its last trips than in the others; its backward node recomputes the difference.
 
-    TailScan          trip   0 1 2 3 4 5 6 7        what the way back wants of trips 6 and 7 is stacked: two rows
-    TailScanGrad      trip   7 6                    body `tail` reads a row a trip
-                                 5 4 3 2 1 0        body `body` makes that anew, and lays it into row 0
+    TailScan          trip   0 1 2 3 4 5 6 7        values for the backward pass of trips 6 and 7 are stacked
+    TailScanGrad      trip   7 6                    body `tail` reads one row per trip
+                                 5 4 3 2 1 0        body `body` recomputes them into row 0
 
     TailScan        [states..., sequences...]            -> [states..., stacks..., stacks of the last trips...]
     TailScanGrad    [gradients..., stacks of the last trips..., sequences...]
                                                          -> [gradients..., stacks..., stacks of the last trips...]
       tail   [gradients..., a row of each such stack..., elements it reads...]  -> [gradients..., emitted...]
-      body   [gradients..., elements it reads...]        -> [gradients..., emitted..., what it lays into row 0...]
+      body   [gradients..., elements it reads...]        -> [gradients..., emitted..., values for row 0...]
 
-The stacks of the last trips are `tail_trips` long, their rows are read where they lie. Until those trips come,
-a TailScan writes what is to be stacked over row 0; the way back has done with them when `body` writes
-there, and hands the stacks out where it got them: in place.
+The stacks of the last trips have `tail_trips` rows, which are read in place. In earlier trips a TailScan
+writes its emissions to row 0. The backward node has read all rows when `body` overwrites row 0, and returns
+the stacks in place.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ TAIL_SCAN, TAIL_GRAD = "remat::TailScan", "remat::TailScanGrad"
 
 @dataclass(frozen=True, slots=True)
 class TailGrad:
-    """A TailScanGrad, its inputs sorted by what they are."""
+    """Inputs of a TailScanGrad by kind."""
 
     node: Node
     scanned: int
-    rows: int  # stacks of the last trips
-    states: int  # gradients carried from trip to trip
+    rows: int  # number of stacks of the last trips
+    states: int  # number of gradients carried from trip to trip
     trips: int
-    tail: int  # the last of them, which have rows
+    tail: int  # number of last trips, which have rows
 
     @classmethod
     def of(cls, node: Node) -> TailGrad:
@@ -48,31 +48,31 @@ class TailGrad:
 
     @property
     def body(self) -> Body:
-        """A trip back that finds no row."""
+        """Backward trip without saved rows."""
         return self.node.bodies["body"]
 
     @property
     def tail_body(self) -> Body:
-        """A trip back that finds one."""
+        """Backward trip with saved rows."""
         return self.node.bodies["tail"]
 
     @property
     def emitted(self) -> int:
-        """Outputs of either body that are stacked."""
+        """Number of outputs of either body that are stacked."""
         return len(self.tail_body.graph.outputs) - self.states
 
     def reads(self, key: str) -> list[int]:
-        """Sequences of which a body reads an element."""
+        """Sequences whose elements a body reads."""
         return list(self.node.attributes.get(f"{key}_scan_inputs", ()))
 
     @property
     def refilled_stacks(self) -> list[int]:
-        """Stacks of the last trips that `body` lays what it makes into, in the order of its outputs."""
+        """Stacks of the last trips whose row 0 `body` writes, in the order of its outputs."""
         return list(self.node.attributes.get("laid_rows", ()))
 
 
 def tail_stack_counts(node: Node) -> tuple[int, int]:
-    """(how many of the stacks of a TailScan are those of the last trips, how many trips those are)."""
+    """(number of stacks of the last trips of a TailScan, number of these trips)."""
     return int(node.attributes["num_tail_stacks"]), int(node.attributes["tail_trips"])
 
 

@@ -1,4 +1,4 @@
-"""Types of what bodies are given and of what nodes with bodies make, from the types outside and inside."""
+"""Type inference of control flow: formal inputs of bodies, and outputs of nodes with bodies."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Types = list[TensorType | None]
 
 
 def formal_types(node: Node, given: Sequence[TensorType | None]) -> Types | None:
-    """Types of the formal inputs of a body; None for an op that is no control flow. `given` are the inputs' types.
+    """Types of the formal inputs of a body from `given`, the types of the inputs; None for other ops.
 
-    The node may still be without bodies.
+    The node may lack its bodies.
     """
     if node.op == "If":
         return []
@@ -31,7 +31,7 @@ def formal_types(node: Node, given: Sequence[TensorType | None]) -> Types | None
 
 
 def output_types(node: Node, values: Values) -> Types | None:
-    """Types of the node's outputs; None for an op that is no control flow, or one without its bodies."""
+    """Types of the node's outputs; None for an op that is not control flow or lacks its bodies."""
     if node.op == "If" and "then_branch" in node.bodies:
         then = _of(node.bodies["then_branch"])
         other = _of(node.bodies["else_branch"]) if "else_branch" in node.bodies else []
@@ -59,7 +59,7 @@ def _of(body: Body) -> Types:
 
 
 def _without(type: TensorType | None, axis: int) -> TensorType | None:
-    """The type of an element of a sequence."""
+    """Type of an element of a sequence along `axis`."""
     if type is None or not -len(type.shape) <= axis < len(type.shape):
         return None
     axis += len(type.shape) if axis < 0 else 0
@@ -67,7 +67,7 @@ def _without(type: TensorType | None, axis: int) -> TensorType | None:
 
 
 def _with(type: TensorType | None, axis: int, length: int | None) -> TensorType | None:
-    """The type of a stack of rows of a type."""
+    """Type of a stack of `length` rows along `axis`."""
     if type is None or length is None or not -len(type.shape) - 1 <= axis <= len(type.shape):
         return None
     axis += len(type.shape) + 1 if axis < 0 else 0

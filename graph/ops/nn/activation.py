@@ -1,6 +1,6 @@
-"""Activations and their gradients, elementwise: one node each, so that no temporary is held.
+"""Elementwise activations and their gradients; one node each, so that no temporary is stored.
 
-A gradient is written twice, on arrays and in standard ops; the contract test holds them together.
+A gradient is written twice, on arrays and in standard ops; the contract test compares both.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _within(e: Emit, x: Val, low: Val | float, high: Val | float) -> Val:
 
 
 def _hard_sigmoid_edges(call: Call) -> tuple[float, float, float]:
-    """(slope, and between which inputs it holds); a slope of 0 holds nowhere."""
+    """(slope, lower and upper end of the linear part); the part is empty for slope 0."""
     alpha, beta = call.attribute("alpha", 0.2), call.attribute("beta", 0.5)
     if alpha == 0:
         return 0.0, 0.0, 0.0

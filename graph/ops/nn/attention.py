@@ -1,11 +1,11 @@
-"""Attention as one op that keeps no scores: a block of queries at a time, forward and back.
+"""Fused attention that stores no scores: one block of queries at a time, forward and backward.
 
     s = scale · q kt + bias, `fill` where `keep` is false      lse = log Σ exp s      y = exp(s - lse) v
     p ~ exp(s - lse)    dv = pᵀ dy    ds = p ∘ (dy vᵀ - Σ dy ∘ y + dlse)    dq = scale · ds ktᵀ    dkt = scale · qᵀ ds
 
-q is [..., L, d], kt [..., d, S] (keys as a product reads them), v [..., S, e], y [..., L, e], lse [..., L]; bias and
-keep broadcast to [..., L, S]. The way back makes scores again from q, kt and lse; rows of p are made to sum to one,
-since the lse of a row of large fills alone is rounded. Sources: Dao, "FlashAttention-2: Faster Attention with
+q is [..., L, d], kt [..., d, S] (transposed keys), v [..., S, e], y [..., L, e], lse [..., L]; bias and keep
+broadcast to [..., L, S]. The backward pass recomputes scores from q, kt and lse; rows of p are normalized to
+sum 1, since the lse of a row of large fills only is rounded. Sources: Dao, "FlashAttention-2: Faster Attention with
 Better Parallelism and Work Partitioning", 2023, section 3.1; blocks of queries alone as in Rabe, Staats,
 "Self-attention Does Not Need O(n²) Memory", 2021.
 """
@@ -22,23 +22,23 @@ from graph.ops.numeric.elementwise_helpers import TRANSCENDENTAL, broadcast
 from graph.ops.numeric.precision import downcast_like, require_input_type, statistics_dtype, upcast, upcast_or_none
 from graph.ops.registry.registry import HEAVY, Call, Work, op
 
-QUERY_BLOCK = 128  # queries whose scores are there at one time
+QUERY_BLOCK = 128  # queries per block of scores
 
 
 def _shapes(call: Call, first: int) -> tuple[TensorType, TensorType, TensorType, tuple[int, ...]]:
-    """Types of q, kt and v, which stand from input `first` on, and the shape of their scores. Raises ValueError."""
+    """Types of q, kt and v, at inputs `first` to `first + 2`, and the shape of the scores. Raises ValueError."""
     q, kt, v = (
         require_input_type(call.inputs[first + i], f"{call.op}: {name}") for i, name in enumerate(("q", "kt", "v"))
     )
     if not (len(q.shape) == len(kt.shape) == len(v.shape) >= 2 and q.dtype == kt.dtype == v.dtype):
         raise ValueError(f"{q}, {kt} and {v} are not stacks of matrices of one rank and dtype")
     if not q.shape[:-2] == kt.shape[:-2] == v.shape[:-2] or q.shape[-1] != kt.shape[-2] or kt.shape[-1] != v.shape[-2]:
-        raise ValueError(f"products of {q}, {kt} and {v} do not fit one another")
+        raise ValueError(f"lengths of {q}, {kt} and {v} do not match")
     return q, kt, v, (*q.shape[:-1], kt.shape[-1])
 
 
 def _check_beside(call: Call, position: int, scores: tuple[int, ...], dtype: str) -> None:
-    """Raise ValueError unless bias and keep, where they are there, broadcast to the scores."""
+    """Raise ValueError if bias or keep is present and does not broadcast to the scores."""
     for i, wanted in ((position, dtype), (position + 1, "bool")):
         type = call.inputs[i] if i < len(call.inputs) else None
         if type is not None and (type.dtype != wanted or broadcast(type, TensorType(dtype, scores)) != scores):
@@ -63,14 +63,14 @@ def _block_bytes(scores: tuple[int, ...], dtype: str) -> int:
 
 
 def _work(call: Call) -> Work:
-    """Both products and a softmax; one block of scores beside inputs and outputs."""
+    """Work: two products and a softmax; workspace: one block of scores."""
     q, _, v, scores = _shapes(call, 0)
     flops = math.prod(scores) * (2 * (q.shape[-1] + v.shape[-1]) + TRANSCENDENTAL + 4)
     return Work(flops, workspace_bytes=_block_bytes(scores, q.dtype))
 
 
 def _work_grad(call: Call) -> Work:
-    """Five products and an exponential; two blocks of scores, and sums of dkt and dv where they are narrow."""
+    """Work: five products and an exponential; workspace: two blocks of scores, and dkt and dv sums if narrow."""
     q, kt, v, scores = _shapes(call, 2)
     flops = math.prod(scores) * (6 * q.shape[-1] + 4 * v.shape[-1] + TRANSCENDENTAL + 6)
     sums = 0 if q.dtype in ("float32", "float64") else 4 * kt.shape[-1] * (q.shape[-1] + v.shape[-1])
@@ -78,7 +78,7 @@ def _work_grad(call: Call) -> Work:
 
 
 class _Blocks:
-    """Scores of one block of queries after the other; arrays are wide."""
+    """Scores block by block of queries, in computing precision."""
 
     def __init__(self, call: Call, q: np.ndarray, kt: np.ndarray, bias: np.ndarray | None, keep: np.ndarray | None):
         self.q, self.kt = q, kt
@@ -115,7 +115,7 @@ def _body(
 
 
 def _scores_body(e: Emit, call: Call, q: Val, kt: Val, bias: Val | None, keep: Val | None) -> Val:
-    """Scores in standard ops, of wide operands."""
+    """Scores in standard ops, from operands in computing precision."""
     s = e.mul(e.matmul(q, kt), e.scalar_like(call.attribute("scale", 1.0), q))
     s = s if bias is None else e.add(s, e.cast(bias, s.dtype))
     return s if keep is None else e.where(keep, s, e.scalar_like(call.attribute("fill", -np.inf), s))
@@ -229,7 +229,7 @@ def fused_attention_grad(
 
 
 class _BiasSum:
-    """The gradient of the scores summed to what was broadcast to them, block by block."""
+    """Gradient of the bias: gradients of the scores, summed over broadcast axes block by block."""
 
     def __init__(self, bias: np.ndarray | None, rank: int, dtype: np.dtype[np.float64] | np.dtype[np.float32]):
         shape = () if bias is None else bias.shape

@@ -1,10 +1,10 @@
-"""Convolutions: matrix products over columns, one row of columns per place of the kernel.
+"""Convolutions as matrix products over columns (im2col), one row of columns per kernel position.
 
     columns[n, c, k, o] = x[n, c, o*stride + k*dilation - begin]         0 in the padding
     y = w · columns          dx = the adjoint of columns, of wᵀ · dy          dw = Σₙ dy · columnsᵀ
 
-Columns are made for a few images at a time. Depthwise kernels skip them: one multiply-add a place.
-Products run image by image, so results do not depend on how many images a chunk takes.
+Columns are built for a few images at a time. Depthwise kernels need none: one multiply-add per position.
+Products run image by image, so results do not depend on the chunk size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graph.ops.registry.registry import HEAVY, Call, Work, op
 
 
 def forward(x: np.ndarray, w: np.ndarray, group: int, view: Windows) -> np.ndarray:
-    """w (M, C/group, *kernel) convolved over x (N, C, *input): (N, M, *output)."""
+    """(N, M, *output): x (N, C, *input) convolved with w (M, C/group, *kernel)."""
     n, channels, filters = x.shape[0], x.shape[1], w.shape[0]
     if _is_depthwise(w, channels, group):
         return _depthwise(x, w, view)
@@ -66,7 +66,7 @@ def grad_weight(dy: np.ndarray, x: np.ndarray, group: int, view: Windows) -> np.
 
 
 def _columns(x: np.ndarray, view: Windows, group: int) -> np.ndarray:
-    """(n, group, C/group * taps, output cells), gathered place by place of the kernel."""
+    """(n, group, C/group * taps, output cells), gathered by kernel position."""
     n, channels = x.shape[:2]
     rows = (n, group, channels // group * view.taps, _cells(view.output))
     if view.is_pointwise:
@@ -104,7 +104,7 @@ def _depthwise_grad_weight(dy: np.ndarray, x: np.ndarray, view: Windows) -> np.n
 
 
 def _per_channel(w: np.ndarray, place: Index) -> np.ndarray:
-    """Weights at one place of a depthwise kernel, to be multiplied with (N, C, ...)."""
+    """Weights at one position of a depthwise kernel, broadcastable to (N, C, ...)."""
     return np.asarray(w[place].reshape(-1, *(1,) * (len(place) - 2)))
 
 
@@ -135,7 +135,7 @@ def transpose_windows(call: Call, spatial: tuple[int, ...], kernel: tuple[int, .
         natural = stride[axis] * (n - 1) + extra[axis] + (kernel[axis] - 1) * dilation[axis] + 1
         before, after = given_pads[axis], given_pads[rank + axis]
         if wanted is not None:
-            lengths.append(int(wanted[axis - rank]))  # a full shape may stand there
+            lengths.append(int(wanted[axis - rank]))  # may be the full shape
             before, after = split_padding(max(0, natural - lengths[-1]), auto != "SAME_UPPER")
         else:
             lengths.append(max(0, natural - before - after))
@@ -145,7 +145,7 @@ def transpose_windows(call: Call, spatial: tuple[int, ...], kernel: tuple[int, .
 
 
 def _conv_work(call: Call) -> Work:
-    """Two flops a multiply-add, one a bias; no workspace: targets run it as an implicit matrix product."""
+    """Two flops per multiply-add, one per bias; no workspace: target runtimes use implicit matrix products."""
     w, y = call.inputs[1], call.outputs[0]
     if w is None or y is None:
         return Work()
@@ -160,7 +160,7 @@ def _conv_transpose_work(call: Call) -> Work:
 
 
 def multiply_adds(w: TensorType) -> int:
-    """Multiply-adds one cell of the narrow side costs."""
+    """Multiply-adds per cell of the input side of `w`."""
     return w.elements // w.shape[0] if w.shape[0] else 0
 
 

@@ -1,6 +1,6 @@
-"""Gradients of convolutions in their input and in their weights, and what they are in standard ops.
+"""Gradients of convolutions with respect to input and weights, with decompositions into standard ops.
 
-    dx    ConvTranspose(dy, w)                    with the padding that leads back to the lengths of x
+    dx    ConvTranspose(dy, w)                    with the padding that restores the lengths of x
     dw    Conv(xᵀ, dyᵀ)                           channels and images swapped, strides and dilations swapped
 
 With groups, xᵀ has one channel per (group, image): image c of the product sees channel c of every group.
@@ -21,7 +21,7 @@ from graph.ops.registry.registry import HEAVY, Call, Work, op
 
 
 def grad_windows(call: Call, spatial: tuple[int, ...], kernel: tuple[int, ...], dy: tuple[int, ...]) -> Windows:
-    """Windows between `spatial` and the cells dy really has. Raises ValueError when dy has more than fit."""
+    """Windows between `spatial` and the actual cells of dy. Raises ValueError if dy has more cells than fit."""
     view = windows(call.attributes, spatial, kernel)
     if any(has > fits for has, fits in zip(dy, view.output, strict=True)):
         raise ValueError(f"dy has {list(dy)} cells, but only {list(view.output)} windows fit over {list(spatial)}")
@@ -54,7 +54,7 @@ def _grad_input_body(emit: Emit, call: Call, dy: Val, w: Val) -> tuple[Val, ...]
         pads=pads,
         output_padding=made,
     )
-    short = [a - b for a, b in zip(extra, made, strict=True)]  # cells no window reaches
+    short = [a - b for a, b in zip(extra, made, strict=True)]  # cells outside all windows
     return (emit.op("Pad", dx, emit.ints([0] * (len(shape) + 2) + short)) if any(short) else dx,)
 
 
@@ -82,7 +82,7 @@ def _grad_weight_body(emit: Emit, call: Call, dy: Val, x: Val) -> tuple[Val, ...
         dilations=list(view.stride),
         pads=[*view.begin, *wanted],
     )
-    if dw.shape[2:] != shape[2:]:  # x reaches past the last window
+    if dw.shape[2:] != shape[2:]:  # x extends past the last window
         axes = list(range(2, x.rank))
         dw = emit.op("Slice", dw, emit.ints([0] * len(axes)), emit.ints(shape[2:]), emit.ints(axes))
     return (emit.transpose(dw, [1, 0, *range(2, x.rank)]),)

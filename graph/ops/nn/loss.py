@@ -1,6 +1,6 @@
-"""Cross-entropy losses and their gradients. Classes are axis 1; labels have the shape without it.
+"""Cross-entropy losses and their gradients. Classes are axis 1; labels lack that axis.
 
-loss_i = -w[label_i] · log_prob[i, label_i]      ignored labels weigh nothing
+loss_i = -w[label_i] · log_prob[i, label_i]      ignored labels have weight 0
 mean   = Σ loss_i / Σ w[label_i]
 dscores = (softmax - onehot) · scale_i           scale_i = w[label_i] · dloss / Σ w
 """
@@ -20,7 +20,7 @@ from graph.ops.registry.registry import Call, Work, op
 
 
 def _read_once(call: Call) -> Work:
-    """A logarithm and an exponential per score."""
+    """Work: a logarithm and an exponential per score."""
     return Work((TRANSCENDENTAL + 3) * (0 if call.inputs[0] is None else call.inputs[0].elements))
 
 
@@ -67,7 +67,7 @@ def nll_loss(call: Call, x: np.ndarray, labels: np.ndarray, weights: np.ndarray 
 
 
 def _scale(call: Call, dloss: np.ndarray, labels: np.ndarray, weights: np.ndarray | None) -> tuple[Any, Any]:
-    """(safe labels, what each label's row of the gradient is multiplied with, axis 1 put in)"""
+    """(safe labels, factor of each label's row of the gradient, with axis 1 inserted)."""
     wide = as_computable(dloss)
     safe, weight = _label_weights(call, labels, weights, wide.dtype)
     scale = weight * wide

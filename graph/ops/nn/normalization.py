@@ -1,4 +1,4 @@
-"""Normalisations. Statistics are taken in two passes, in float32 at least.
+"""Normalizations. Statistics take two passes, in float32 at least.
 
     xhat = (x - mean) / √(var + epsilon)      y = xhat · scale + bias
 
@@ -62,7 +62,7 @@ def batch_axes(rank: int) -> Axes:
 
 
 def trailing_axes(call: Call, rank: int) -> Axes:
-    """The axes a layer normalisation runs over. Raises ValueError for an axis that is not there."""
+    """Axes of a layer normalization. Raises ValueError for an axis out of range."""
     axis = int(call.attribute("axis", -1))
     if not -rank <= axis < rank:
         raise ValueError(f"axis {axis} is outside a tensor of rank {rank}; use {-rank} to {rank - 1}")
@@ -70,14 +70,14 @@ def trailing_axes(call: Call, rank: int) -> Axes:
 
 
 def grouped(x: np.ndarray, groups: int) -> np.ndarray:
-    """(N, groups, cells of a group). Raises ValueError when the channels do not divide."""
+    """`x` as (N, groups, cells of a group). Raises ValueError if the channels do not divide evenly."""
     if groups < 1 or x.shape[1] % groups:
         raise ValueError(f"{x.shape[1]} channels do not divide into {groups} groups")
     return x.reshape(x.shape[0], groups, x.shape[1] // groups * math.prod(x.shape[2:]))
 
 
 def channel_scale(v: np.ndarray, channels: int) -> np.ndarray:
-    """A value a channel, from one a channel or (before opset 21) one a group."""
+    """One value per channel, from one per channel or (before opset 21) per group."""
     return v if len(v) == channels else v.repeat(channels // len(v))
 
 
@@ -99,7 +99,7 @@ def lrn_base(call: Call, x: np.ndarray) -> np.ndarray:
 
 
 def norm_work(flops: int) -> WorkRule:
-    """`flops` an element of the first input; no workspace beside inputs and outputs."""
+    """Work rule: `flops` per element of the first input; no workspace."""
 
     def rule(call: Call) -> Work:
         x = call.inputs[0]
@@ -117,12 +117,12 @@ def _lrn_work(call: Call) -> Work:
 def batch_normalization(
     call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray, mean: np.ndarray, variance: np.ndarray
 ) -> tuple[np.ndarray | None, ...]:
-    """Y; in training mode by the batch's own statistics, with the running mean and variance after it."""
+    """Y; in training mode from batch statistics, followed by the updated running mean and variance."""
     cells, rank, epsilon = upcast(x), x.ndim, call.attribute("epsilon", 1e-5)
     training = bool(call.attribute("training_mode", 0))
     if any(call.wanted[1:]) and not training:
         raise CannotExecute(
-            f"{call.op} at opset {call.opset} hands out statistics without training_mode; set training_mode=1"
+            f"{call.op} at opset {call.opset} outputs statistics without training_mode; set training_mode=1"
         )
     used_mean, used_variance = per_channel(mean, rank), per_channel(variance, rank)
     running: tuple[np.ndarray | None, ...] = ()
@@ -160,7 +160,7 @@ def _infer_batch_norm(call: Call) -> tuple[TensorType | None, ...]:
     gradient_reads=("i0", "i1", "o1", "o2"),
 )
 def batch_norm(call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray | None, ...]:
-    """y, mean, inv_std by the batch's own statistics."""
+    """y, mean, inv_std from batch statistics."""
     cells = upcast(x)
     mean, variance = moments(cells, batch_axes(x.ndim))
     inv_std = inverse_deviation(variance, call.attribute("epsilon", 1e-5))
@@ -175,7 +175,7 @@ def batch_norm(call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray) -
 def layer_normalization(
     call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray | None = None
 ) -> tuple[np.ndarray | None, ...]:
-    """Y, Mean, InvStdDev; the last two in the type `stash_type` says."""
+    """Y, Mean, InvStdDev; the last two have the dtype `stash_type`."""
     cells = upcast(x)
     mean, variance = moments(cells, trailing_axes(call, x.ndim))
     inv_std = inverse_deviation(variance, call.attribute("epsilon", 1e-5))
@@ -201,20 +201,20 @@ def root_mean_square(x: np.ndarray, axes: Axes, epsilon: float) -> np.ndarray:
 
 
 def _infer_group_norm(call: Call) -> tuple[TensorType | None, ...]:
-    """The input's own type; the standard leaves it to the function's body."""
+    """The type of the input; the standard defines it by the function body only."""
     if len(call.inputs) != 3 or len(call.wanted) != 1:
-        raise ValueError(f"has {len(call.inputs)} inputs and {len(call.wanted)} outputs; the op takes 3 and makes 1")
+        raise ValueError(f"has {len(call.inputs)} inputs and {len(call.wanted)} outputs; the op takes 3 and returns 1")
     x, groups = call.inputs[0], call.attribute("num_groups")
     if not isinstance(groups, int) or groups < 1:
         raise ValueError(f"num_groups is {groups!r}; it must be 1 or more")
     if x is not None and (len(x.shape) < 2 or x.shape[1] % groups):
-        raise ValueError(f"{x} has no channels that {groups} groups share evenly")
+        raise ValueError(f"{x} has channels that do not divide into {groups} groups")
     return (x,)
 
 
 @op("GroupNormalization", infer=_infer_group_norm, work=norm_work(7), takeover=((0, 0),), gradient_reads=("i0", "i1"))
 def group_normalization(call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Scale and bias are one a channel, or one a group as before opset 21."""
+    """Y; scale and bias have one value per channel, or per group before opset 21."""
     return _by_group(call, x, scale, bias, int(call.attribute("num_groups", 0)))
 
 

@@ -1,8 +1,8 @@
-"""Gradients of normalisations. With g = dy · scale and means over the normalised elements:
+"""Gradients of normalizations. With g = dy · scale and means over the normalized elements:
 
     dx = (g - mean(g) - xhat · mean(g · xhat)) · inv_std         dscale = Σ dy · xhat       dbias = Σ dy
 
-RMS normalisation has no mean to subtract, so mean(g) drops out. Each body says the same in
+RMS normalization subtracts no mean, so mean(g) drops out. Each body is the decomposition into
 standard ops, in float32 at least.
 """
 
@@ -42,7 +42,7 @@ OVER_DY_OR_X: OutputInputPairs = ((0, 0), (0, 1))
 def _input_gradient(
     g: np.ndarray, xhat: np.ndarray, inv_std: np.ndarray, axes: Axes, centred: bool = True
 ) -> np.ndarray:
-    """dx from g = dy · scale; g is written over."""
+    """dx from g = dy · scale; overwrites g."""
     count = g.dtype.type(max(1, math.prod(g.shape[a] for a in axes)))
     slope = (g * xhat).sum(axis=axes, keepdims=True) / count
     if centred:
@@ -161,7 +161,7 @@ def lrn_grad(call: Call, dy: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 class _Wide:
-    """An emitter's inputs cast to the precision computed in, and results cast back."""
+    """Casts of an emitter's inputs to computing precision, and of results back."""
 
     def __init__(self, emit: Emit, like: Val):
         self.emit, self.dtype, self.narrow = emit, statistics_dtype(like.dtype), like.dtype

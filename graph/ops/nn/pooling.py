@@ -1,7 +1,7 @@
-"""Pools. Windows are boxes, so maxima and sums are taken one axis after the other.
+"""Pooling. Windows are boxes, so maxima and sums are separable: one axis after the other.
 
-A maximum carries the flat place it came from. Axes go last to first, and only a strictly larger
-cell replaces an earlier one, so among equals the first in row-major order wins, as everywhere.
+A maximum carries its flat index. Axes run last to first, and only a strictly larger cell replaces an
+earlier one, so ties go to the first in row-major order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graph.ops.numeric.precision import attribute_shape, chunks, downcast_like, 
 from graph.ops.registry import onnx_fallback
 from graph.ops.registry.registry import Call, Work, op
 
-MaxIndices = np.ndarray  # int64[..., cells]: flat spatial place of the maximum, -1 in a window of padding only
+MaxIndices = np.ndarray  # int64[..., cells]: flat spatial index of the maximum, -1 in a window of padding only
 
 
 def pool_windows(call: Call, spatial: tuple[int, ...]) -> Windows:
@@ -28,7 +28,7 @@ def pool_windows(call: Call, spatial: tuple[int, ...]) -> Windows:
 
 
 def window_max(x: np.ndarray, view: Windows) -> np.ndarray:
-    """Largest cell of each window; NaN where one is among them."""
+    """Maximum of each window; NaN if it contains a NaN."""
     for axis in reversed(range(view.rank)):
         first, outside = _firsts(view, axis)
         x = _largest(x, view, axis, first, outside)
@@ -36,10 +36,10 @@ def window_max(x: np.ndarray, view: Windows) -> np.ndarray:
 
 
 def window_max_indices(x: np.ndarray, view: Windows) -> tuple[np.ndarray, MaxIndices]:
-    """Largest cell of each window and where in `x`'s spatial cells it stands, row-major."""
+    """Maximum of each window and its row-major index among the spatial cells of `x`."""
     y = np.empty((*x.shape[:2], *view.output), x.dtype)
     places = np.empty(y.shape, np.int64)
-    for image in range(len(x)):  # one at a time stays in the cache
+    for image in range(len(x)):  # one image at a time fits in the cache
         y[image], places[image] = _places_in(x[image], view)
     for axis in range(view.rank):
         places[_index(2 + axis, _firsts(view, axis)[1])] = -1
@@ -66,7 +66,7 @@ def _places_in(x: np.ndarray, view: Windows) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _firsts(view: Windows, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Per window along `axis` its first cell inside the input, and whether there is none."""
+    """(first cell inside the input, True if there is none) per window along `axis`."""
     n, dilation = view.input[axis], view.dilation[axis]
     start = np.arange(view.output[axis]) * view.stride[axis] - view.begin[axis]
     first = start + np.maximum(0, -(start // dilation)) * dilation
@@ -77,12 +77,12 @@ def _firsts(view: Windows, axis: int) -> tuple[np.ndarray, np.ndarray]:
 def _largest(
     x: np.ndarray, view: Windows, axis: int, first: np.ndarray, outside: np.ndarray, tap: np.ndarray | None = None
 ) -> np.ndarray:
-    """Maxima along one axis, lowest where a window is all padding; `tap` is set to the first largest."""
+    """Maxima along one axis, the lowest number in a window of padding; `tap` is set to the first maximum."""
     best = x.take(first, axis=axis - view.rank + x.ndim)
     for k in range(view.kernel[axis]):
         out, into = _along(view, axis, k, x.ndim)
         if tap is not None:
-            better = x[into] > best[out]  # taps rise, so the larger one is the later one
+            better = x[into] > best[out]  # taps ascend, so ties keep the first
             np.maximum(tap[out], better * tap.dtype.type(k), out=tap[out])
         np.maximum(best[out], x[into], out=best[out])
     if outside.any():
@@ -91,7 +91,7 @@ def _largest(
 
 
 def _lowest(dtype: np.dtype[Any]) -> Any:
-    """What padding counts as under a maximum."""
+    """The value of padding under a maximum."""
     return np.iinfo(dtype).min if np.issubdtype(dtype, np.integer) else -np.inf
 
 
@@ -107,7 +107,7 @@ def window_sums(x: np.ndarray, view: Windows) -> np.ndarray:
 
 
 def window_sums_adjoint(dy: np.ndarray, view: Windows) -> np.ndarray:
-    """The adjoint of `window_sums`: each cell gets the sum of the windows it lies in."""
+    """The adjoint of `window_sums`: each cell gets the sum over the windows that contain it."""
     for axis in range(view.rank):
         total = np.zeros(_resized(dy, view, axis, view.input[axis]), dy.dtype)
         for tap in range(view.kernel[axis]):
@@ -118,7 +118,7 @@ def window_sums_adjoint(dy: np.ndarray, view: Windows) -> np.ndarray:
 
 
 def window_counts(view: Windows, include_pad: bool, dtype: np.typing.DTypeLike) -> np.ndarray:
-    """Cells each window averages over; cells past the declared padding never count."""
+    """Number of cells each window averages over; cells beyond the declared padding never count."""
     total: np.ndarray = np.ones((), np.float64)
     for axis in range(view.rank):
         start = np.arange(view.output[axis])[:, None] * view.stride[axis] - view.begin[axis]
@@ -129,7 +129,7 @@ def window_counts(view: Windows, include_pad: bool, dtype: np.typing.DTypeLike) 
 
 
 def scatter_to_max(dy: np.ndarray, places: MaxIndices, view: Windows) -> np.ndarray:
-    """Each cell's sum of the dy whose maximum it was; sums are made in float64, in row-major order of dy."""
+    """Each cell's sum of dy over windows whose maximum it is; float64 sums, in row-major order of dy."""
     rows, cells = math.prod(dy.shape[:2]), math.prod(view.input)
     incoming, targets = dy.reshape(rows, math.prod(view.output)), places.reshape(rows, math.prod(view.output))
     dx = np.empty((rows, cells), dy.dtype)
@@ -160,13 +160,13 @@ def _column(v: np.ndarray, rank: int) -> np.ndarray:
 
 
 def _resized(x: np.ndarray, view: Windows, axis: int, length: int | None = None) -> tuple[int, ...]:
-    """The shape of x with `axis` as long as given, or as its windows are many."""
+    """The shape of x with length `length` on `axis`; None: the number of windows."""
     at = axis - view.rank + x.ndim
     return (*x.shape[:at], view.output[axis] if length is None else length, *x.shape[at + 1 :])
 
 
 def to_comparable(x: np.ndarray) -> np.ndarray:
-    """`x` as an array maxima can be taken of: integers as they are, floats in computing precision."""
+    """`x` in a dtype with comparisons: integers unchanged, floats in computing precision."""
     return np.ascontiguousarray(x) if np.issubdtype(x.dtype, np.integer) else upcast(x)
 
 
@@ -181,13 +181,13 @@ def _global_work(call: Call) -> Work:
 
 
 def _infer(call: Call) -> tuple[TensorType | None, ...]:
-    """As opset 22 says: before it the standard counted windows past the input that no runtime makes."""
+    """Types by opset 22: before it, the standard counted windows beyond the input that runtimes omit."""
     return onnx_fallback.infer(replace(call, opset=max(call.opset, 22)))
 
 
 @op("MaxPool", infer=_infer, work=_pool_work, gradient_reads=("i0",))
 def max_pool(call: Call, x: np.ndarray) -> tuple[np.ndarray | None, ...]:
-    """Y, and Indices into the whole flattened x where wanted."""
+    """Y, and if used Indices into the flattened x."""
     view = pool_windows(call, x.shape[2:])
     if len(call.wanted) < 2 or not call.wanted[1]:
         return (downcast_like(window_max(to_comparable(x), view), x),)

@@ -1,7 +1,7 @@
-"""Gradients of pools, and what they are in standard ops.
+"""Gradients of pooling, with decompositions into standard ops.
 
-The maximum of a window is found again from x; its place is where dy goes. A mean hands every cell
-of its window the same share, which a ConvTranspose with a kernel of ones adds up.
+The maximum of a window is recomputed from x, and dy goes to its position. A mean distributes dy evenly over
+its window, which a ConvTranspose with a kernel of ones adds up.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def _lp_body(emit: Emit, call: Call, dy: Val, x: Val, y: Val) -> tuple[Val, ...]
 
 
 def _check_incoming(call: Call, dy: TensorType, shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless dy has the shape the pool makes of `shape`."""
+    """Raise ValueError unless dy has the output shape of the pool over `shape`."""
     made = (*shape[:2], *pool_windows(call, shape[2:]).output)
     if dy.shape != made:
-        raise ValueError(f"dy is {dy}, but the pool makes {list(made)} of {list(shape)}")
+        raise ValueError(f"dy is {dy}, but the pool returns {list(made)} for {list(shape)}")
 
 
 def _infer_from_x(call: Call) -> tuple[TensorType | None, ...]:
@@ -94,7 +94,7 @@ def _infer_from_x(call: Call) -> tuple[TensorType | None, ...]:
 
 @op("remat::MaxPoolGrad", infer=_infer_from_x, work=_pool_grad_work, body=_max_body)
 def max_pool_grad(call: Call, dy: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """dx: dy at the first maximum of each window, which is found again."""
+    """dx: dy at the first maximum of each window, which is recomputed."""
     view = pool_windows(call, x.shape[2:])
     _, places = window_max_indices(to_comparable(x), view)
     return downcast_like(scatter_to_max(upcast(dy), places, view), dy)
@@ -116,7 +116,7 @@ def average_pool_grad(call: Call, dy: np.ndarray) -> np.ndarray:
 
 @op("remat::LpPoolGrad", infer=_infer_from_x, work=_pool_grad_work, body=_lp_body)
 def lp_pool_grad(call: Call, dy: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """dx = sign(x) |x|^(p-1) · Σ over its windows of dy y^(1-p); zero where a window is all zero."""
+    """dx = sign(x) |x|^(p-1) · Σ over its windows of dy y^(1-p); zero where all of the window is 0."""
     power, view = call.attribute("p", 2), pool_windows(call, x.shape[2:])
     norm, cells = upcast(y), upcast(x)
     shares = upcast(dy) * np.where(norm > 0, norm, 1) ** (1 - power) * (norm > 0)

@@ -33,7 +33,7 @@ def log_softmax(x: np.ndarray, axis: Any) -> np.ndarray:
 
 
 def softmax_axes(call: Call, rank: int) -> Any:
-    """The axis; before opset 13 all axes from the given one on."""
+    """Axes of the op: its axis; before opset 13, that axis and all following ones."""
     if call.opset >= 13 or call.op.startswith("remat::"):
         return int(call.attribute("axis", -1)) % max(rank, 1)
     return tuple(range(int(call.attribute("axis", 1)) % max(rank, 1), rank))
@@ -53,7 +53,7 @@ def log_softmax_kernel(call: Call, x: np.ndarray) -> np.ndarray:
 
 @op("Hardmax", work=elementwise_work(2))
 def hardmax(call: Call, x: np.ndarray) -> np.ndarray:
-    """1 at the first largest element, else 0."""
+    """1 at the first maximum, else 0."""
     axis = softmax_axes(call, x.ndim)
     flat = as_computable(x) if isinstance(axis, int) else as_computable(x).reshape(*x.shape[: axis[0]], -1)
     along = axis if isinstance(axis, int) else -1

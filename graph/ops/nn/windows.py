@@ -1,4 +1,4 @@
-"""Where the windows of convolutions and pools lie: kernel, strides, dilations, pads, counts.
+"""Window geometry of convolutions and pools: kernel, strides, dilations, pads, counts.
 
 Output cell o of an axis reads input cells o*stride + k*dilation - begin for k = 0 .. kernel-1:
 
@@ -22,14 +22,14 @@ WHOLE = (slice(None), slice(None))  # all images, all channels
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Per spatial axis: lengths in and out, and how windows step over the input."""
+    """Per spatial axis: input and output lengths, and the geometry of the windows."""
 
     input: tuple[int, ...]
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     begin: tuple[int, ...]  # padding before the first cell
-    end: tuple[int, ...]  # padding after the last cell, as the attributes say
+    end: tuple[int, ...]  # padding after the last cell, as declared
     output: tuple[int, ...]
 
     @property
@@ -42,16 +42,16 @@ class Windows:
 
     @property
     def reach(self) -> tuple[int, ...]:
-        """Cells from the first to the last one of a window."""
+        """Cells from the first to the last cell of a window, inclusive."""
         return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
     @property
     def is_pointwise(self) -> bool:
-        """Each output cell reads the input cell of its own place, and nothing else."""
+        """True if each output cell reads only the input cell at its own position."""
         return self.taps == 1 and self.input == self.output and not any(self.begin) and set(self.stride) <= {1}
 
     def tap_slices(self, axis: int, tap: int) -> tuple[slice, slice]:
-        """(output cells, input cells) that kernel place `tap` of `axis` joins; padding is left out."""
+        """(output cells, input cells) that kernel position `tap` of `axis` connects, padding excluded."""
         stride, offset = self.stride[axis], tap * self.dilation[axis] - self.begin[axis]
         low = max(0, -(offset // stride))
         high = min(self.output[axis], (self.input[axis] - 1 - offset) // stride + 1)
@@ -61,13 +61,13 @@ class Windows:
         return slice(low, high), slice(first, first + (high - low - 1) * stride + 1, stride)
 
     def places(self) -> Iterator[tuple[Index, Index, Index]]:
-        """Per kernel place, row-major: the indices into (N, C, ...) of the place, the output and the input cells."""
+        """Per kernel position, row-major: (position, output index, input index), both indices into (N, C, ...)."""
         axes = [[(tap, *self.tap_slices(axis, tap)) for tap in range(k)] for axis, k in enumerate(self.kernel)]
         for place in itertools.product(*axes):
             yield ((*WHOLE, *(p[0] for p in place)), (*WHOLE, *(p[1] for p in place)), (*WHOLE, *(p[2] for p in place)))
 
     def transpose_pads(self) -> tuple[list[int], list[int]]:
-        """(`pads`, `output_padding`) of the ConvTranspose that leads from output lengths to input lengths."""
+        """(`pads`, `output_padding`) of the ConvTranspose from output lengths to input lengths."""
         ends, extra = [], []
         for n, o, s, reach, begin in zip(self.input, self.output, self.stride, self.reach, self.begin, strict=True):
             surplus = s * (o - 1) + reach - begin - n
@@ -79,15 +79,15 @@ class Windows:
 def windows(
     attributes: Mapping[str, Any], spatial: Sequence[int], kernel: Sequence[int], ceil: bool = False
 ) -> Windows:
-    """The windows a Conv or a pool with these attributes lays over `spatial`.
+    """Windows of a Conv or pool with these attributes over `spatial`.
 
-    Raises ValueError when an attribute's length or a value does not suit.
+    Raises ValueError for an invalid attribute length or value.
     """
     rank = len(spatial)
     stride = axis_attribute(attributes, "strides", rank, 1)
     dilation = axis_attribute(attributes, "dilations", rank, 1)
     if len(kernel) != rank:
-        raise ValueError(f"kernel_shape {list(kernel)} needs {rank} entries, one a spatial axis")
+        raise ValueError(f"kernel_shape {list(kernel)} needs {rank} entries, one per spatial axis")
     if min((*stride, *dilation, *kernel), default=1) < 1:
         raise ValueError("kernel_shape, strides and dilations must be at least 1")
     auto = auto_pad(attributes)
@@ -103,7 +103,7 @@ def windows(
             room = n + before + after - reach
             count = (-(-room // s) if ceil and auto == "NOTSET" else room // s) + 1
             if ceil and (count - 1) * s >= n + before and count > 1:
-                count -= 1  # a window may not start in the padding after the last cell
+                count -= 1  # no window starts in the padding after the last cell
         begin.append(before)
         end.append(after)
         output.append(max(0, count))
@@ -111,7 +111,7 @@ def windows(
 
 
 def axis_attribute(attributes: Mapping[str, Any], name: str, count: int, default: int) -> tuple[int, ...]:
-    """The integers under `name`, `default` each where it is left out. Raises ValueError on another length."""
+    """The integers of attribute `name`, else `count` times `default`. Raises ValueError on another length."""
     found = attributes.get(name)
     if found is None or (len(found) == 0 and count):
         return (default,) * count
@@ -130,6 +130,6 @@ def auto_pad(attributes: Mapping[str, Any]) -> str:
 
 
 def split_padding(total: int, more_before: bool) -> tuple[int, int]:
-    """`total` as (before, after), the odd one where asked."""
+    """`total` as (before, after); an odd unit goes before if `more_before`, else after."""
     less = total // 2
     return (total - less, less) if more_before else (less, total - less)

@@ -1,4 +1,4 @@
-"""Products of stacks of matrices with transposed operands read as they lie; gradients of MatMul are such."""
+"""Batched matrix product with operands read transposed in place, as in the gradients of MatMul."""
 
 from __future__ import annotations
 

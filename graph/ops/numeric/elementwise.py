@@ -1,4 +1,4 @@
-"""Elementwise ops: arithmetic, functions, comparisons, logic, casts. An output may take over an input of its own type.
+"""Elementwise ops: arithmetic, functions, comparisons, logic, casts. Outputs may overwrite inputs of their type.
 
 Narrow floats are computed in float32 and rounded once; integers wrap around.
 """
@@ -28,7 +28,7 @@ from graph.ops.registry.registry import Call, op
 
 
 def _divide(call: Call, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x / y; integers truncate towards zero, as the standard says, and x / 0 is 0."""
+    """x / y; integers truncate towards zero as in the standard, and x / 0 is 0."""
     if x.dtype.kind in "fc":
         return np.asarray(x / y)
     quotient = np.floor_divide(x, y)
@@ -37,7 +37,7 @@ def _divide(call: Call, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _power(call: Call, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x to the y in the type of x; integers go through float64 when the exponent is negative or broken."""
+    """x ** y in the type of x; integers use float64 if the exponent is negative or fractional."""
     if x.dtype.kind == "f":
         if y.size == 1 and float(y.reshape(-1)[0]) == 2.0:
             return np.asarray(x * x).reshape(np.broadcast_shapes(x.shape, y.shape))
@@ -48,12 +48,12 @@ def _power(call: Call, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _remainder(call: Call, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """With fmod=1 the sign of x, else the sign of y."""
+    """Remainder with the sign of x if fmod=1, else with the sign of y."""
     return np.asarray(np.fmod(x, y) if call.attribute("fmod", 0) else np.mod(x, y))
 
 
 def _shift(call: Call, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Shifts by the width or more give 0."""
+    """Bit shift; shifting by the bit width or more gives 0."""
     places = y.astype(x.dtype)
     left = call.attribute("direction") == "LEFT"
     moved = np.left_shift(x, places) if left else np.right_shift(x, places)
@@ -82,7 +82,7 @@ def _round(call: Call, x: np.ndarray) -> np.ndarray:
     return np.asarray(np.rint(x))
 
 
-#: (op, function, flops an element, what its gradient reads)
+#: (op, function, flops per element, values its gradient reads)
 _Rows = tuple[tuple[str, Callable[..., Any], int, tuple[str, ...]], ...]
 
 _UNARY: _Rows = (
@@ -173,7 +173,7 @@ def cast_like(call: Call, x: np.ndarray, like: np.ndarray) -> np.ndarray:
     return _converted(call, x, dtype_name(like.dtype))
 
 
-#: Dtypes numpy converts between as the standard does.
+#: Dtypes whose conversion by numpy agrees with the standard.
 _PLAIN = FLOAT_DTYPES & {"float16", "bfloat16", "float32", "float64"} | {
     "bool",
     "int8",
@@ -188,7 +188,7 @@ _PLAIN = FLOAT_DTYPES & {"float16", "bfloat16", "float32", "float64"} | {
 
 
 def _converted(call: Call, x: np.ndarray, to: str) -> np.ndarray:
-    """`x` as dtype `to`; by `onnx.reference` where a side is narrower than 8 bits, float8 or complex."""
+    """`x` as dtype `to`; by `onnx.reference` if either dtype is below 8 bits, float8 or complex."""
     source = dtype_name(x.dtype)
     if source in _PLAIN and to in _PLAIN:
         with np.errstate(all="ignore"):

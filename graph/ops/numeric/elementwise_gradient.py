@@ -1,4 +1,4 @@
-"""Gradients of elementwise functions, of powers, and of ops with bounds or slopes as inputs."""
+"""Gradients of elementwise functions, powers, and ops with bounds or slopes as inputs."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ gradient_op("PowExponent", _exponent, _exponent_body, flops=TRANSCENDENTAL, infe
 
 def _prelu_types(call: Call) -> tuple[TensorType | None, ...]:
     if len(call.inputs) != 3 or len(call.wanted) > 2:
-        raise ValueError(f"{call.op} takes the incoming gradient, the input and the slope, and makes two gradients")
+        raise ValueError(f"{call.op} takes the incoming gradient, the input and the slope, and returns two gradients")
     dy, x, slope = call.inputs
     if dy is not None and x is not None and dy != x:
         raise ValueError(f"input 1 is {x} but input 0, whose gradient it belongs to, is {dy}")
@@ -149,7 +149,7 @@ def _prelu_work(call: Call) -> Work:
 
 @op("remat::PReluGrad", infer=_prelu_types, work=_prelu_work, takeover=((0, 0), (0, 1)), body=_prelu_body)
 def prelu_grad(call: Call, dy: np.ndarray, x: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray | None, ...]:
-    """Gradients of x and of the slope, the second summed down to the slope's shape."""
+    """Gradients of x and of the slope, the second summed to the slope's shape."""
     wide_dy, wide_x, wide_slope = (as_computable(a) for a in (dy, x, slope))
     found: list[np.ndarray | None] = []
     for position, want in enumerate(call.wanted):
@@ -165,7 +165,7 @@ def prelu_grad(call: Call, dy: np.ndarray, x: np.ndarray, slope: np.ndarray) -> 
 
 
 def sum_to_shape(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """`x` summed down to the shape it was broadcast from."""
+    """`x` summed over the axes that were broadcast from `shape`."""
     lead = x.ndim - len(shape)
     axes = (*range(lead), *(lead + i for i, n in enumerate(shape) if n == 1 != x.shape[lead + i]))
     return np.asarray(x.sum(axis=axes).reshape(shape)) if axes else x

@@ -1,8 +1,8 @@
-"""How elementwise ops enter the table: a formula on arrays, and for our own ops its twin in standard ops.
+"""Registration of elementwise ops: a formula on arrays, and for remat ops a decomposition into standard ops.
 
-A formula sees contiguous arrays in the precision computed in (`precision.upcast`; integers as they
-are) and never writes to them. What the table keeps rounds the result and makes it fresh, so it
-depends on shapes and contents alone.
+A formula gets contiguous arrays in computing precision (`precision.upcast`; integers unchanged) and never
+writes to them. The registered kernel rounds the result into a new array, so that it depends only on shapes
+and contents.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Formula = Callable[..., np.ndarray]
 
 FIRST_INPUT: OutputInputPairs = ((0, 0),)
 EITHER_INPUT: OutputInputPairs = ((0, 0), (0, 1))
-ANY_INPUT: OutputInputPairs = tuple((0, i) for i in range(16))  # of ops with any number of inputs
+ANY_INPUT: OutputInputPairs = tuple((0, i) for i in range(16))  # for ops with any number of inputs
 
-# Flops of one element of functions that take more than one operation, in the order of a vector library's cost.
+# Flops per element of functions of more than one operation, by the order of cost in vector libraries.
 TRANSCENDENTAL = 10
 
 
@@ -38,7 +38,7 @@ def pointwise(
     saves: tuple[str, ...] = (),
     result: str | None = None,
 ) -> None:
-    """Register a standard elementwise op; `result` is the dtype it makes when not its first input's."""
+    """Register a standard elementwise op; `result` is its output dtype, None: that of its first input."""
     op(name, work=elementwise_work(flops), takeover=takeover, gradient_reads=saves)(_kernel(formula, result))
 
 
@@ -63,10 +63,10 @@ def pointwise_gradient(
 
 
 def same_as_first(call: Call) -> tuple[TensorType | None, ...]:
-    """The first input's type; an array beside it has that very type. Raises ValueError."""
+    """The first input's type, which a second input must have too. Raises ValueError."""
     first = call.inputs[0] if call.inputs else None
     if len(call.inputs) < 2:
-        raise ValueError(f"{call.op} has {len(call.inputs)} inputs; it takes the incoming gradient and what was saved")
+        raise ValueError(f"{call.op} has {len(call.inputs)} inputs; it takes the incoming gradient and saved values")
     second = call.inputs[1]
     if first is not None and second is not None and first != second:
         raise ValueError(f"input 1 is {second} but input 0, whose gradient it belongs to, is {first}")
@@ -74,7 +74,7 @@ def same_as_first(call: Call) -> tuple[TensorType | None, ...]:
 
 
 def broadcast(*types: TensorType | None) -> tuple[int, ...] | None:
-    """The shape operands broadcast to, None when one is unknown. Raises ValueError."""
+    """The broadcast shape of the operands, None if one is unknown. Raises ValueError."""
     shapes = [t.shape for t in types if t is not None]
     if len(shapes) < len(types):
         return None
@@ -85,7 +85,7 @@ def broadcast(*types: TensorType | None) -> tuple[int, ...] | None:
 
 
 def elementwise_work(flops: int) -> WorkRule:
-    """So many operations per output element, and no workspace."""
+    """Work rule: `flops` per output element, no workspace."""
 
     def work(call: Call) -> Work:
         return Work(flops * sum(t.elements for t in call.outputs if t is not None))
@@ -94,7 +94,7 @@ def elementwise_work(flops: int) -> WorkRule:
 
 
 def as_new_array(result: Any, dtype: np.dtype[Any], *inputs: np.ndarray | None) -> np.ndarray:
-    """`result` in `dtype`, contiguous, and never the memory of an input."""
+    """A contiguous copy of `result` in `dtype`, never the memory of an input."""
     array = np.asarray(result).astype(dtype, order="C", copy=False)
     if any(x is not None and np.may_share_memory(array, x) for x in inputs):
         return array.copy()
@@ -102,7 +102,7 @@ def as_new_array(result: Any, dtype: np.dtype[Any], *inputs: np.ndarray | None) 
 
 
 def as_computable(array: np.ndarray) -> np.ndarray:
-    """Narrow floats widened, everything else as it is; contiguous."""
+    """`array`, contiguous; narrow floats are widened."""
     if array.dtype.kind in "biuc":
         return np.asarray(array, order="C")
     return upcast(array) if dtype_name(array.dtype) in FLOAT_DTYPES else array.astype(np.int8)  # sub-byte integers

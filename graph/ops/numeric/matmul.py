@@ -15,7 +15,7 @@ from graph.ops.registry.registry import HEAVY, Call, Work, op, register_standard
 
 
 def _products(call: Call) -> Work:
-    """2·m·n·k flops, k the length both operands share."""
+    """Work: 2·m·n·k flops, where k is the shared length."""
     a, out = call.inputs[0], call.outputs[0]
     if a is None or out is None or not a.shape:
         return Work()
@@ -30,7 +30,7 @@ def matmul(call: Call, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 @op("Gemm", work=_products, recompute=HEAVY, gradient_reads=("i0", "i1"))
 def gemm(call: Call, a: np.ndarray, b: np.ndarray, c: np.ndarray | None = None) -> np.ndarray:
-    """alpha · A · B + beta · C, either operand transposed on request."""
+    """alpha · A · B + beta · C, operands transposed by `transA` and `transB`."""
     left = as_computable(a).T if call.attribute("transA", 0) else as_computable(a)
     right = as_computable(b).T if call.attribute("transB", 0) else as_computable(b)
     alpha, beta = call.attribute("alpha", 1.0), call.attribute("beta", 1.0)
@@ -43,7 +43,7 @@ def gemm(call: Call, a: np.ndarray, b: np.ndarray, c: np.ndarray | None = None) 
 
 
 def _contraction(call: Call) -> Work:
-    """Two flops for every combination of indices, one when nothing is summed."""
+    """Work: two flops per combination of indices, one if no index is summed."""
     lengths: dict[str, int] = {}
     terms, _, result = call.attributes["equation"].replace(" ", "").partition("->")
     for term, type in zip(terms.split(","), call.inputs, strict=False):
@@ -71,7 +71,7 @@ def einsum(call: Call, *arrays: np.ndarray) -> np.ndarray:
 
 
 def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a @ b; stacked matrices times one matrix are one product, rows after rows."""
+    """a @ b; stacked matrices times one matrix are one product over all rows."""
     if a.ndim > 2 and b.ndim == 2 and a.size and a.dtype.kind == "f":
         rows = np.ascontiguousarray(a).reshape(-1, a.shape[-1])
         return np.asarray((rows @ b).reshape(*a.shape[:-1], b.shape[-1]))

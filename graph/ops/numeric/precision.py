@@ -1,7 +1,7 @@
-"""Which precision a kernel computes in: float64 for float64, float32 for everything narrower.
+"""Computing precision of kernels: float64 for float64, float32 for narrower floats.
 
-Arrays become contiguous at the door, so a result depends on shapes and contents alone, never on
-the strides or the address an argument happened to have.
+Arguments are made contiguous, so that results depend only on shapes and contents, not on strides or
+addresses.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 
 from graph.ir import TensorType
 
-CHUNK_BYTES = 8 << 20  # of temporaries a kernel makes at once; about a cache
+CHUNK_BYTES = 8 << 20  # of temporaries per chunk; about the size of a cache
 
 
 def upcast(array: np.ndarray) -> np.ndarray:
-    """`array` in the precision computed in, contiguous; itself when it is that already."""
+    """`array`, contiguous, in computing precision; itself if it is so already."""
     return np.asarray(array, np.float64 if array.dtype == np.float64 else np.float32, order="C")
 
 
@@ -31,7 +31,7 @@ def downcast_like(result: np.ndarray, like: np.ndarray) -> np.ndarray:
 
 
 def chunks(count: int, bytes_each: int) -> Iterator[slice]:
-    """Slices of range(count), each of about CHUNK_BYTES or one item."""
+    """Slices of range(count) of about CHUNK_BYTES each, at least one item."""
     step = max(1, CHUNK_BYTES // max(1, bytes_each))
     for start in range(0, count, step):
         yield slice(start, min(count, start + step))
@@ -50,8 +50,8 @@ def require_input_type(type: TensorType | None, what: str) -> TensorType:
 
 
 def attribute_shape(attributes: Mapping[str, Any], name: str, op: str) -> tuple[int, ...]:
-    """The shape under attribute `name`. Raises ValueError when it is missing."""
+    """The shape in attribute `name`. Raises ValueError if it is missing."""
     found = attributes.get(name)
     if found is None:
-        raise ValueError(f"{op} needs attribute {name}, the shape of the tensor it makes")
+        raise ValueError(f"{op} needs attribute {name}, the shape of its output")
     return tuple(int(n) for n in found)

@@ -1,4 +1,4 @@
-"""Reductions over axes, cumulative sums, and the positions of extremes."""
+"""Reductions over axes, cumulative sums, ArgMax and ArgMin, axis normalizations."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from graph.ops.registry.registry import Call, Work, op, register_standard
 
 
 def reduction_axes(call: Call, rank: int, given: np.ndarray | None) -> tuple[int, ...] | None:
-    """Axes a reduction runs over, not negative; None when it is the identity.
+    """Nonnegative axes of a reduction; None if it is the identity.
 
-    They are an attribute or the second input; left out or empty they are all, unless `noop_with_empty_axes`.
+    Axes are an attribute or the second input; absent or empty means all, unless `noop_with_empty_axes`.
     """
     axes = call.attribute("axes") if given is None else given.reshape(-1).tolist()
     if not axes:
@@ -25,7 +25,7 @@ def reduction_axes(call: Call, rank: int, given: np.ndarray | None) -> tuple[int
 
 
 def _reduction(call: Call) -> Work:
-    """One flop an input element."""
+    """Work: one flop per input element."""
     return Work(0 if call.inputs[0] is None else call.inputs[0].elements)
 
 
@@ -46,7 +46,7 @@ def _reducer(name: str, formula: Callable[..., Any], saves: tuple[str, ...], flo
 
 
 def _alone(name: str, x: Any) -> Any:
-    """What a reduction over no axis makes of each element."""
+    """Result of a reduction over no axes, elementwise."""
     if name in ("ReduceSumSquare",):
         return x * x
     if name in ("ReduceL1", "ReduceL2"):
@@ -65,7 +65,7 @@ def _log_sum_exp(x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> np.nda
 
 
 def _extreme(function: Callable[..., Any], worst: Callable[[np.dtype[Any]], Any]) -> Callable[..., Any]:
-    """Largest or smallest; of nothing, the worst of the dtype."""
+    """Maximum or minimum; `worst` of the dtype over no elements."""
 
     def formula(x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> Any:
         if x.dtype == bool:
@@ -134,7 +134,7 @@ def cumulative_sum(call: Call, x: np.ndarray, axis: np.ndarray) -> np.ndarray:
 
 
 def _shifted(total: np.ndarray, axis: int) -> np.ndarray:
-    """Sums before each element: one place further, 0 first."""
+    """Exclusive sums: shifted by one position, 0 first."""
     moved = np.roll(total, 1, axis)
     if total.shape[axis]:
         moved[(slice(None),) * axis + (0,)] = 0
@@ -142,14 +142,14 @@ def _shifted(total: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _as_input(call: Call) -> tuple[TensorType | None, ...]:
-    """The input's own type; the standard leaves it to the function's body."""
+    """The type of the input; the standard defines it by the function body only."""
     onnx_fallback.infer(call)
     return call.inputs[:1]
 
 
 @op("MeanVarianceNormalization", work=_reduction, infer=_as_input, takeover=((0, 0),), gradient_reads=("i0", "o0"))
 def mean_variance_normalization(call: Call, x: np.ndarray) -> np.ndarray:
-    """(x - mean) / (deviation + 1e-9) over `axes`, all but the channels when left out."""
+    """(x - mean) / (deviation + 1e-9) over `axes`; by default all but the channels."""
     axes, wide = tuple(call.attribute("axes", (0, 2, 3))), as_computable(x)
     centred = wide - np.mean(wide, axis=axes, keepdims=True)
     deviation = np.sqrt(np.mean(centred * centred, axis=axes, keepdims=True))
@@ -158,7 +158,7 @@ def mean_variance_normalization(call: Call, x: np.ndarray) -> np.ndarray:
 
 @op("LpNormalization", work=_reduction, takeover=((0, 0),), gradient_reads=("i0", "o0"))
 def lp_normalization(call: Call, x: np.ndarray) -> np.ndarray:
-    """x over its 1-norm or 2-norm along an axis; 0 where the norm is."""
+    """x over its 1-norm or 2-norm along an axis; 0 where the norm is 0."""
     axis, wide = call.attribute("axis", -1), as_computable(x)
     if call.attribute("p", 2) == 1:
         norm = np.sum(np.abs(wide), axis=axis, keepdims=True)

@@ -1,4 +1,4 @@
-"""Functions numpy does not have: the error function, the logistic function, softplus, all elementwise."""
+"""Elementwise functions missing in numpy: error function, logistic function, softplus."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _LARGE = (
         2.33520497626869185e-3,
     ),
 )
-_FLAT = 6.0  # erf is 1 to the last bit from here on
+_FLAT = 6.0  # erf(x) rounds to 1 from here on
 
 
 def erf(x: np.ndarray) -> np.ndarray:

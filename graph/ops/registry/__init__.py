@@ -1,11 +1,11 @@
 """The operator registry: types, kernels, costs, aliasing and effects by operator name.
 
-    record = known("Conv")           # None for an operator outside the registry: still plannable
+    record = find_op("Conv")         # None for an unregistered operator, which can still be planned
     types = infer(call)              # output types
-    arrays = run(call, *inputs)      # numpy kernel, or `onnx.reference` for a standard operator
+    arrays = run(call, *inputs)      # numpy kernel, else `onnx.reference`
 
 A family registers its operators by decorating their kernels; standard operators without a kernel here are
-listed with `register_standard(...)`. `FAMILIES` names the families, loaded at the first look-up.
+listed with `register_standard(...)`. `FAMILIES` names the families, imported at the first look-up.
 May import ir and errors. Start at `registry.py`.
 """
 

@@ -1,6 +1,6 @@
-"""Values that are known before anything runs: shape arithmetic and other small calculations on constants.
+"""Constant folding of shape arithmetic and other small computations.
 
-Shape(x: float32[8,128]) ── Gather(·, 0) ── Concat(·, [64])        all three are known: [8, 64]
+Shape(x: float32[8,128]) ── Gather(·, 0) ── Concat(·, [64])        all three are folded: [8, 64]
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from graph.ops.registry import infer, run
 from graph.ops.registry.dtypes import numpy_dtype
 from graph.ops.registry.registry import Call
 
-MAX_INTEGER_ELEMENTS = 1024  # elements of an integer or bool tensor that is computed ahead
-MAX_FLOAT_ELEMENTS = 64  # shape arithmetic passes through floats (Resize scales); tables and masks stay nodes
-#: Ops whose output's length follows from content, bounded by the input's elements.
+MAX_INTEGER_ELEMENTS = 1024  # largest integer or bool tensor that is folded
+MAX_FLOAT_ELEMENTS = 64  # largest float tensor: Resize scales, but no tables or masks
+#: Ops whose output length depends on data, bounded by the input's elements.
 _BOUNDED = frozenset({"NonZero", "Unique", "Compress"})
-#: Ops that shapes are computed with. All take time and memory in proportion to what they read and write: others
-#: (Conv with padding, LRN, Einsum, RoiAlign) may take any amount, however small their inputs and outputs are.
+#: Foldable ops. Their time and memory are linear in inputs and outputs; those of others (Conv with padding,
+#: LRN, Einsum, RoiAlign) are unbounded even for small inputs and outputs.
 _FOLDED = _BOUNDED | {
     "Abs",
     "Add",
@@ -110,20 +110,20 @@ _FOLDED = _BOUNDED | {
     "Where",
     "Xor",
 }
-#: What a kernel may raise on contents nobody expected.
+#: Exceptions of kernels on unexpected data.
 _REFUSALS = (CannotExecute, ArithmeticError, ValueError, TypeError, LookupError, AttributeError, MemoryError)
 
 
 def is_small(type: TensorType) -> bool:
-    """True when a tensor of this type may be computed ahead."""
-    most = MAX_FLOAT_ELEMENTS if type.dtype.startswith(("float", "bfloat", "complex")) else MAX_INTEGER_ELEMENTS
-    return type.elements <= most and all(length <= most for length in type.shape)
+    """True if a tensor of this type is small enough to be folded."""
+    limit = MAX_FLOAT_ELEMENTS if type.dtype.startswith(("float", "bfloat", "complex")) else MAX_INTEGER_ELEMENTS
+    return type.elements <= limit and all(length <= limit for length in type.shape)
 
 
 def fold_constants(call: Call, types: tuple[TensorType | None, ...]) -> tuple[np.ndarray | None, ...] | None:
-    """Arrays of the call's outputs when they can be known now and are small, else None.
+    """Arrays of the call's outputs if they are constant and small, else None.
 
-    `types` are the output types inferred. Nothing large is computed to find that it is large.
+    `types` are the inferred output types, which rule out large outputs before any computation.
     """
     if call.op in ("Shape", "Size"):
         return _of_type(call)
@@ -132,7 +132,7 @@ def fold_constants(call: Call, types: tuple[TensorType | None, ...]) -> tuple[np
     for i, type in enumerate(call.inputs):
         if type is not None and (call.constant(i) is None or not is_small(type)):
             return None
-    if any(call.outputs):  # a declared type is the document's word, which nothing may be computed on
+    if any(call.outputs):  # declared types are unverified: infer without them
         types = infer(replace(call, outputs=(None,) * len(call.outputs)))
     for type, wanted in zip(types, call.wanted, strict=False):
         if wanted and (not is_small(type) if type is not None else call.op not in _BOUNDED):
@@ -144,11 +144,11 @@ def fold_constants(call: Call, types: tuple[TensorType | None, ...]) -> tuple[np
         with np.errstate(all="ignore"):
             return run(call, *(call.constants[i] if t is not None else None for i, t in enumerate(call.inputs)))
     except _REFUSALS:
-        return None  # the node stays, and runs when the graph does
+        return None  # the node is kept and fails at execution, if at all
 
 
 def _of_type(call: Call) -> tuple[np.ndarray | None, ...] | None:
-    """Shape and Size need the type of their input only."""
+    """Outputs of Shape and Size, which need only the type of their input."""
     type = call.inputs[0] if call.inputs else None
     if type is None:
         return None

@@ -1,4 +1,4 @@
-"""Types, arrays and work of one call: from the registry, else from the `onnx` package."""
+"""Types, arrays and work of one call: by the registry, else by the `onnx` package."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from graph.ops.registry.registry import Call, Work, find_op
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
-    """Types of the call's outputs, None where nothing can be said. Raises ValueError on contradiction."""
+    """Types of the call's outputs, None where unknown. Raises ValueError on contradiction."""
     record = find_op(call.op)
     if record is not None and record.infer is not None:
         try:
             return record.infer(call)
-        except (TypeError, LookupError, ArithmeticError, AttributeError) as error:  # attributes of another kind
-            raise ValueError(f"its inputs and attributes are not those the op takes ({error!r:.200})") from None
+        except (TypeError, LookupError, ArithmeticError, AttributeError) as error:  # attributes of another type
+            raise ValueError(f"the op does not accept these inputs and attributes ({error!r:.200})") from None
     return onnx_fallback.infer(call)
 
 
 def run(call: Call, *arrays: np.ndarray | None) -> tuple[np.ndarray | None, ...]:
-    """Arrays of the call's outputs. Raises CannotExecute for an op nobody knows."""
+    """Arrays of the call's outputs. Raises CannotExecute for an op without a kernel."""
     record = find_op(call.op)
     if record is not None and record.kernel is not None:
         result = record.kernel(call, *arrays)

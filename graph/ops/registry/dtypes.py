@@ -1,4 +1,4 @@
-"""Element types under their ONNX, numpy and `TensorProto` names."""
+"""Conversion of element types between ONNX, numpy and `TensorProto` names."""
 
 from __future__ import annotations
 
@@ -77,5 +77,5 @@ def dtype_name(dtype: int | np.dtype[Any] | type) -> str:
 
 
 def type_of_array(array: np.ndarray) -> TensorType:
-    """Element type and shape of a numpy array."""
+    """TensorType of a numpy array."""
     return TensorType(dtype_name(array.dtype), tuple(array.shape))

@@ -1,7 +1,7 @@
-"""Types and arrays of standard ONNX ops, by the `onnx` package itself; answers are cached by call.
+"""Type inference and execution of standard ONNX ops by the `onnx` package, cached by call.
 
-A cached answer takes a few microseconds, so a document of 100,000 nodes in repeated layers asks
-`onnx` once per distinct layer. An op the standard does not have is typed by its document.
+A cache hit takes a few microseconds, so `onnx` runs once per distinct layer of a model with 100,000 nodes.
+Ops outside the standard have the types that their document declares.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ __all__ = [
 ]
 
 _IR_VERSION = 10
-_MAX_SHAPE_ELEMENTS = 4096  # a longer constant is data, never a shape
+_MAX_SHAPE_ELEMENTS = 4096  # longer constants are data, not shapes
 _CACHED_CALLS = 100_000
-#: Ops whose output shapes may follow from the content of float constants.
+#: Ops whose output shapes depend on float constants.
 _SHAPED_BY_FLOATS = frozenset({"Resize", "Upsample", "Range", "OneHot", "HannWindow"})
 
-#: (dtype or None, lengths or None); a length is None where it depends on data.
+#: (dtype or None, lengths or None); a data-dependent length is None.
 _Partial = tuple[str | None, tuple[int | None, ...] | None]
-_types: dict[Any, tuple[Any, ...]] = {}  # per output a TensorType, None when absent, or a _Partial
+_types: dict[Any, tuple[Any, ...]] = {}  # per output a TensorType, None if absent, or a _Partial
 _complete: set[Any] = set()
 
 
 def infer(call: Call) -> tuple[TensorType | None, ...]:
-    """Types of the outputs: by the standard, by the declaration where data decides or the op is unknown.
+    """Types of the outputs: by the standard; as declared if data-dependent or if the op is unknown.
 
-    Raises ValueError with one line when inputs, attributes and declaration do not fit together.
+    Raises ValueError with one line if inputs, attributes and declaration contradict each other.
     """
     key = call_key(call)
     found = _types.get(key)
@@ -71,20 +71,20 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
 
 
 def run(call: Call, arrays: tuple[np.ndarray | None, ...]) -> tuple[np.ndarray | None, ...]:
-    """Arrays of the outputs by `onnx.reference`. Raises CannotExecute for an op it does not have."""
+    """Arrays of the outputs by `onnx.reference`. Raises CannotExecute for an op it does not implement."""
     present = tuple(array is not None for array in arrays)
     dtypes = tuple("" if array is None else dtype_name(array.dtype) for array in arrays)
     try:
         evaluator = _evaluator(call.op, call.opset, _Attributes(call.attributes), dtypes, call.wanted)
     except (NotImplementedError, defs.SchemaError, ValueError, TypeError, RuntimeError) as error:
         raise CannotExecute(f"op {call.op} has no kernel at opset {call.opset}: {one_line(error)}") from None
-    feeds = {f"i{i}": arrays[i] for i, there in enumerate(present) if there}
+    feeds = {f"i{i}": arrays[i] for i, is_present in enumerate(present) if is_present}
     results = iter(evaluator.run(None, feeds))
     return tuple(np.asarray(next(results)) if wanted else None for wanted in call.wanted)
 
 
 def call_key(call: Call) -> Any:
-    """What the types of a call depend on, hashable."""
+    """Hashable cache key: everything the output types of a call depend on."""
     return (
         call.op,
         call.opset,
@@ -96,7 +96,7 @@ def call_key(call: Call) -> Any:
 
 
 def freeze(value: Any) -> Any:
-    """A hashable stand-in for an attribute value or a mapping of them."""
+    """Hashable equivalent of an attribute value, or of a mapping of them."""
     kind = type(value)
     if kind is int or kind is str or kind is float:
         return value if kind is not float else (value,)
@@ -110,7 +110,7 @@ def freeze(value: Any) -> Any:
 
 
 def _shape_constants(call: Call) -> tuple[Any, ...]:
-    """What the shapes may depend on: small integer vectors, and floats for a few ops."""
+    """Constants that shapes may depend on: small integer vectors, and floats for a few ops."""
     if not any(c is not None for c in call.constants):
         return ()
     return tuple(
@@ -127,7 +127,7 @@ def _is_shape(op: str, constant: np.ndarray) -> bool:
 
 
 def _infer_with_onnx(call: Call) -> tuple[Any, ...]:
-    """What `onnx` says of a call: per output a TensorType, None when absent, or a partial type."""
+    """Types inferred by `onnx`: per output a TensorType, None if absent, or a partial type."""
     schema = schema_of(call.op, call.opset)
     unknown: _Partial = (None, None)
     if schema is None:
@@ -158,7 +158,7 @@ def _infer_with_onnx(call: Call) -> tuple[Any, ...]:
 
 
 def _inferred(call: Call, node: Any, schema: Any) -> Mapping[str, Any]:
-    """Output types as protos by name. Raises ValueError, or whatever `onnx` raises."""
+    """Output types as protos by name. Raises ValueError, or the exceptions of `onnx`."""
     check_dtypes(call.inputs, schema)
     reject_crashing_calls(call)
     types = {
@@ -181,7 +181,7 @@ def _inferred(call: Call, node: Any, schema: Any) -> Mapping[str, Any]:
 
 
 def _by_function(node: Any, types: Mapping[str, Any], imports: list[Any]) -> dict[str, Any]:
-    """Output types of an op that the standard types by its body of other ops only."""
+    """Output types of an op that the standard defines only as a function of other ops."""
     inputs = [helper.make_value_info(name, type) for name, type in types.items()]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
     graph = helper.make_graph([node], "one", inputs, outputs)
@@ -190,7 +190,7 @@ def _by_function(node: Any, types: Mapping[str, Any], imports: list[Any]) -> dic
 
 
 def _of_proto(position: int, proto: Any | None) -> TensorType | _Partial:
-    """What the proto says of an output. Raises ValueError for lengths below zero, which huge attributes lead to."""
+    """Type of an output from its proto. Raises ValueError for negative lengths, the result of huge attributes."""
     if proto is None or not proto.HasField("tensor_type") or not proto.tensor_type.elem_type:
         return (None, None)
     tensor = proto.tensor_type
@@ -208,7 +208,7 @@ def _of_proto(position: int, proto: Any | None) -> TensorType | _Partial:
 
 
 def _with_declared(part: _Partial | None, declared: TensorType | None, position: int) -> TensorType | None:
-    """The declared type once it agrees with what is known of it."""
+    """The declared type. Raises ValueError if it contradicts the partial type."""
     if part is None or declared is None:
         return None
     dtype, lengths = part
@@ -218,7 +218,7 @@ def _with_declared(part: _Partial | None, declared: TensorType | None, position:
         same_dtype and same_rank and all(a in (None, b) for a, b in zip(lengths or (), declared.shape, strict=False))
     ):
         shape = "" if lengths is None else "[" + ",".join("?" if n is None else str(n) for n in lengths) + "]"
-        raise ValueError(f"output {position} is declared as {declared}, but the op makes {dtype or ''}{shape}")
+        raise ValueError(f"output {position} is declared as {declared}, but the op returns {dtype or ''}{shape}")
     return declared
 
 
@@ -231,7 +231,7 @@ def _checker_context(opset: int) -> Any:
 
 
 class _Attributes:
-    """Attributes with a hash, as a key of the evaluator cache."""
+    """Hashable attributes, as a key of the evaluator cache."""
 
     __slots__ = ("key", "mapping")
 
@@ -250,10 +250,10 @@ class _Attributes:
 def _evaluator(
     op: str, opset: int, attributes: _Attributes, dtypes: tuple[str, ...], wanted: tuple[bool, ...]
 ) -> ReferenceEvaluator:
-    """An evaluator of a model of this one node; inputs are called i0, i1, ..., outputs o0, o1, ..."""
+    """An evaluator of a one-node model; inputs are named i0, i1, ..., outputs o0, o1, ..."""
     schema = schema_of(op, opset)
     if schema is None:
-        raise ValueError("the standard does not have it")
+        raise ValueError("not an op of the standard")
     node = node_proto(op, attributes.mapping, [bool(d) for d in dtypes], wanted, schema)
     inputs = [helper.make_tensor_value_info(f"i{i}", onnx_dtype(d), None) for i, d in enumerate(dtypes) if d]
     outputs = [helper.make_empty_tensor_value_info(f"o{i}") for i, want in enumerate(wanted) if want]

@@ -1,7 +1,7 @@
-"""Uses of standard ops on which `onnx.shape_inference` ends the process, or never ends, refused before it is asked.
+"""Guards for calls on which `onnx.shape_inference` crashes the process or does not terminate.
 
-Found by asking every op with random attributes, types, contents and numbers of outputs in a child process;
-`tests/graph/ops/registry/test_onnx_guards.py` and `test_hostile_calls.py` ask again.
+Found by fuzzing every op in a child process with random attributes, types, data and numbers of outputs;
+`tests/graph/ops/registry/test_onnx_guards.py` and `test_hostile_calls.py` repeat that.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 from graph.ops.registry.registry import Call
 
-MAX_RANK = 64  # of a tensor; numpy's own bound
+MAX_RANK = 64  # of a tensor; numpy's limit
 _TERM = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
 
 
 def reject_crashing_calls(call: Call) -> None:
-    """Nothing for a call that may be asked. Raises ValueError, saying what contradicts what."""
+    """Raise ValueError with the contradiction for a call that `onnx.shape_inference` must not get."""
     name = call.op.removeprefix("ai.onnx::")
     for i, type in enumerate(call.inputs):
         if type is not None and len(type.shape) > MAX_RANK:
@@ -29,19 +29,21 @@ def reject_crashing_calls(call: Call) -> None:
 
 
 def check_ranks(call: Call) -> None:
-    """Nothing when inputs whose types are known have ranks the op takes. Raises ValueError."""
+    """Raise ValueError if a typed input has a rank the op does not accept."""
     ranks = _RANKS.get(call.op.removeprefix("ai.onnx::"), ())
-    for (i, type), (least, most) in zip(enumerate(call.inputs), ranks, strict=False):
-        if type is not None and not least <= len(type.shape) <= most:
-            rank = str(least) if least == most else f"at least {least}"
-            raise ValueError(f"input {i} is {type}; the op takes a tensor of rank {rank} there")
+    for (i, type), (low, high) in zip(enumerate(call.inputs), ranks, strict=False):
+        if type is not None and not low <= len(type.shape) <= high:
+            rank = str(low) if low == high else f"at least {low}"
+            raise ValueError(f"input {i} is {type}; the op takes a tensor of rank {rank}")
 
 
 def _listed_per_axis(call: Call, position: int) -> None:
-    """The input has one number for each axis of some tensor; inference makes as many lengths as it has elements."""
+    """Check an input with one number per axis: inference allocates one length per element."""
     type = call.inputs[position] if position < len(call.inputs) else None
     if type is not None and len(type.shape) == 1 and type.shape[0] > 2 * MAX_RANK:
-        raise ValueError(f"input {position} is {type}, a number or two for each axis; tensors have at most {MAX_RANK}")
+        raise ValueError(
+            f"input {position} is {type}, one or two numbers per axis; tensors have at most {MAX_RANK} axes"
+        )
 
 
 def _rank(call: Call, position: int) -> int:
@@ -55,7 +57,7 @@ def _axis(call: Call, axis: int, rank: int) -> None:
 
 
 def _split(call: Call) -> None:
-    """As many outputs as parts, whichever way the parts are said."""
+    """Check that there are as many outputs as parts, in each form of giving the parts."""
     outputs = len(call.wanted)
     lengths = call.constant(1)
     if lengths is not None and lengths.size != outputs:
@@ -70,13 +72,13 @@ def _split(call: Call) -> None:
 
 
 def _gather_nd(call: Call) -> None:
-    batch_dims, least = int(call.attribute("batch_dims", 0)), min(_rank(call, 0), _rank(call, 1))
-    if not 0 <= batch_dims < max(least, 1):
+    batch_dims, rank = int(call.attribute("batch_dims", 0)), min(_rank(call, 0), _rank(call, 1))
+    if not 0 <= batch_dims < max(rank, 1):
         raise ValueError(f"batch_dims {batch_dims} of tensors of rank {_rank(call, 0)} and {_rank(call, 1)}")
 
 
 def _einsum(call: Call) -> None:
-    """The equation is one; on two dots in a row inference never comes back."""
+    """Check the equation; inference does not terminate on two consecutive dots."""
     equation = str(call.attribute("equation", "")).replace(" ", "")
     terms, _, result = equation.partition("->")
     for term in (*terms.split(","), result):
@@ -88,7 +90,7 @@ def _normalization(call: Call) -> None:
     _axis(call, int(call.attribute("axis", -1)), _rank(call, 0))
 
 
-#: Per op the inputs that hold a number for each axis.
+#: Op -> inputs that hold one number per axis.
 _PER_AXIS: dict[str, tuple[int, ...]] = {
     "AffineGrid": (1,),
     "CenterCropPad": (1, 2),
@@ -105,7 +107,7 @@ _PER_AXIS: dict[str, tuple[int, ...]] = {
     "Unsqueeze": (1,),
     "Upsample": (1,),
 }
-#: Ranks the standard asks for in words, where its inference looks at some of the inputs only.
+#: Ranks that the text of the standard requires and its inference does not check for all inputs.
 _SEQUENCE = ((3, 3), (3, 3), (3, 3), (2, 2), (1, 1), (3, 3))
 _PICTURE = (2, MAX_RANK)
 _RANKS: dict[str, tuple[tuple[int, int], ...]] = {

@@ -1,4 +1,4 @@
-"""What the ONNX standard says of an op: its schema, whether a call fits it, its node as a proto."""
+"""ONNX schemas: look-up, validation of calls, and conversion of nodes to protos."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_CHARS = 240
 
 @functools.lru_cache(maxsize=4096)
 def schema_of(op: str, opset: int) -> Any | None:
-    """The standard's schema of an op at an opset, or None when it has none."""
+    """The schema of an op at an opset, or None for an op outside the standard."""
     domain, _, name = op.rpartition("::")
     try:
         if domain in ("", "ai.onnx"):
@@ -28,21 +28,21 @@ def schema_of(op: str, opset: int) -> Any | None:
 
 
 def check_arity(given: int, wanted: int, schema: Any) -> None:
-    """Raises ValueError when there are too many or too few inputs or outputs."""
+    """Raise ValueError if there are too many or too few inputs or outputs."""
     if not schema.min_input <= given <= schema.max_input:
         raise ValueError(f"has {given} inputs; the op takes {_between(schema.min_input, schema.max_input)}")
     if not schema.min_output <= wanted <= schema.max_output:
-        raise ValueError(f"has {wanted} outputs; the op makes {_between(schema.min_output, schema.max_output)}")
+        raise ValueError(f"has {wanted} outputs; the op returns {_between(schema.min_output, schema.max_output)}")
 
 
 def check_present(op: str, opset: int, present: Sequence[bool]) -> None:
-    """Raises ValueError when an input that the op cannot do without is left out."""
+    """Raise ValueError if a required input is absent."""
     schema = schema_of(op, opset)
     for i, there in enumerate(present):
         if there or schema is None or i >= len(schema.inputs):
             continue
         if schema.inputs[i].option == defs.OpSchema.FormalParameterOption.Single:
-            raise ValueError(f"input {i} ({schema.inputs[i].name}) is left out, and the op needs it")
+            raise ValueError(f"input {i} ({schema.inputs[i].name}) is absent, but required")
 
 
 def _between(low: int, high: int) -> str:
@@ -52,7 +52,7 @@ def _between(low: int, high: int) -> str:
 
 
 def check_dtypes(inputs: Sequence[TensorType | None], schema: Any) -> None:
-    """Inputs have types the schema allows, and those under one type letter agree. Raises ValueError."""
+    """Raise ValueError if an input has a dtype the schema excludes, or type variables do not agree."""
     bound: dict[str, tuple[str, int]] = {}
     allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
     for i, type in enumerate(inputs):
@@ -62,7 +62,7 @@ def check_dtypes(inputs: Sequence[TensorType | None], schema: Any) -> None:
         letter = formal.type_str
         own = "float" if type.dtype == "float32" else "double" if type.dtype == "float64" else type.dtype
         if f"tensor({own})" not in allowed.get(letter, [letter]):
-            raise ValueError(f"input {i} ({formal.name}) is {type}, a type the op does not take")
+            raise ValueError(f"input {i} ({formal.name}) is {type}, a type the op does not accept")
         if formal.option == defs.OpSchema.FormalParameterOption.Variadic and not formal.is_homogeneous:
             continue
         first = bound.setdefault(letter, (type.dtype, i))
@@ -73,7 +73,7 @@ def check_dtypes(inputs: Sequence[TensorType | None], schema: Any) -> None:
 def node_proto(
     op: str, attributes: Mapping[str, Any], present: Sequence[bool], wanted: Sequence[bool], schema: Any
 ) -> Any:
-    """A node whose inputs are called i0, i1, ... and whose outputs o0, o1, ..."""
+    """NodeProto with inputs named i0, i1, ... and outputs named o0, o1, ..."""
     domain, _, name = op.rpartition("::")
     node = helper.make_node(
         name,
@@ -88,7 +88,7 @@ def node_proto(
 
 
 def attribute_proto(key: str, value: Any, kind: Any | None) -> Any:
-    """An attribute proto of the kind the schema asks for, whatever numbers a document wrote."""
+    """AttributeProto of the schema's type; integers and floats are converted."""
     kinds = defs.OpSchema.AttrType
     if isinstance(value, np.ndarray) and kind not in (kinds.FLOATS, kinds.INTS):
         return helper.make_attribute(key, numpy_helper.from_array(value))
@@ -101,7 +101,7 @@ def attribute_proto(key: str, value: Any, kind: Any | None) -> Any:
     elif kind == kinds.FLOATS and isinstance(value, list | tuple):
         value = [float(x) for x in value]
     elif kind in (kinds.INT, kinds.INTS, kinds.STRING) and isinstance(value, float):
-        raise ValueError(f"attribute {key} is {value}, which is not of kind {kind.name.lower()}")
+        raise ValueError(f"attribute {key} is {value}, which is not of type {kind.name.lower()}")
     number = None if kind is None else int(onnx.AttributeProto.AttributeType.Value(kind.name))
     try:
         return helper.make_attribute(key, list(value) if isinstance(value, tuple) else value, attr_type=number)
@@ -110,7 +110,7 @@ def attribute_proto(key: str, value: Any, kind: Any | None) -> Any:
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of a message, without the prefixes `onnx` puts before it."""
+    """The first line of an error message, without the prefixes of `onnx`."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
     for prefix in ("[ShapeInferenceError]", "[TypeInferenceError]"):
@@ -119,5 +119,5 @@ def one_line(error: BaseException) -> str:
 
 
 def truncate(text: str) -> str:
-    """The text, its end left out when it is long."""
+    """The text, cut after _MAX_CHARS characters."""
     return text if len(text) <= _MAX_CHARS else f"{text[:_MAX_CHARS]}... ({len(text)} characters)"

@@ -12,22 +12,22 @@ import numpy as np
 
 from graph.ir import EMPTY, Effect, Graph, Node, TensorType, Val
 
-# Recompute class: what a memory planner may assume when the document says nothing.
+# Recompute class: default of a memory planner for nodes without `heavy` and `recompute`.
 CHEAP, HEAVY, NEVER = "cheap", "heavy", "never"
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One use of an op, without its place in a graph."""
+    """One application of an op, independent of a graph."""
 
     op: str
     attributes: Mapping[str, Any]
-    inputs: tuple[TensorType | None, ...]  # None: absent, or its type is not known
-    outputs: tuple[TensorType | None, ...]  # while inferring: what the document declares, None each where nothing
-    wanted: tuple[bool, ...]  # per output: has a name
-    constants: tuple[np.ndarray | None, ...] = ()  # inputs whose content is known, else None
+    inputs: tuple[TensorType | None, ...]  # None: absent, or of unknown type
+    outputs: tuple[TensorType | None, ...]  # during inference: the declared types, None where undeclared
+    wanted: tuple[bool, ...]  # per output: is used
+    constants: tuple[np.ndarray | None, ...] = ()  # per input its constant data, else None
     opset: int = 21
-    stream: str = ""  # names the draws of a random op: a repeat with the same stream draws the same
+    stream: str = ""  # random stream: runs with the same stream draw the same numbers
     seed: int = 0
 
     def attribute(self, name: str, default: Any = None) -> Any:
@@ -39,7 +39,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one run does. Traffic None: inputs plus outputs."""
+    """Operations, bytes moved and workspace of one run. `traffic_bytes` None: bytes of inputs and outputs."""
 
     flops: int = 0
     traffic_bytes: int | None = None
@@ -56,23 +56,23 @@ Decomposition = Callable[..., tuple[Val | None, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One op. `reads` names what its gradient reads, for people and for the contract test."""
+    """Registered properties of one op. `gradient_reads` is for documentation and the contract test."""
 
     name: str  # "Conv", "remat::ConvGradInput"
     kernel: Kernel | None = None  # None: `onnx.reference` runs it
     infer: Infer | None = None  # None: `onnx.shape_inference` types it
-    work: WorkRule | None = None  # None: elementwise, one flop an output element
+    work: WorkRule | None = None  # None: elementwise, one flop per output element
     effect: Effect = Effect.PURE
-    idle: Callable[[Call], bool] | None = None  # says of a call that it has no effect after all
-    views: OutputInputPairs = ()  # (output, input): the output is the input's storage under another type
-    takeover: OutputInputPairs = ()  # (output, input): the output may take over the input's storage, first fit
-    recompute: str = CHEAP  # CHEAP, HEAVY (mirroring leaves it alone) or NEVER
-    shape_only: tuple[int, ...] = ()  # inputs of which only the type is read
+    idle: Callable[[Call], bool] | None = None  # True if a call has no effect, e.g. Dropout in inference
+    views: OutputInputPairs = ()  # (output, input): the output is a view of the input
+    takeover: OutputInputPairs = ()  # (output, input): the output may overwrite the input; first fit
+    recompute: str = CHEAP  # CHEAP, HEAVY (not recomputed by mirroring) or NEVER
+    shape_only: tuple[int, ...] = ()  # inputs read by type only
     gradient_reads: tuple[str, ...] = ()  # of "i0", "o1": forward inputs and outputs its gradient reads
-    body: Decomposition | None = None  # the op in standard ops, for export and as a second opinion
+    body: Decomposition | None = None  # the op in standard ops, for export and cross-checks
 
 
-OPS: dict[str, Op] = {}  # filled by the families; read it through `find_op` and `all_ops`
+OPS: dict[str, Op] = {}  # filled by the families; read through `find_op` and `all_ops`
 
 #: Modules below `graph.ops` that register operators. A new family is one line here.
 FAMILIES = (
@@ -109,7 +109,7 @@ FAMILIES = (
 
 
 def op(name: str, **fields: Any) -> Callable[[Kernel], Kernel]:
-    """Register the decorated kernel as op `name`; `fields` are those of `Op`."""
+    """Decorator: register the kernel of op `name`; `fields` are those of `Op`."""
 
     def register(kernel: Kernel) -> Kernel:
         _add(Op(name, kernel=kernel, **fields))
@@ -119,13 +119,13 @@ def op(name: str, **fields: Any) -> Callable[[Kernel], Kernel]:
 
 
 def register_standard(*names: str, **fields: Any) -> None:
-    """Register standard ops that `onnx.reference` runs."""
+    """Register standard ops executed by `onnx.reference`."""
     for name in names:
         _add(Op(name, **fields))
 
 
 def body(name: str) -> Callable[[Decomposition], Decomposition]:
-    """Attach the decorated body of standard ops to op `name`, which must be registered before."""
+    """Decorator: attach a decomposition into standard ops to op `name`, which must be registered."""
 
     def attach(function: Decomposition) -> Decomposition:
         OPS[name] = replace(OPS[name], body=function)
@@ -142,7 +142,7 @@ def _add(record: Op) -> None:
 
 @cache
 def _load_families() -> None:
-    """Import every family once. Families import this module, so they are loaded by name at the first look-up."""
+    """Import every family once. Families import this module, so they are imported by name at the first look-up."""
     room = __name__.removesuffix(".registry.registry")
     for family in FAMILIES:
         import_module(f"{room}.{family}")
@@ -155,12 +155,12 @@ def all_ops() -> Mapping[str, Op]:
 
 
 def find_op(name: str) -> Op | None:
-    """The record of an operator, or None for one outside the registry."""
+    """The record of an operator, or None for an unregistered one."""
     return all_ops().get(name)
 
 
 def make_call(graph: Graph, node: Node, seed: int = 0) -> Call:
-    """The node as the op table sees it."""
+    """The Call of a node: attributes, types and constants by position."""
     return Call(
         node.op,
         node.attributes,
@@ -175,5 +175,5 @@ def make_call(graph: Graph, node: Node, seed: int = 0) -> Call:
 
 
 def drop_none(**given: Any) -> Mapping[str, Any]:
-    """Attributes without those that are None."""
+    """The attributes that are not None."""
     return {k: v for k, v in given.items() if v is not None} or EMPTY

@@ -1,8 +1,8 @@
-"""One step of an RNN, GRU or LSTM forward and back, for one direction, without its input product.
+"""One step of an RNN, GRU or LSTM, forward and backward, for one direction, without its input product.
 
-A step sees zx = W x + biases of its moment, (batch, gates*hidden), and the state before it; it
-returns the state after it and what its way back needs. A way back gets the gradient of the state
-after the step and returns that of zx and of the state before; weights add up in `WeightGradients`.
+A step takes zx = W x + biases, (batch, gates*hidden), and the previous state; it returns the next state and
+the values saved for the backward step. A backward step takes the gradient of the next state and returns those
+of zx and of the previous state; weight gradients accumulate in `WeightGradients`.
 
     LSTM  i, o, f, c~ = gates;  c' = f c + i c~;  h' = o h(c')         rows of W: i o f c
     GRU   z, r, h~ = gates;     h' = (1 - z) h~ + z h                  rows of W: z r h
@@ -22,7 +22,7 @@ CellState = tuple[np.ndarray, np.ndarray | None]  # h and, in an LSTM, c
 
 @dataclass(frozen=True, slots=True)
 class ActivationFunction:
-    """An activation the standard names; alpha and beta are its defaults, None where it takes none."""
+    """An activation of the standard; alpha and beta are its defaults, None for no such parameter."""
 
     function: ActivationFn
     derivative: DerivativeFn
@@ -61,7 +61,7 @@ ACTIVATION_FUNCTIONS: dict[str, ActivationFunction] = {
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """A kind with its parameters, its argument first bounded to [-clip, clip]."""
+    """An activation with its parameters; its argument is first clipped to [-clip, clip]."""
 
     kind: ActivationFunction
     alpha: float
@@ -72,7 +72,7 @@ class Activation:
         return self.kind.function(self._bounded(x), self.alpha, self.beta).astype(x.dtype, copy=False)
 
     def back(self, dy: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Gradient of the argument; zero where it was out of bounds."""
+        """Gradient of the argument; 0 where it was clipped."""
         dx = dy * self.kind.derivative(self._bounded(x), y, self.alpha, self.beta)
         if self.clip is not None:
             dx = dx * (np.abs(x) <= self.clip)
@@ -85,7 +85,7 @@ class Activation:
 def activations(
     names: Sequence[str], alphas: Sequence[float], betas: Sequence[float], clip: float | None
 ) -> list[Activation]:
-    """The activations named; each takes its alpha and beta from the front of the lists, else its defaults."""
+    """The named activations; each consumes its alpha and beta from the front of the lists, else has its defaults."""
     alpha, beta, found = list(alphas), list(betas), []
     for name in names:
         kind = ACTIVATION_FUNCTIONS.get(name.lower())
@@ -99,10 +99,10 @@ def activations(
 
 @dataclass(frozen=True, slots=True)
 class RnnCell:
-    """What the steps of one direction share."""
+    """Weights and options shared by the steps of one direction."""
 
     r: np.ndarray  # (gates*hidden, hidden)
-    recurrent_bias: np.ndarray  # (gates*hidden,); in zx already unless the GRU resets after the product
+    recurrent_bias: np.ndarray  # (gates*hidden,); included in zx unless a GRU resets after the product
     peephole: np.ndarray | None  # (3*hidden,): i o f
     act: list[Activation]
     couples: bool = False  # LSTM: f = 1 - i
@@ -115,7 +115,7 @@ class RnnCell:
 
 @dataclass(slots=True)
 class WeightGradients:
-    """Gradients a direction adds up over its steps."""
+    """Weight gradients of a direction, accumulated over its steps."""
 
     r: np.ndarray
     recurrent_bias: np.ndarray

@@ -1,11 +1,11 @@
-"""Cells of LSTM and GRU without their products: one step from pre-activated gates, and its gradient.
+"""LSTM and GRU units: one step from gate pre-activations, without products, and its gradient.
 
 LSTMUnit   gates = [i f o g]      c' = σ(f + bias)·c + σ(i)·tanh(g)      h' = σ(o)·tanh(c')
-GRUUnit    gates = [r u g]        h' = σ(u)·h + (1 − σ(u))·tanh(g)       r was used before, in making g
+GRUUnit    gates = [r u g]        h' = σ(u)·h + (1 − σ(u))·tanh(g)       r is already applied in g
 
-Semantics: Caffe2's LSTMUnit and GRUUnit. A row whose sequence has ended, at a time at or past its
-length, keeps its states, or drops them to zero. States are [..., rows, size]; lengths are [rows], time
-is one integer; both are absent where no sequence ends early.
+Semantics: Caffe2's LSTMUnit and GRUUnit. A row whose sequence has ended (time >= length) keeps its states,
+or sets them to zero. States are [..., rows, size]; lengths are [rows], time is one integer; both are absent
+if all sequences have full length.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from graph.ops.numeric.special_functions import sigmoid
 from graph.ops.registry.registry import Call, Work, op
 
 Array = np.ndarray
-#: Gates of a unit, and its states.
+#: Number of gates of a unit, and of its states.
 GATES = {"LSTMUnit": 4, "GRUUnit": 3}
 STATES = {"LSTMUnit": 2, "GRUUnit": 1}
 
 
 def _infer(call: Call) -> tuple[TensorType | None, ...]:
-    """The states again. Raises ValueError where the gates are not so many times as wide."""
+    """Types of the states. Raises ValueError unless the gates are GATES times as wide."""
     kind = call.op.removeprefix("remat::")
     count = STATES[kind]
     states = [known_type(t, f"state {i}") for i, t in enumerate(call.inputs[:count])]
@@ -44,7 +44,7 @@ def _infer(call: Call) -> tuple[TensorType | None, ...]:
 
 
 def _infer_grad(call: Call) -> tuple[TensorType | None, ...]:
-    """Gradients of the states, then of the gates, where they are wanted."""
+    """Types of the used gradients: of the states, then of the gates."""
     kind = call.op.removeprefix("remat::").removesuffix("Grad")
     gates = known_type(call.inputs[1], "gates")
     if not gates.shape or gates.shape[-1] % GATES[kind]:
@@ -66,21 +66,21 @@ def _work(call: Call) -> Work:
 
 
 def _going(state: Array, lengths: Array | None, time: Array | None) -> Array | None:
-    """bool[rows, 1]: rows whose sequence goes on; None where all do."""
+    """bool[rows, 1]: rows whose sequence has not ended; None: all rows."""
     if lengths is None or time is None:
         return None
     return np.asarray(int(time.reshape(-1)[0]) < lengths)[:, None]
 
 
 def _kept(call: Call, going: Array | None, new: Array, old: Array) -> Array:
-    """`new`, and in rows that have ended the old state or zero."""
+    """`new`; in ended rows, the old state or zero."""
     if going is None:
         return new
     return np.asarray(np.where(going, new, 0 if call.attribute("drop_states", 0) else old), new.dtype)
 
 
 def _cell(call: Call, cell: Array, gates: Array) -> tuple[Array, ...]:
-    """(σ(i), σ(f), σ(o), tanh(g), new cell) of an LSTM whose sequences all go on."""
+    """(σ(i), σ(f), σ(o), tanh(g), new cell) of an LSTM without ended rows."""
     i, f, o, g = np.split(gates, 4, axis=-1)
     i, f, o = sigmoid(i), sigmoid(f + gates.dtype.type(call.attribute("forget_bias", 0.0))), sigmoid(o)
     g = np.tanh(g)
@@ -108,7 +108,7 @@ def _forget(e: Emit, call: Call, f: Val) -> Val:
 def _keeper(
     e: Emit, call: Call, like: Val, lengths: Val | None = None, time: Val | None = None, *, drops: bool = True
 ) -> Callable[[Val, Val], Val]:
-    """keep(new, old): new, and in rows that have ended old, or zero where states drop and `drops`."""
+    """keep(new, old): new; in ended rows old, or zero if states are dropped and `drops`."""
     if lengths is None or time is None:
         return lambda new, old: new
     going = e.op("Less", e.cast(e.reshape(time, (1,)), lengths.dtype), lengths)

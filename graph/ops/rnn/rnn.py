@@ -1,7 +1,7 @@
-"""RNN, GRU and LSTM: one matrix product for all moments of a direction, then one small one a moment.
+"""RNN, GRU and LSTM: one matrix product for all steps of a direction, then a small one per step.
 
-A reversed direction sees each sequence from its own end: the moments of its first `length` cells
-are turned round, the padding stays where it is. In the padding the state stands still and Y is zero.
+A reversed direction reverses the first `length` steps of each sequence; the padding is not moved. In the
+padding the state is constant and Y is zero.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ CELL_FUNCTIONS: dict[str, tuple[cells.StepFn, cells.StepBackwardFn]] = {
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """One direction's share of the inputs, wide, moments first, in the order it sees them."""
+    """Inputs of one direction in computing precision, time-major, in the order the direction runs."""
 
     index: int
     cell: cells.RnnCell
-    x: Array  # (moments, batch, input)
+    x: Array  # (steps, batch, input)
     w: Array  # (gates*hidden, input)
-    bias: Array  # (gates*hidden,): added to w·x
-    state: cells.CellState  # before the first moment
-    there: Array | None  # bool (moments, batch, 1): the sequence reaches this moment; None: all do
-    turn: Array | None  # int64 (moments, batch): moment seen at this place; None: as they come
+    bias: Array  # (gates*hidden,), added to w·x
+    state: cells.CellState  # before the first step
+    there: Array | None  # bool (steps, batch, 1): True before the end of the sequence; None: all
+    turn: Array | None  # int64 (steps, batch): permutation of the steps; None: identity
 
 
 @dataclass(frozen=True, slots=True)
 class RnnInputs:
-    """The inputs of a recurrent op as they came, optional ones None."""
+    """The inputs of a recurrent op; absent ones are None."""
 
     kind: str
     x: Array
@@ -60,11 +60,11 @@ class RnnInputs:
 
 
 def directions(call: Call, given: RnnInputs) -> Iterator[Direction]:
-    """Each direction the op runs in. Raises ValueError for attributes that do not suit."""
+    """The directions of the op. Raises ValueError for invalid attributes."""
     reversals = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
     name = _text(call.attribute("direction", "forward"))
     if name not in reversals or len(reversals[name]) != given.w.shape[0]:
-        raise ValueError(f"direction {name!r} does not suit weights for {given.w.shape[0]} directions")
+        raise ValueError(f"direction {name!r} does not match weights for {given.w.shape[0]} directions")
     act = _activations(call, given)
     x = time_major(call, upcast(given.x))
     there = _there(given.lengths, x.shape[0])
@@ -92,13 +92,13 @@ def directions(call: Call, given: RnnInputs) -> Iterator[Direction]:
 def run_direction(
     kind: str, direction: Direction, saved: list[cells.SavedArrays] | None = None
 ) -> tuple[Array, cells.CellState]:
-    """Y of one direction in the order it sees its moments, and its last state; steps append to `saved`."""
-    step, (moments, batch, width) = CELL_FUNCTIONS[kind][0], direction.x.shape
-    zx = direction.x.reshape(moments * batch, width) @ direction.w.T
-    zx = (zx + direction.bias).reshape(moments, batch, len(direction.w))
+    """Y of one direction in running order, and its last state; steps append to `saved`."""
+    step, (steps, batch, width) = CELL_FUNCTIONS[kind][0], direction.x.shape
+    zx = direction.x.reshape(steps * batch, width) @ direction.w.T
+    zx = (zx + direction.bias).reshape(steps, batch, len(direction.w))
     state = direction.state
-    y = np.empty((moments, batch, direction.cell.hidden), zx.dtype)
-    for t in range(moments):
+    y = np.empty((steps, batch, direction.cell.hidden), zx.dtype)
+    for t in range(steps):
         after, kept = step(direction.cell, zx[t], state)
         y[t] = after[0]
         if direction.there is not None:
@@ -116,7 +116,7 @@ def _where(there: Array, a: Array | None, b: Array | None) -> Array | None:
 
 
 def _start(call: Call, given: Array | None, d: int, x: Array, of: RnnInputs) -> Array:
-    """The state a direction starts from, zeros where it is not given."""
+    """Initial state of a direction; zeros if absent."""
     if given is None:
         return np.zeros((x.shape[1], of.hidden), x.dtype)
     return upcast(given[:, d] if call.attribute("layout", 0) else given[d])
@@ -127,24 +127,24 @@ def time_major(call: Call, x: Array) -> Array:
 
 
 def permute_steps(x: Array, turn: Array | None) -> Array:
-    """Moments in the order a direction sees them; the same again turns them back."""
+    """Steps in the running order of a direction; an involution."""
     return x if turn is None else np.ascontiguousarray(x[turn, np.arange(x.shape[1])])
 
 
-def _turn(lengths: Array | None, moments: int, batch: int) -> Array:
-    t = np.arange(moments)[:, None]
-    ends = np.full(batch, moments) if lengths is None else lengths.astype(np.int64)
+def _turn(lengths: Array | None, steps: int, batch: int) -> Array:
+    t = np.arange(steps)[:, None]
+    ends = np.full(batch, steps) if lengths is None else lengths.astype(np.int64)
     return np.where(t < ends, ends - 1 - t, t)
 
 
-def _there(lengths: Array | None, moments: int) -> Array | None:
-    if lengths is None or (lengths >= moments).all():
+def _there(lengths: Array | None, steps: int) -> Array | None:
+    if lengths is None or (lengths >= steps).all():
         return None
-    return np.asarray((np.arange(moments)[:, None] < lengths)[..., None])
+    return np.asarray((np.arange(steps)[:, None] < lengths)[..., None])
 
 
 def _activations(call: Call, given: RnnInputs) -> list[cells.Activation]:
-    """Those of every direction, one after the other."""
+    """Activations of all directions, in order."""
     count = given.w.shape[0] * len(_DEFAULTS[given.kind])
     names = [_text(n) for n in call.attribute("activations", None) or _DEFAULTS[given.kind] * given.w.shape[0]]
     if len(names) < count:
@@ -157,7 +157,7 @@ def _activations(call: Call, given: RnnInputs) -> list[cells.Activation]:
     )
     if given.kind != "LSTM":
         return found
-    # Runtimes bound the arguments of gates only: the cell goes into its last activation as it is.
+    # Runtimes clip the arguments of gates only: the cell enters its last activation unclipped.
     return [replace(a, clip=None) if i % 3 == 2 else a for i, a in enumerate(found)]
 
 
@@ -182,7 +182,7 @@ def rnn_outputs(call: Call, given: RnnInputs) -> tuple[Array | None, ...]:
 
 
 def rnn_sizes(call: Call) -> tuple[int, int, int, int] | None:
-    """(moments times batch times directions, gates*hidden, hidden, input); None without types."""
+    """(steps * batch * directions, gates*hidden, hidden, input); None without types."""
     x, w, r = call.inputs[:3]
     if x is None or w is None or r is None:
         return None
@@ -190,13 +190,13 @@ def rnn_sizes(call: Call) -> tuple[int, int, int, int] | None:
 
 
 def float_bytes(call: Call) -> int:
-    """Bytes of a number in computing precision."""
+    """Bytes of an element in computing precision."""
     x = call.inputs[0]
     return DTYPE_BITS[statistics_dtype(x.dtype)] // 8 if x is not None else 4
 
 
 def _work(call: Call) -> Work:
-    """Both products and some work a gate; workspace: the input product of one direction, all moments."""
+    """Work: two products and some flops per gate; workspace: the input product of one direction."""
     found = rnn_sizes(call)
     if found is None:
         return Work()

@@ -1,11 +1,11 @@
 """Gradients of RNN, GRU and LSTM by backpropagation through time.
 
-Each direction runs once more forward, keeping what its steps need, then back from its last moment:
+Each direction reruns the forward pass, saving the values its backward steps need, then runs backward:
 
     dstate ◀── back(t) ◀── dstate + dY[t] ◀── back(t+1) ◀── ... ◀── dY_h, dY_c
 
-dX and dW are one matrix product each over all moments. They have no body of standard ops: a loop
-over moments would be one.
+dX and dW are one matrix product each over all steps. There is no decomposition into standard ops,
+since that would need a loop over the steps.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from graph.ops.rnn.rnn import (
 )
 
 Array = np.ndarray
-#: Per output of a gradient op the input it is the gradient of.
+#: Per output of a gradient op, the input it is the gradient of.
 _OF = {"RNN": (0, 1, 2, 3, 5), "GRU": (0, 1, 2, 3, 5), "LSTM": (0, 1, 2, 3, 5, 6, 7)}
-#: Numbers of width `hidden` a step keeps for its way back, beside its gates.
+#: Number of `hidden`-wide arrays a step saves for its backward step, gates excluded.
 _KEPT = {"RNN": 1, "GRU": 2, "LSTM": 2}
 
 
 def backward_direction(
     kind: str, direction: Direction, dy: Array | None, dh: Array, dc: Array | None
 ) -> tuple[Array, cells.WeightGradients, cells.CellState]:
-    """(dzx of every moment, sums over moments, gradient of the first state); dy as the direction sees it."""
+    """(dzx of every step, sums over steps, gradient of the initial state); dy is in running order."""
     saved: list[cells.SavedArrays] = []
     run_direction(kind, direction, saved)
     cell, back = direction.cell, CELL_FUNCTIONS[kind][1]
@@ -65,10 +65,10 @@ def backward_direction(
 def rnn_gradients(
     call: Call, given: RnnInputs, dy: Array | None, dh: Array | None, dc: Array | None
 ) -> dict[str, list[Array]]:
-    """Per input letter its gradient in each direction, wide; x in the order of its moments."""
+    """Input letter -> its gradient in each direction, in computing precision; x in step order."""
     layout = bool(call.attribute("layout", 0))
     found: dict[str, list[Array]] = {letter: [] for letter in ("x", "w", "r", "b", "h", "c", "p")}
-    # dY is (moments, directions, batch, hidden), or (batch, moments, directions, hidden)
+    # dY is (steps, directions, batch, hidden), or (batch, steps, directions, hidden)
     arranged = None if dy is None else time_major(call, upcast(dy))
     for direction in directions(call, given):
         d, start = direction.index, direction.state[0]
@@ -79,11 +79,11 @@ def rnn_gradients(
         dzx, sums, (h, c) = backward_direction(
             given.kind, direction, seen, ends[0], ends[1] if given.kind == "LSTM" else None
         )
-        moments, batch, width = direction.x.shape
-        rows = dzx.reshape(moments * batch, len(direction.w))
+        steps, batch, width = direction.x.shape
+        rows = dzx.reshape(steps * batch, len(direction.w))
         dx = (rows @ direction.w).reshape(direction.x.shape)
         found["x"].append(permute_steps(dx, direction.turn))
-        found["w"].append(rows.T @ direction.x.reshape(moments * batch, width))
+        found["w"].append(rows.T @ direction.x.reshape(steps * batch, width))
         found["r"].append(sums.r)
         found["b"].append(np.concatenate([rows.sum(axis=0), sums.recurrent_bias]))
         found["h"].append(h)
@@ -95,7 +95,7 @@ def rnn_gradients(
 
 
 def _results(call: Call, given: RnnInputs, found: dict[str, list[Array]]) -> tuple[Array | None, ...]:
-    """The wanted gradients in the op's order, each like its input."""
+    """The used gradients in the op's order, each with the type of its input."""
     layout = bool(call.attribute("layout", 0))
     inputs = {"x": given.x, "w": given.w, "r": given.r, "b": given.b, "h": given.h, "c": given.c, "p": given.p}
     results: list[Array | None] = []
@@ -112,7 +112,7 @@ def _results(call: Call, given: RnnInputs, found: dict[str, list[Array]]) -> tup
 
 
 def _infer(call: Call) -> tuple[TensorType | None, ...]:
-    """Each wanted gradient is typed as its input. Raises ValueError when the weights do not fit."""
+    """Types of the used gradients, those of their inputs. Raises ValueError if the weights do not match."""
     kind = call.op.removeprefix("remat::").removesuffix("Grad")
     x, w, r = (known_type(t, name) for t, name in zip(call.inputs[:3], "XWR", strict=True))
     if not len(x.shape) == len(w.shape) == len(r.shape) == 3:
@@ -124,13 +124,13 @@ def _infer(call: Call) -> tuple[TensorType | None, ...]:
     for position, wanted in zip(_OF[kind], call.wanted, strict=False):
         type = call.inputs[position] if position < len(call.inputs) else None
         if wanted and type is None:
-            raise ValueError(f"the gradient of absent input {position} is wanted; leave that output out")
+            raise ValueError(f"the gradient of absent input {position} is used; omit that output")
         types.append(type if wanted else None)
     return tuple(types)
 
 
 def _work(call: Call) -> Work:
-    """A run forward and twice as much back; workspace: what the steps of one direction keep."""
+    """Work: a forward pass and twice that backward; workspace: the saved values of one direction."""
     found = rnn_sizes(call)
     if found is None:
         return Work()

@@ -1,1 +1,4 @@
-""""""
+"""Operators that move elements: shapes, gathers, resizing, copies, gradient markers.
+
+May import ir, builder, ops.registry and ops.numeric. Start at `shape.py`.
+"""

@@ -1,4 +1,4 @@
-"""Rows of tensors of which only the most rows are known: cut to what there is, filled up to what there may be."""
+"""Tensors with a bounded number of rows: cut to the actual rows, or padded to the bound."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from graph.ops.tensor.shape import copy_work
 
 def _same_type(call: Call) -> tuple[TensorType | None, ...]:
     if len(call.inputs) != 2:
-        raise ValueError(f"{call.op} has {len(call.inputs)} inputs; it takes a tensor and one whose shape it reads")
+        raise ValueError(
+            f"{call.op} has {len(call.inputs)} inputs; it takes a tensor and a tensor whose shape it reads"
+        )
     return (call.inputs[0],)
 
 
 @op("remat::RowsLike", infer=_same_type, work=copy_work, shape_only=(1,), takeover=((0, 0),))
 def rows_like(call: Call, x: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """The first rows of `x` along every axis, as many as `like` has."""
+    """`x` cut on every axis to the length of `like`."""
     return np.array(x[tuple(slice(length) for length in like.shape)], order="C")
 
 
@@ -31,15 +33,15 @@ def _rows_like_body(e: Emit, call: Call, x: Val, like: Val) -> tuple[Val, ...]:
 
 def _first_rows_type(call: Call) -> tuple[TensorType | None, ...]:
     if len(call.inputs) != 2:
-        raise ValueError(f"{call.op} has {len(call.inputs)} inputs; it takes a tensor and the lengths that are kept")
+        raise ValueError(f"{call.op} has {len(call.inputs)} inputs; it takes a tensor and the lengths to keep")
     return (call.inputs[0],)
 
 
 @op("remat::FirstRows", infer=_first_rows_type, work=copy_work, gradient_reads=("o0",))
 def first_rows(call: Call, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The first rows of `x` along every axis, as many as `lengths` says; its type is the most there may be.
+    """`x` cut on every axis to `lengths`; the declared type is the upper bound.
 
-    Its gradient reads how many rows came out.
+    Its gradient reads the actual lengths of the output.
     """
     return np.array(x[tuple(slice(int(length)) for length in lengths)], order="C")
 
@@ -59,7 +61,7 @@ def _padded_type(call: Call) -> tuple[TensorType | None, ...]:
 
 @op("remat::PadRows", infer=_padded_type, work=copy_work)
 def pad_rows(call: Call, x: np.ndarray) -> np.ndarray:
-    """`x` with zeros behind its rows, up to `shape`."""
+    """`x` padded with zeros at the end of each axis to `shape`."""
     full = np.zeros(tuple(call.attributes["shape"]), x.dtype)
     full[tuple(slice(length) for length in x.shape)] = x
     return full

@@ -1,4 +1,4 @@
-"""Ops that hand their input on: as a copy with bytes of its own, or without a gradient."""
+"""Identity ops: a copy with its own storage, and stop-gradient."""
 
 from __future__ import annotations
 

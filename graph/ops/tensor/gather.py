@@ -1,4 +1,4 @@
-"""Gathers, scatters, and the gradients of gathers: scatters that add, in index order, from zeros."""
+"""Gathers, scatters, and gradients of gathers: scatter-adds into zeros, in index order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ADDING: dict[str, Callable[..., Any]] = {
 
 
 def _whole(indices: np.ndarray, length: int) -> np.ndarray:
-    """Indices counted from 0. Raises IndexError naming one that is out of range."""
+    """Nonnegative indices. Raises IndexError naming an index out of range."""
     found = indices.astype(np.int64)
     found = np.where(found < 0, found + length, found)
     if found.size and (found.min() < 0 or found.max() >= length):
@@ -57,7 +57,7 @@ def _element_index(shape: tuple[int, ...], indices: np.ndarray, axis: int) -> tu
 
 
 def _tuple_index(shape: tuple[int, ...], indices: np.ndarray, batch_dims: int) -> tuple[np.ndarray, ...]:
-    """Index arrays of the slices that index tuples name, batch axes in front."""
+    """Index arrays of the slices given by index tuples, batch axes first."""
     depth = indices.shape[-1]
     batch = np.ogrid[tuple(slice(n) for n in indices.shape[:-1])] if indices.ndim > 1 else []
     named = (_whole(indices[..., i], shape[batch_dims + i]) for i in range(depth))
@@ -65,7 +65,7 @@ def _tuple_index(shape: tuple[int, ...], indices: np.ndarray, batch_dims: int) -
 
 
 def _scattered(call: Call, x: np.ndarray, index: tuple[np.ndarray, ...], updates: np.ndarray) -> np.ndarray:
-    """A copy of `x` with updates written, or combined in index order."""
+    """A copy of `x` with updates written, or reduced in index order."""
     reduction = call.attribute("reduction", "none")
     if reduction == "none":
         result = np.array(x, order="C")
@@ -77,7 +77,7 @@ def _scattered(call: Call, x: np.ndarray, index: tuple[np.ndarray, ...], updates
 
 
 def _scatter_work(call: Call) -> Work:
-    """The tensor is copied once, the updates cross memory three times."""
+    """Work: the tensor is copied once, the updates are moved three times."""
     x, updates = call.inputs[0], call.inputs[2]
     if x is None or updates is None:
         return Work()
@@ -94,7 +94,7 @@ def scatter_elements(call: Call, x: np.ndarray, indices: np.ndarray, updates: np
 
 @op("Scatter", **_SCATTER)
 def scatter(call: Call, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
-    """ScatterElements under its name before opset 11."""
+    """ScatterElements before opset 11."""
     return _scattered(call, x, _element_index(x.shape, indices, call.attribute("axis", 0)), updates)
 
 
@@ -113,7 +113,7 @@ def _gradient_type(call: Call) -> tuple[TensorType | None, ...]:
 
 
 def _gradient_work(call: Call) -> Work:
-    """Zeros are written once, the incoming gradient crosses memory three times."""
+    """Work: zeros are written once, the incoming gradient is moved three times."""
     dy, dx = call.inputs[0], call.outputs[0]
     if dy is None or dx is None:
         return Work()
@@ -128,7 +128,7 @@ def _added(call: Call, dy: np.ndarray, index: tuple[Any, ...], shape: tuple[int,
 
 
 def _gather_axes(call: Call, indices_shape: tuple[int, ...]) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
-    """(shape of x, the gathered axis, dy's shape with all axes of the indices as one)"""
+    """(shape of x, gathered axis, shape of dy with the axes of the indices flattened)."""
     shape = attribute_shape(call.attributes, "input_shape", call.op)
     axis = call.attribute("axis", 0) % len(shape)
     count = int(np.prod(indices_shape, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Ops that change nothing forward and say what becomes of a gradient."""
+"""Identity ops in the forward pass that change the gradient."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _same(call: Call) -> tuple[TensorType | None, ...]:
 
 @op("remat::GradientScale", infer=_same, views=((0, 0),), work=no_work)
 def gradient_scale(call: Call, x: np.ndarray) -> np.ndarray:
-    """The input; its gradient is `scale` times that of the output. -1, the default, turns a gradient round."""
+    """The input; its gradient is `scale` times that of the output. The default -1 reverses the gradient."""
     return x
 
 
@@ -31,7 +31,7 @@ def _none(call: Call) -> tuple[TensorType | None, ...]:
 
 @op("remat::ZeroGradient", infer=_none, work=no_work, shape_only=(0,))
 def zero_gradient(call: Call, x: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Nothing; its input has a gradient of zeros, for rules that insist on one."""
+    """No output; its input gets a zero gradient, for rules that require one."""
     return ()
 
 

@@ -1,10 +1,10 @@
-"""Resize as one weighted gather an axis, and its exact adjoint as one weighted scatter an axis.
+"""Resize as one weighted gather per axis, and its exact adjoint as one weighted scatter per axis.
 
-Output cell o of an axis lies at x = coordinate(o) in the input and reads the cells around it:
+Output cell o of an axis is at x = coordinate(o) in the input and reads the neighboring cells:
 
     base = ⌈x⌉ - 1, r = x - base in (0, 1]        y[o] = Σᵢ kernel(i - r) · in[clamp(base + i)]
 
-Nearest takes one cell, linear two, cubic four (Keys, "Cubic convolution interpolation for digital
+Nearest reads one cell, linear two, cubic four (Keys, "Cubic convolution interpolation for digital
 image processing", 1981); antialiasing stretches the kernel by 1/scale when shrinking.
 """
 
@@ -28,13 +28,13 @@ _TAPS = {"nearest": 0, "linear": 2, "cubic": 4}
 
 @dataclass(frozen=True, slots=True)
 class Taps:
-    """What each output cell of one axis reads."""
+    """Input cells and weights of each output cell of one axis."""
 
     axis: int
-    length: int  # cells of the input
+    length: int  # number of input cells
     cell: np.ndarray  # int64[outputs, taps]
     weight: np.ndarray  # float64[outputs, taps], zero in a row that extrapolates
-    outside: np.ndarray  # bool[outputs]: takes the extrapolation value instead
+    outside: np.ndarray  # bool[outputs]: gets the extrapolation value
 
     def gather(self, x: np.ndarray) -> np.ndarray:
         """The axis of `x` resized."""
@@ -47,7 +47,7 @@ class Taps:
         return y
 
     def scatter(self, dy: np.ndarray) -> np.ndarray:
-        """The adjoint of `gather`: contributions to a cell are added in order of output cell."""
+        """The adjoint of `gather`; summands of a cell are added in order of output cell."""
         out, tap = np.nonzero(self.weight)
         cell = self.cell[out, tap]
         order = np.argsort(cell, kind="stable")
@@ -59,21 +59,21 @@ class Taps:
         return dx
 
     def matrix(self) -> np.ndarray:
-        """float64[outputs, cells]: the same map, dense."""
+        """float64[outputs, cells]: the map as a dense matrix."""
         dense = np.zeros((len(self.cell), self.length))
         np.add.at(dense, (np.arange(len(self.cell))[:, None], self.cell), self.weight)
         return dense
 
     @property
     def is_selection(self) -> bool:
-        """Each output is one cell, unchanged."""
+        """True if each output is a copy of one input cell."""
         return self.cell.shape[1] == 1 and bool((self.weight == 1).all())
 
     def _index(self, cells: np.ndarray) -> tuple[Any, ...]:
         return (*(slice(None),) * self.axis, cells)
 
     def fill_outside(self, y: np.ndarray, value: float) -> None:
-        """Write the extrapolation value where the axis lies outside the input."""
+        """Write the extrapolation value to output cells outside the input."""
         y[self._index(self.outside)] = value
 
     def _along(self, v: np.ndarray, like: np.ndarray) -> np.ndarray:
@@ -88,9 +88,9 @@ def resize_taps(
     roi: np.ndarray | None,
     made: Sequence[int] | None = None,
 ) -> list[Taps]:
-    """Taps of each axis that changes. `made`: the output's shape where it is known. Crops are reckoned in roi's type.
+    """Taps of each resized axis. `made` is the output shape, if known. Crops are computed in the dtype of roi.
 
-    Raises ValueError when attributes, scales and sizes do not fit the shape.
+    Raises ValueError if attributes, scales and sizes do not match the shape.
     """
     rank = len(shape)
     axes = [int(a) % rank for a in attributes.get("axes") or range(rank)]
@@ -99,7 +99,7 @@ def resize_taps(
         output = list(made)
     crops = text_attribute(attributes, "coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
     if crops and (roi is None or len(roi) != 2 * len(axes)):
-        raise ValueError(f"tf_crop_and_resize needs roi with {2 * len(axes)} entries, two an axis")
+        raise ValueError(f"tf_crop_and_resize needs roi with {2 * len(axes)} entries, two per axis")
     found = []
     for axis in sorted(axes):
         place = axes.index(axis)
@@ -121,7 +121,7 @@ def _lengths(
     """Scale and output length of every axis."""
     scale, output = [1.0] * len(shape), list(shape)
     if len(scales or sizes or ()) != len(axes):
-        raise ValueError(f"scales or sizes must have {len(axes)} entries, one an axis resized")
+        raise ValueError(f"scales or sizes must have {len(axes)} entries, one per resized axis")
     if scales:
         for axis, factor in zip(axes, scales, strict=True):
             scale[axis], output[axis] = float(factor), math.floor(float(factor) * shape[axis])
@@ -171,10 +171,10 @@ def _taps(
 def _coordinates(
     attributes: Mapping[str, Any], length: int, count: int, scale: float, roi: tuple[float, float]
 ) -> np.ndarray:
-    """Where each output cell lies among the input cells, float64[count]."""
+    """float64[count]: input coordinate of each output cell."""
     mode = text_attribute(attributes, "coordinate_transformation_mode", "half_pixel")
     o = np.arange(count, dtype=np.float64)
-    target = scale * length  # may be a fraction
+    target = scale * length  # may be fractional
     if mode == "half_pixel" or (mode == "pytorch_half_pixel" and target != 1):
         return np.asarray((o + 0.5) / scale - 0.5)
     if mode == "pytorch_half_pixel":
@@ -190,7 +190,7 @@ def _coordinates(
         if target == 1:
             return np.full(count, (end - start) * (length - 1) / 2 + start * (length - 1))
         return np.asarray(o * (end - start) * (length - 1) / (target - 1) + start * (length - 1))
-    raise ValueError(f"coordinate_transformation_mode {mode!r} is not one the standard has")
+    raise ValueError(f"coordinate_transformation_mode {mode!r} is not in the standard")
 
 
 def _nearest(x: np.ndarray, mode: str) -> np.ndarray:
@@ -210,7 +210,7 @@ def _triangle(t: np.ndarray) -> np.ndarray:
 
 
 def _cubic(a: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Keys' kernel with parameter `a`: continuous with its slope, zero from 2 on."""
+    """Keys' kernel with parameter `a`: continuously differentiable, zero from 2 on."""
 
     def kernel(t: np.ndarray) -> np.ndarray:
         t = np.abs(t)
@@ -244,7 +244,7 @@ def apply_taps(x: np.ndarray, taps: Sequence[Taps], extrapolation: float) -> np.
 
 
 def resize_work(call: Call) -> Work:
-    """A multiply-add a tap of each axis that changes, of the larger side."""
+    """Work: one multiply-add per tap of each resized axis, on the larger side."""
     x, y = call.inputs[0], call.outputs[0]
     if x is None or y is None:
         return Work()
@@ -254,11 +254,11 @@ def resize_work(call: Call) -> Work:
 
 
 def _resized_type(call: Call) -> tuple[TensorType | None, ...]:
-    """As the standard says, and the output has the input's axes even where only the document knows their lengths."""
+    """Types by the standard; a declared output must have the rank of the input."""
     types = onnx_fallback.infer(call)
     x, y = call.inputs[0], types[0] if types else None
     if x is not None and y is not None and len(x.shape) != len(y.shape):
-        raise ValueError(f"{x} cannot become {y}, which has another number of axes")
+        raise ValueError(f"{x} cannot become {y}, which has another rank")
     return types
 
 
@@ -278,7 +278,7 @@ def resize(
 
 @op("Upsample", work=resize_work)
 def upsample(call: Call, x: np.ndarray, scales: np.ndarray | None = None) -> np.ndarray:
-    """The ancestor of Resize (opset 7 to 9): asymmetric coordinates, rounded down when nearest."""
+    """The predecessor of Resize (opset 7 to 9): asymmetric coordinates, rounded down for nearest."""
     mode = text_attribute(call.attributes, "mode", "nearest")
     how = {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     factors = call.attribute("scales") if scales is None else scales.tolist()  # an attribute before opset 9

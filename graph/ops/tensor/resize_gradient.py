@@ -12,7 +12,7 @@ from graph.ops.tensor.resize import Taps, resize_taps, resize_work
 
 
 def forward_taps(call: Call, made: tuple[int, ...]) -> list[Taps]:
-    """Taps of the forward op. Without attributes `scales` and `sizes` the scale is dy's length over x's."""
+    """Taps of the forward op. Without attributes `scales` and `sizes`, a scale is the length of dy over that of x."""
     attributes, shape = call.attributes, attribute_shape(call.attributes, "input_shape", call.op)
     scales, sizes = attributes.get("scales"), attributes.get("sizes")
     if not scales and not sizes:
@@ -30,12 +30,12 @@ def _infer(call: Call) -> tuple[TensorType | None, ...]:
     changed = {t.axis for t in taps}
     for axis, (a, b) in enumerate(zip(dy.shape, shape, strict=True)):
         if a != b and axis not in changed:
-            raise ValueError(f"axis {axis} is {b} long in x and {a} in dy, but is not among the axes resized")
+            raise ValueError(f"axis {axis} has length {b} in x and {a} in dy, but is not resized")
     return (TensorType(dy.dtype, shape),)
 
 
 def _body(emit: Emit, call: Call, dy: Val) -> tuple[Val, ...]:
-    """One product with a dense matrix an axis."""
+    """Decomposition: one product with a dense matrix per axis."""
     dx = emit.cast(dy, statistics_dtype(dy.dtype))
     for taps in reversed(forward_taps(call, dy.shape)):
         swap = list(range(dx.rank))
@@ -47,7 +47,7 @@ def _body(emit: Emit, call: Call, dy: Val) -> tuple[Val, ...]:
 
 @op("remat::ResizeGrad", infer=_infer, work=resize_work, body=_body)
 def resize_grad(call: Call, dy: np.ndarray) -> np.ndarray:
-    """dx; cells that took the extrapolation value hand nothing back."""
+    """dx; cells with the extrapolation value contribute no gradient."""
     dx = upcast(dy)
     for taps in reversed(forward_taps(call, dy.shape)):
         dx = taps.scatter(dx)

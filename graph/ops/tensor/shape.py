@@ -1,4 +1,4 @@
-"""Ops that move elements without arithmetic: views, copies under another shape, joins and cuts."""
+"""Ops that move elements without arithmetic: reshapes, transposes, concatenation, slicing, padding."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def no_work(call: Call) -> Work:
 
 
 def copy_work(call: Call) -> Work:
-    """No arithmetic; inputs and outputs cross memory."""
+    """Work: no flops; inputs and outputs are moved."""
     return Work(0)
 
 
 def output_copy_work(call: Call) -> Work:
-    """No arithmetic; what is written was read, once each."""
+    """Work: no flops; as many bytes are read as written."""
     return Work(0, 2 * sum(t.nbytes for t in call.outputs if t is not None))
 
 
@@ -35,7 +35,7 @@ def identity(call: Call, x: np.ndarray) -> np.ndarray:
 
 @op("Reshape", views=_VIEW, work=no_work)
 def reshape(call: Call, x: np.ndarray, shape: np.ndarray) -> np.ndarray:
-    """0 keeps a length unless `allowzero`; -1 is what is left."""
+    """Reshape; 0 copies a length unless `allowzero`, -1 is inferred."""
     lengths = [int(n) for n in shape]
     if not call.attribute("allowzero", 0):
         lengths = [x.shape[i] if n == 0 else n for i, n in enumerate(lengths)]
@@ -65,7 +65,7 @@ def unsqueeze(call: Call, x: np.ndarray, axes: np.ndarray | None = None) -> np.n
 
 
 def _transposed_type(call: Call) -> tuple[TensorType | None, ...]:
-    """As the standard says, and `perm` names each axis once."""
+    """Type by the standard; `perm` must contain each axis once."""
     x, perm = call.inputs[0] if call.inputs else None, call.attribute("perm")
     named = perm if isinstance(perm, list | tuple) and all(type(axis) is int for axis in perm) else None
     if x is not None and named is not None and sorted(named) != list(range(len(x.shape))):
@@ -87,7 +87,7 @@ def concat(call: Call, *xs: np.ndarray) -> np.ndarray:
 
 @op("Split", work=copy_work)
 def split(call: Call, x: np.ndarray, lengths: np.ndarray | None = None) -> tuple[np.ndarray | None, ...]:
-    """Pieces of the given lengths, else of equal ones, the last shorter."""
+    """Parts of the given lengths, else of equal length, the last possibly shorter."""
     axis, count = call.attribute("axis", 0) % x.ndim, len(call.wanted)
     given = call.attribute("split") if lengths is None else lengths.tolist()
     if given is None:
@@ -107,7 +107,7 @@ def slice_(
     axes: np.ndarray | None = None,
     steps: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Bounds past an end are the end; before opset 10 they are attributes."""
+    """Slice; bounds are clipped to the length; before opset 10 they are attributes."""
     first = call.attributes["starts"] if starts is None else starts.tolist()
     last = call.attributes["ends"] if ends is None else ends.tolist()
     named = call.attribute("axes") if axes is None else axes.tolist()
@@ -170,7 +170,7 @@ def trilu(call: Call, x: np.ndarray, k: np.ndarray | None = None) -> np.ndarray:
 
 @op("OneHot", work=copy_work, gradient_reads=("i0", "i1"))
 def one_hot(call: Call, indices: np.ndarray, depth: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """values[1] where an index says, values[0] elsewhere and everywhere for one out of range."""
+    """values[1] at each index, values[0] elsewhere; only values[0] for an index out of range."""
     count = int(depth.reshape(-1)[0])
     rank = indices.ndim + 1
     axis = call.attribute("axis", -1) % rank
@@ -184,7 +184,7 @@ def one_hot(call: Call, indices: np.ndarray, depth: np.ndarray, values: np.ndarr
 def pad(
     call: Call, x: np.ndarray, pads: np.ndarray, value: np.ndarray | None = None, axes: np.ndarray | None = None
 ) -> np.ndarray:
-    """Negative pads cut; `edge`, `reflect` and `wrap` repeat what is there."""
+    """Pad; negative pads crop; `edge`, `reflect` and `wrap` repeat elements of `x`."""
     named = range(x.ndim) if axes is None else [int(axis) % x.ndim for axis in axes]
     widths = [(0, 0)] * x.ndim
     for i, axis in enumerate(named):

@@ -1,4 +1,4 @@
-"""Update steps: SGD with momentum, Adam. Outputs replace the weights and states they are made from.
+"""Optimizer steps: SGD with momentum, Adam. Outputs overwrite the weights and states.
 
 Computed in float32 at least, so that weights may be narrower than their states.
 """
@@ -16,7 +16,7 @@ from graph.ops.registry.registry import Call, op
 
 
 def _state_types(*states: int) -> Any:
-    """Type rule: outputs are the weight and the states at these inputs; all have one shape."""
+    """Type rule: outputs have the types of the weight and states at these inputs, all of one shape."""
 
     def infer(call: Call) -> tuple[TensorType | None, ...]:
         known = [(i, t) for i, t in enumerate(call.inputs) if t is not None and i in (0, 1, *states)]
@@ -53,7 +53,7 @@ def _sgd_body(e: Emit, call: Call, w: Val, g: Val, velocity: Val | None = None) 
 
 @op("remat::SGD", infer=_state_types(2), work=elementwise_work(3), takeover=((0, 0), (1, 2)), body=_sgd_body)
 def sgd(call: Call, w: np.ndarray, g: np.ndarray, velocity: np.ndarray | None = None) -> tuple[np.ndarray | None, ...]:
-    """(w', velocity'): v' = momentum·v + (1 - dampening)·g, w' = w - lr·v'; a velocity left out is no momentum.
+    """(w', velocity'): v' = momentum·v + (1 - dampening)·g, w' = w - lr·v'; without velocity, no momentum.
 
     Sutskever, Martens, Dahl, Hinton, "On the importance of initialization and momentum", ICML 2013.
     """
@@ -104,7 +104,7 @@ def _adam_body(e: Emit, call: Call, w: Val, g: Val, m: Val, v: Val, step: Val) -
 def adam(
     call: Call, w: np.ndarray, g: np.ndarray, m: np.ndarray, v: np.ndarray, step: np.ndarray
 ) -> tuple[np.ndarray | None, ...]:
-    """(w', m', v') of step `step`, which counts from 1; weight decay is taken off the weight itself.
+    """(w', m', v') of step `step`, counted from 1, with decoupled weight decay.
 
     Kingma, Ba, "Adam", ICLR 2015, algorithm 1; Loshchilov, Hutter, "Decoupled Weight Decay", ICLR 2019.
     """

@@ -1,4 +1,4 @@
-"""Random ops. A draw is decided by (seed, stream): a repeat with the same stream draws the same numbers.
+"""Random ops. Numbers depend on (seed, stream) only: a rerun with the same stream draws the same numbers.
 
 Philox: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
 """
@@ -18,9 +18,9 @@ from graph.ops.registry.registry import NEVER, Call, op
 
 
 def generator(call: Call) -> np.random.Generator:
-    """The generator of a call's stream; its own `seed` attribute, where the standard has one, goes in too."""
-    told = call.attribute("seed")
-    text = f"{call.seed}\0{call.stream}\0{'' if told is None else told}"
+    """The generator of a call's stream; the `seed` attribute of standard ops is part of the key."""
+    seed = call.attribute("seed")
+    text = f"{call.seed}\0{call.stream}\0{'' if seed is None else seed}"
     key = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
     return np.random.Generator(np.random.Philox(key=key))
 
@@ -33,7 +33,7 @@ def _ratio(ratio: np.ndarray | None) -> float:
 
 
 def _passes_through(call: Call) -> bool:
-    """Dropout in its inference form, which draws nothing."""
+    """True for Dropout in inference mode, which draws no numbers."""
     training = call.constant(2)
     absent = len(call.inputs) < 3 or (call.inputs[2] is None and training is None)
     return absent or (training is not None and not training.reshape(-1)[0])
@@ -53,7 +53,7 @@ def dropout(
 
 
 def _inverse(ratio: float) -> float:
-    """What is kept is scaled by this."""
+    """Scale of the kept elements."""
     return 0.0 if ratio >= 1 else 1 / (1 - ratio)
 
 
@@ -85,7 +85,7 @@ def dropout_grad(call: Call, dy: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def _drawn(call: Call, shape: tuple[int, ...], like: np.dtype[Any] | None) -> np.ndarray:
-    """Normal or uniform numbers by the op's name and attributes."""
+    """Normal or uniform numbers, by the op's name and attributes."""
     to = call.attribute("dtype")
     fallback = np.dtype(np.float32) if like is None else like
     dtype = fallback if to is None else onnx_fallback.numpy_dtype(onnx_fallback.dtype_name(int(to)))
@@ -112,7 +112,7 @@ for _name in ("RandomNormal", "RandomUniform"):
 
 @op("Bernoulli", work=elementwise_work(2), **_RANDOM)
 def bernoulli(call: Call, x: np.ndarray) -> np.ndarray:
-    """1 with the probability each element says."""
+    """1 with the probability in each element, else 0."""
     to = call.attribute("dtype")
     dtype = x.dtype if to is None else onnx_fallback.numpy_dtype(onnx_fallback.dtype_name(int(to)))
     return as_new_array(generator(call).random(x.shape) < as_computable(x), dtype)
@@ -120,7 +120,7 @@ def bernoulli(call: Call, x: np.ndarray) -> np.ndarray:
 
 @op("Multinomial", work=elementwise_work(TRANSCENDENTAL), **_RANDOM)
 def multinomial(call: Call, x: np.ndarray) -> np.ndarray:
-    """Classes drawn by unnormalised log-probabilities, row by row."""
+    """Classes drawn from unnormalized log-probabilities, row by row."""
     dtype = onnx_fallback.numpy_dtype(onnx_fallback.dtype_name(int(call.attribute("dtype", 6))))
     weight = np.exp(as_computable(x).astype(np.float64) - np.max(as_computable(x), axis=1, keepdims=True))
     share = np.cumsum(weight, axis=1) / np.sum(weight, axis=1, keepdims=True)

@@ -1,6 +1,6 @@
-"""Draws whose seed is a value: the seed is drawn once and held, what it decides is computed again from it.
+"""Random ops with the seed as an input value: the seed is drawn once and saved, masks are recomputed from it.
 
-A mask follows from (seed, place of the element) by integer arithmetic alone, which ONNX has as well.
+A mask is a function of (seed, element index) in integer arithmetic, which ONNX can express as well.
 Source of the mixing steps: Wellons, "Prospecting for Hash Functions", 2018 (lowbias32).
 """
 
@@ -18,7 +18,7 @@ from graph.ops.training.random import generator
 SEED_TYPE = TensorType("int32", (1,))
 #: x ^= x >> shift, then x *= factor; the last step only shifts.
 MIX_ROUNDS: tuple[tuple[int, int | None], ...] = ((16, 0x7FEB352D), (15, 0x846CA68B), (16, None))
-GOLDEN_RATIO = 0x9E3779B9  # keeps neighbouring seeds apart
+GOLDEN_RATIO = 0x9E3779B9  # decorrelates neighboring seeds
 
 
 def _seed_body(e: Emit, call: Call) -> tuple[Val, ...]:
@@ -38,7 +38,7 @@ def _seed_body(e: Emit, call: Call) -> tuple[Val, ...]:
     body=_seed_body,
 )
 def seed(call: Call) -> np.ndarray:
-    """One int32: the attribute `seed` unless that is 0, else a draw of the run."""
+    """One int32: the attribute `seed`, or a random number of the run if that is 0."""
     fixed = int(call.attribute("seed", 0))
     return np.array([fixed or generator(call).integers(1, 2**31)], np.int64).astype(np.int32)
 
@@ -53,7 +53,7 @@ def _seeded_dropout_type(call: Call) -> tuple[TensorType | None, ...]:
 
 
 def _uniform(places: np.ndarray, given: np.ndarray) -> np.ndarray:
-    """float32 in [0, 1) per place, in 24 bits."""
+    """float32 in [0, 1) per element index, with 24 random bits."""
     return (_mixed(places ^ _mixed(given.astype(np.uint32) * np.uint32(GOLDEN_RATIO))) >> np.uint32(8)) * np.float32(
         2**-24
     )
@@ -89,7 +89,7 @@ def _seeded_dropout_body(e: Emit, call: Call, x: Val, given: Val) -> tuple[Val, 
 
 
 def _inverse(ratio: float) -> float:
-    """What is kept is scaled by this."""
+    """Scale of the kept elements."""
     return 0.0 if ratio >= 1 else 1 / (1 - ratio)
 
 
@@ -103,7 +103,7 @@ def _inverse(ratio: float) -> float:
     body=_seeded_dropout_body,
 )
 def seeded_dropout(call: Call, x: np.ndarray, given: np.ndarray) -> tuple[np.ndarray | None, ...]:
-    """(y, mask) of Dropout in training, with the attribute `ratio`."""
+    """(y, mask) of Dropout in training mode, with the attribute `ratio`."""
     ratio = float(call.attribute("ratio", 0.5))
     mask = _uniform(np.arange(x.size, dtype=np.uint32), given).reshape(x.shape) >= np.float32(ratio)
     wide = as_computable(x)

@@ -1,6 +1,6 @@
-"""Ops that keep the state of training: running statistics, gradient sums, averaged and copied weights.
+"""Ops that update training state: running statistics, gradient sums, averaged and copied weights.
 
-Each writes over the state it reads (`in_place` on the node), so it runs once a step.
+Each overwrites the state it reads (`in_place` on the node), so it runs once per training step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from graph.ops.registry.registry import Call, Work, WorkRule, op
 
 
 def _like_first(call: Call) -> tuple[TensorType | None, ...]:
-    """The type of the state; what it is made from has its shape."""
+    """The type of the state; all other inputs must have its shape."""
     first = require_input_type(call.inputs[0], "the state")
     for i, type in enumerate(call.inputs[1:], 1):
         if type is not None and type.shape != first.shape:
@@ -36,7 +36,7 @@ def _infer_statistics(call: Call) -> tuple[TensorType | None, ...]:
         for t, name in zip(call.inputs, ("mean", "variance", "batch mean", "inv_std"), strict=True)
     ]
     if len({t.shape for t in types}) != 1:
-        raise ValueError(f"running statistics and the batch's must have one shape: {', '.join(map(str, types))}")
+        raise ValueError(f"running and batch statistics must have one shape: {', '.join(map(str, types))}")
     return types[0], types[1]
 
 
@@ -56,7 +56,7 @@ def _statistics_body(e: Emit, call: Call, mean: Val, variance: Val, now: Val, in
 def running_statistics(
     call: Call, mean: np.ndarray, variance: np.ndarray, now: np.ndarray, inv_std: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """(mean', variance') = momentum · old + (1 - momentum) · the batch's, as BatchNormalization says of training."""
+    """(mean', variance') = momentum · old + (1 - momentum) · batch statistics, as in BatchNormalization."""
     batch, deviation = upcast(now), 1 / upcast(inv_std)
     kind = batch.dtype.type
     momentum, rest = kind(call.attribute("momentum", 0.9)), kind(1 - call.attribute("momentum", 0.9))

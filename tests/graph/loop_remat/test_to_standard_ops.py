@@ -49,7 +49,7 @@ def test_longer_stacks_of_the_last_trips_are_written_out(kind: str, trips: int):
 
 def test_what_draws_is_refused():
     graph = kept(step_of(recurrence(dropout=True, trips=4)), 4, 2)
-    with pytest.raises(BadGraph, match="draws numbers"):
+    with pytest.raises(BadGraph, match="draws random numbers"):
         lower_to_standard_ops(graph)
 
 

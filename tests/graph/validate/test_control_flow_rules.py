@@ -124,7 +124,7 @@ def test_attributes_of_another_kind_are_refused_or_run(odd: Any):
         except BadGraph as refused:
             assert {finding.code for finding in refused.findings} & {"bad_attribute", "body_inputs", "unknown_size"}
         except CannotExecute as refused:
-            assert "trips it is said to make" in str(refused)
+            assert "runs more than its `max_trips`" in str(refused)
 
 
 @pytest.mark.parametrize(("code", "node", "named"), FAULTS.values(), ids=FAULTS)

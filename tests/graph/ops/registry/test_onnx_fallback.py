@@ -42,12 +42,12 @@ def test_an_unknown_dtype_is_told_those_there_are():
         (call("Add", X, TensorType("float32", (5,))), "Incompatible dimensions"),
         (call("Add", X, TensorType("int32", (4,))), r"input 1 \(B\) is int32 but input 0 is float32"),
         (call("Add", X), "has 1 inputs; the op takes 2"),
-        (call("Relu", X, outputs=2), "has 2 outputs; the op makes 1"),
+        (call("Relu", X, outputs=2), "has 2 outputs; the op returns 1"),
         (call("Softmax", X, axes=1), "axes"),
-        (call("Softmax", X, axis=1.5), "attribute axis is 1.5, which is not of kind int"),
+        (call("Softmax", X, axis=1.5), "attribute axis is 1.5, which is not of type int"),
         (call("Softmax", X, axis="last"), "attribute axis is 'last'"),
         (call("Softmax", X, axis=7), "axis"),
-        (call("Relu", TensorType("bool", (2,))), r"input 0 \(X\) is bool\[2\], a type the op does not take"),
+        (call("Relu", TensorType("bool", (2,))), r"input 0 \(X\) is bool\[2\], a type the op does not accept"),
         (call("Reshape", X, TensorType("int64", (2,)), constants=(None, np.array([5, -1]))), "incompatible shapes"),
         (call("Transpose", X, perm=[0, 1]), "perm is"),
         (call("Transpose", X, perm=[0, 1, 1]), "perm is"),
@@ -72,7 +72,7 @@ def test_a_shape_that_depends_on_data_is_the_declared_one_where_that_is_possible
     declared = TensorType("float32", (4, 6))
     asked = Call("Reshape", {}, (X, shape), (declared,), (True,))
     assert infer(asked) == (declared,)
-    with pytest.raises(ValueError, match=r"output 0 is declared as int32\[4,6\], but the op makes float32"):
+    with pytest.raises(ValueError, match=r"output 0 is declared as int32\[4,6\], but the op returns float32"):
         infer(Call("Reshape", {}, (X, shape), (TensorType("int32", (4, 6)),), (True,)))
 
 
