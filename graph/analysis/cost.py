@@ -38,16 +38,16 @@ _work: dict[Any, Work] = {}
 
 def seconds_of(graph: Graph, node: Node, device: DeviceProfile) -> float:
     """Predicted seconds of one run of a node; 0 for a node whose outputs are all views."""
-    said = node.cost
-    if said.seconds is not None:
-        return said.seconds
+    declared = node.cost
+    if declared.seconds is not None:
+        return declared.seconds
     if is_view(graph, node):
         return 0.0
     if node.bodies:
         return _seconds_of_bodies(graph, node, device)
-    found = _table_work(graph, node) if said is UNKNOWN_COST else work_of(graph, node)
-    moved = (found.traffic_bytes or 0) / device.bytes_per_second
-    return max(found.flops / device.peak(_compute_dtype(graph, node)), moved) + device.kernel_seconds
+    estimate = _table_work(graph, node) if declared is UNKNOWN_COST else work_of(graph, node)
+    moved = (estimate.traffic_bytes or 0) / device.bytes_per_second
+    return max(estimate.flops / device.peak(_compute_dtype(graph, node)), moved) + device.kernel_seconds
 
 
 def workspace_of(graph: Graph, node: Node) -> int:
@@ -55,8 +55,8 @@ def workspace_of(graph: Graph, node: Node) -> int:
     if node.cost.workspace_bytes is not None:
         return node.cost.workspace_bytes
     if node.bodies:
-        most = max(_body_bytes(node, body) for body in node.bodies.values())
-        return most + SnapshotGrad.of(node).state_bytes() if node.op == SNAPSHOT_GRAD else most
+        body_bytes = max(_body_bytes(node, body) for body in node.bodies.values())
+        return body_bytes + SnapshotGrad.of(node).state_bytes() if node.op == SNAPSHOT_GRAD else body_bytes
     if find_op(node.op) is None or is_view(graph, node):
         return 0
     return _table_work(graph, node).workspace_bytes
@@ -64,10 +64,10 @@ def workspace_of(graph: Graph, node: Node) -> int:
 
 def work_of(graph: Graph, node: Node) -> Work:
     """Flops, bytes moved and workspace of one run; declared costs take precedence over the op registry."""
-    found, said = _table_work(graph, node), node.cost
-    flops = found.flops if said.flops is None else said.flops
-    traffic = found.traffic_bytes if said.traffic_bytes is None else said.traffic_bytes
-    workspace = found.workspace_bytes if said.workspace_bytes is None else said.workspace_bytes
+    estimate, declared = _table_work(graph, node), node.cost
+    flops = estimate.flops if declared.flops is None else declared.flops
+    traffic = estimate.traffic_bytes if declared.traffic_bytes is None else declared.traffic_bytes
+    workspace = estimate.workspace_bytes if declared.workspace_bytes is None else declared.workspace_bytes
     return Work(flops, traffic, workspace)
 
 
@@ -81,19 +81,19 @@ def _table_work(graph: Graph, node: Node) -> Work:
         tuple([values[v].type if v >= 0 else None for v in node.inputs]),
         tuple([values[v].type if v >= 0 else None for v in node.outputs]),
     )
-    found = _work.get(key)
-    if found is None:
+    estimate = _work.get(key)
+    if estimate is None:
         if len(_work) >= _CACHED:
             _work.clear()
         call = make_call(graph, node)
-        found = _work[key] = (
+        estimate = _work[key] = (
             work(call) if find_op(node.op) is not None or _is_standard(call) else Work(0, work(call).traffic_bytes)
         )
     if None not in key[3] and None not in key[4]:
-        return found
+        return estimate
     sized = [values[v] for v in (*node.inputs, *node.outputs) if v != ABSENT and values[v].type is None]
     extra = sum(value.nbytes for value in sized)  # the registry ignores values without a type
-    return Work(found.flops, (found.traffic_bytes or 0) + extra, found.workspace_bytes)
+    return Work(estimate.flops, (estimate.traffic_bytes or 0) + extra, estimate.workspace_bytes)
 
 
 def _is_standard(call: Call) -> bool:
@@ -111,7 +111,7 @@ def _compute_dtype(graph: Graph, node: Node) -> str:
 
 
 def _seconds_of_bodies(graph: Graph, node: Node, device: DeviceProfile) -> float:
-    """Seconds of a node with bodies: the slower branch of an If, the body times the trips of a loop."""
+    """Seconds of a node with bodies: the slower branch of an If, the body times the iterations of a loop."""
     seconds = {
         key: sum(seconds_of(body.graph, inner, device) for inner in body.graph.nodes)
         for key, body in node.bodies.items()
@@ -120,17 +120,21 @@ def _seconds_of_bodies(graph: Graph, node: Node, device: DeviceProfile) -> float
         scan = SnapshotGrad.of(node)
         return scan.trips() * seconds["body"] + scan.recomputed_trips() * seconds["advance"] + device.kernel_seconds
     if node.op == TAIL_GRAD:
-        back = TailGrad.of(node)
-        return (back.trips - back.tail) * seconds["body"] + back.tail * seconds["tail"] + device.kernel_seconds
+        tail_scan = TailGrad.of(node)
+        return (
+            (tail_scan.trips - tail_scan.tail) * seconds["body"]
+            + tail_scan.tail * seconds["tail"]
+            + device.kernel_seconds
+        )
     return max(seconds.values()) * expected_trips(graph, node) + device.kernel_seconds
 
 
 def expected_trips(graph: Graph, node: Node) -> int:
-    """Trips of a Loop or scan: its constant trip count, scanned length or `max_trips`; 1 if unknown or no loop."""
+    """Iterations of a Loop or scan: its constant trip count, scanned length or `max_trips`; 1 if unknown or no loop."""
     if node.op != "Loop" and node.op not in SCANS:
         return 1
-    most = bounded_trips(graph.values, node).most
-    return 1 if most is None else most
+    count = bounded_trips(graph.values, node).most
+    return 1 if count is None else count
 
 
 def external_storages(node: Node, body: Body) -> frozenset[int]:
@@ -139,26 +143,26 @@ def external_storages(node: Node, body: Body) -> frozenset[int]:
     A state lies in the storage of the node's output when the body writes its next content over the last one.
     """
     graph, roots = body.graph, storage_roots(body.graph)
-    found = {inner for inner, _ in body.captures} | {roots[v] for v in graph.outputs}
+    external = {inner for inner, _ in body.captures} | {roots[v] for v in graph.outputs}
     if node.op not in ("Loop", "Scan", TAIL_SCAN, TAIL_GRAD):
-        return frozenset(found)
+        return frozenset(external)
     last = last_uses(roots, (inner.reads for inner in graph.nodes))
     writer = {v: n for n, inner in enumerate(graph.nodes) for v in inner.writes}
     for before, after in _carried(node, body):
         n = writer.get(after, -1)
-        if n >= 0 and last.get(before) == n and before not in found:
+        if n >= 0 and last.get(before) == n and before not in external:
             inner = graph.nodes[n]
             pairs = [(inner.outputs[o], inner.inputs[source]) for o, source in inplace_candidates(graph, inner)]
             if (after, before) in pairs:
-                found.add(before)
+                external.add(before)
     if node.op == TAIL_GRAD and body is node.bodies.get("tail"):
-        back = TailGrad.of(node)
-        found.update(graph.inputs[back.states : back.states + back.rows])  # rows are read in place
-    return frozenset(found)
+        scan = TailGrad.of(node)
+        external.update(graph.inputs[scan.states : scan.states + scan.rows])  # rows are read in place
+    return frozenset(external)
 
 
 def _carried(node: Node, body: Body) -> list[tuple[int, int]]:
-    """(state before, state after) a trip, as values of the body."""
+    """(state before, state after) an iteration, as values of the body."""
     graph = body.graph
     if node.op == TAIL_GRAD:
         count = TailGrad.of(node).states
@@ -168,7 +172,7 @@ def _carried(node: Node, body: Body) -> list[tuple[int, int]]:
 
 
 def _body_bytes(node: Node, body: Body) -> int:
-    """Peak bytes of one trip in the body's node order, external storages excluded."""
+    """Peak bytes of one iteration in the body's node order, external storages excluded."""
     graph = body.graph
     roots = storage_roots(graph)
     outside = external_storages(node, body)

@@ -51,11 +51,11 @@ def assign_buffers(
     group = np.zeros(count, np.int64) if group is None else np.asarray(group, np.int64)
     alone = group < 0
     group = np.where(alone, group.max(initial=0) + 1 + np.arange(count), group)
-    found = [_sweep(start, stop, size, group)]
+    candidates = [_sweep(start, stop, size, group)]
     for order in (np.lexsort((start, -size)), np.lexsort((start, stop))):  # by size, buffers never grow
         fitted = _first_fit(start, stop, size, group, order)
-        found += [] if fitted is None else [fitted]
-    best = min(found, key=lambda buffer: _bytes(buffer, size))
+        candidates += [] if fitted is None else [fitted]
+    best = min(candidates, key=lambda buffer: _bytes(buffer, size))
     bound = _most_live(start, stop, size, group)
     if count <= MAX_EXACT_STORAGES and _bytes(best, size) > bound:
         best = _Search(start, stop, size, group).improved(best)
@@ -176,26 +176,26 @@ class _Search:
         fewest, count = _bytes(best, self.sizes), len(self.order)
         chosen = [-1] * count  # buffer of the storage at each position of the order
         used = [0] * (count + 1)  # bytes of the buffers opened before the position
-        place = 0
+        depth = 0
         for _ in range(MAX_SEARCH_STEPS):
-            if place == count:
-                fewest, best = used[place], best.copy()
+            if depth == count:
+                fewest, best = used[depth], best.copy()
                 best[self.order] = chosen
-                place -= 1
-            i, first = self.order[place], chosen[place] + 1
+                depth -= 1
+            i, first = self.order[depth], chosen[depth] + 1
             if first:
                 self._remove(i, first - 1)
             b = self._next(i, first)
-            used[place + 1] = used[place] + (int(self.sizes[i]) if b == len(self.buffers) else 0)
-            if b > len(self.buffers) or used[place + 1] >= fewest:
-                chosen[place] = -1
-                if place == 0:
+            used[depth + 1] = used[depth] + (int(self.sizes[i]) if b == len(self.buffers) else 0)
+            if b > len(self.buffers) or used[depth + 1] >= fewest:
+                chosen[depth] = -1
+                if depth == 0:
                     break
-                place -= 1
+                depth -= 1
                 continue
             self._insert(i, b)
-            chosen[place] = b
-            place += 1
+            chosen[depth] = b
+            depth += 1
         return best
 
     def _insert(self, i: int, b: int) -> None:

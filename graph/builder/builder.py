@@ -195,26 +195,26 @@ class Builder:
             ) from None
         result: list[TensorType | None] = []
         for i, (slot, known) in enumerate(zip(slots, declared, strict=True)):
-            found = inferred[i] if i < len(inferred) and wanted[i] else None
-            if known is not None and found is not None and known != found:
+            inferred_type = inferred[i] if i < len(inferred) and wanted[i] else None
+            if known is not None and inferred_type is not None and known != inferred_type:
                 value = values[slot] if isinstance(slot, int) and slot != ABSENT else None
                 if value is None or not value.fixed_bytes:
                     raise BadGraph.one(
                         "type_conflict",
                         f"{where}.outputs[{i}]",
                         f"{value.name if value is not None else slot} declared as {known}",
-                        f"{found}, as {op} makes it",
+                        f"{inferred_type}, as {op} makes it",
                         "correct the declaration or leave it out",
                     )
-            result.append(known or found)
+            result.append(known or inferred_type)
         return result
 
     def _types_from_bodies(
         self, node: Node, fields: Mapping[str, Any], declared: Sequence[TensorType | None]
     ) -> list[TensorType | None]:
         """Output types of a node with bodies: declared, else inferred. `build` compares the two."""
-        found = output_types(replace(node, annotations=fields.get("annotations", EMPTY)), self.values) or []
-        return [known or type for known, type in itertools.zip_longest(declared, found[: len(declared)])]
+        inferred = output_types(replace(node, annotations=fields.get("annotations", EMPTY)), self.values) or []
+        return [known or type for known, type in itertools.zip_longest(declared, inferred[: len(declared)])]
 
     def _typed(self, v: int, type: TensorType | None) -> int:
         """`v`, after setting the type of its value."""

@@ -93,11 +93,11 @@ def packed(array: np.ndarray, type: TensorType) -> np.ndarray:
     flat = np.asarray(array, order="C").reshape(-1).view(np.uint8)
     if bits >= 8:
         return flat
-    each = 8 // bits
-    codes = np.zeros(type.nbytes * each, np.uint8)
+    per_byte = 8 // bits
+    codes = np.zeros(type.nbytes * per_byte, np.uint8)
     codes[: flat.size] = flat & (2**bits - 1)
-    shifts = np.arange(each, dtype=np.uint8) * np.uint8(bits)
-    return np.asarray(np.bitwise_or.reduce(codes.reshape(-1, each) << shifts, axis=1), np.uint8)
+    shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(bits)
+    return np.asarray(np.bitwise_or.reduce(codes.reshape(-1, per_byte) << shifts, axis=1), np.uint8)
 
 
 def unpacked(data: np.ndarray, type: TensorType) -> np.ndarray:
@@ -105,8 +105,8 @@ def unpacked(data: np.ndarray, type: TensorType) -> np.ndarray:
     bits, dtype = DTYPE_BITS[type.dtype], numpy_dtype(type.dtype)
     if bits >= 8:
         return data.copy().view(dtype).reshape(type.shape)
-    each = 8 // bits
-    shifts = np.arange(each, dtype=np.uint8) * np.uint8(bits)
+    per_byte = 8 // bits
+    shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(bits)
     codes = ((data[:, None] >> shifts) & np.uint8(2**bits - 1)).reshape(-1)[: type.elements]
     if type.dtype.startswith("int"):  # sign extension
         codes = ((codes ^ np.uint8(1 << (bits - 1))) - np.uint8(1 << (bits - 1))).astype(np.uint8)

@@ -71,7 +71,7 @@ def execute(
 
 
 class _Nested:
-    """A nested graph that runs once a trip; lifetimes and constants are computed once.
+    """A nested graph that runs once an iteration; lifetimes and constants are computed once.
 
     `workspace` is the workspace counted for the enclosing node in bytes; a run that holds more raises ArenaFault.
     None: unchecked.

@@ -75,8 +75,8 @@ class _Assembly:
         inputs = tuple(self.latest[v] for v in formals)
         for n in sequence:
             self._run(n)
-        ends = tuple(self._read(v) for v in outputs)
-        graph = Graph(self.name, tuple(self.values), tuple(self.nodes), ends, inputs, self.joint.graph.opset)
+        results = tuple(self._read(v) for v in outputs)
+        graph = Graph(self.name, tuple(self.values), tuple(self.nodes), results, inputs, self.joint.graph.opset)
         return Body(graph, tuple(self.captures))
 
     def _run(self, n: int) -> None:

@@ -1,4 +1,4 @@
-"""Pairs of a forward node with bodies and its backward node, which runs the trips in reverse order.
+"""Pairs of a forward node with bodies and its backward node, which runs the iterations in reverse order.
 
     F  Scan or Loop ──▶ states, stacks        stacks: one row a trip
               ╰── stacks only G reads ───────▶ G  Scan, last trip first; annotations.gradient_of = F
@@ -47,12 +47,12 @@ def find_pairs(graph: Graph) -> tuple[BodyPair, ...]:
     readers, handed_out = consumers(graph), set(graph.outputs)
     pairs = []
     for f, node in enumerate(graph.nodes):
-        found = backward_of.get(node.name, ())
-        if len(found) != 1 or graph.nodes[found[0]].op != BACKWARD_OP.get(node.op) or found[0] < f:
+        backwards = backward_of.get(node.name, ())
+        if len(backwards) != 1 or graph.nodes[backwards[0]].op != BACKWARD_OP.get(node.op) or backwards[0] < f:
             continue
-        only = tuple(v for v in node.writes if readers[v] == [found[0]] and v not in handed_out)
-        if only and _is_free(node) and _is_free(graph.nodes[found[0]]):
-            pairs.append(BodyPair(f, found[0], only))
+        only = tuple(v for v in node.writes if readers[v] == [backwards[0]] and v not in handed_out)
+        if only and _is_free(node) and _is_free(graph.nodes[backwards[0]]):
+            pairs.append(BodyPair(f, backwards[0], only))
     return tuple(pairs)
 
 
@@ -63,8 +63,8 @@ def _is_free(node: Node) -> bool:
 def structure_key(graph: Graph, pair: BodyPair) -> Any:
     """Hashable key, equal for pairs that are equal up to names and outer values; such pairs share one plan."""
     forward, backward = graph.nodes[pair.forward], graph.nodes[pair.backward]
-    place: dict[int, int] = {}
-    return (_node(graph, forward, place), _node(graph, backward, place), tuple(place[v] for v in pair.droppable))
+    numbers: dict[int, int] = {}
+    return (_node(graph, forward, numbers), _node(graph, backward, numbers), tuple(numbers[v] for v in pair.droppable))
 
 
 def _node(graph: Graph, node: Node, place: dict[int, int]) -> Any:
@@ -95,9 +95,9 @@ def _node(graph: Graph, node: Node, place: dict[int, int]) -> Any:
 
 
 def _graph(graph: Graph) -> Any:
-    place: dict[int, int] = {}
+    numbers: dict[int, int] = {}
     values = tuple((str(v.type), v.role, v.nbytes, None if v.data is None else v.data.tobytes()) for v in graph.values)
-    nodes = tuple(_node(graph, node, place) for node in graph.nodes)
+    nodes = tuple(_node(graph, node, numbers) for node in graph.nodes)
     return values, nodes, graph.inputs, graph.outputs, tuple(_links(graph))
 
 

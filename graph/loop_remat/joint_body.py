@@ -1,4 +1,4 @@
-"""One trip of a forward body followed by one trip of the backward body, as one graph.
+"""One iteration of a forward body followed by one iteration of the backward body, as one graph.
 
     forward body   x, h ─▶ a ─▶ s ─▶ h'       the forward trip emits s, the backward trip reads it:
     backward body          s, dh' ─▶ grad/a   one value in the joint graph
@@ -33,7 +33,7 @@ class JointGraph:
     graph: Graph  # the forward body's nodes, then the backward body's
     split: int  # number of nodes of the forward body
     forward_values: int  # number of values of the forward body
-    states: frozenset[int]  # formal inputs of the forward body that vary per trip and are no sequence elements
+    states: frozenset[int]  # formal inputs of the forward body that vary per iteration and are no sequence elements
     saved: Mapping[int, int]  # value -> outer value: the droppable output of the forward node that saves it
     slots: frozenset[int] | None  # values that can be saved; None: all that the backward part reads
     emitted: frozenset[int]  # values passed to the backward body in outputs that other nodes read too
@@ -86,27 +86,27 @@ class _Joining:
 
     def joint(self) -> JointGraph:
         first, second = self.forward.bodies[self.key], self.backward.bodies[self.key]
-        given = {*first.graph.inputs, *(inner for inner, _ in first.captures)}
+        outer = {*first.graph.inputs, *(inner for inner, _ in first.captures)}
         self.values = [
-            replace(value, role=Role.INPUT) if v in given else value for v, value in enumerate(first.graph.values)
+            replace(value, role=Role.INPUT) if v in outer else value for v, value in enumerate(first.graph.values)
         ]
         self.captures = dict(first.captures)
         self._unify(first, second)
         self._add_rest(second)
         nodes = [*self._forward_nodes(first, second), *self._backward_nodes(first, second)]
         inputs = tuple(v for v, value in enumerate(self.values) if value.role is Role.INPUT)
-        ends = tuple(self.place[v] for v in second.graph.outputs)
-        whole = Graph(
+        results = tuple(self.place[v] for v in second.graph.outputs)
+        graph = Graph(
             f"{self.forward.name} and back",
             tuple(self.values),
             tuple(nodes),
-            tuple(dict.fromkeys((*first.graph.outputs, *ends))),
+            tuple(dict.fromkeys((*first.graph.outputs, *results))),
             inputs,
             first.graph.opset,
         )
         return JointGraph(
             self.key,
-            whole,
+            graph,
             len(first.graph.nodes),
             len(first.graph.values),
             frozenset(self._states(first)),
@@ -117,11 +117,11 @@ class _Joining:
             first.graph.inputs,
             first.graph.outputs,
             tuple(self.place[v] for v in second.graph.inputs),
-            ends,
+            results,
         )
 
     def _states(self, first: Body) -> Iterator[int]:
-        """Formal inputs that vary per trip and are no sequence elements."""
+        """Formal inputs that vary per iteration and are no sequence elements."""
         if self.forward.op in ("Scan", "Loop"):
             trips = LoopInterface.of(self.forward)
             yield from first.graph.inputs[: trips.lead + trips.states]
@@ -147,7 +147,7 @@ class _Joining:
                 self.place.setdefault(inner, inside[outer])
 
     def _of_trips(self, first: Body, second: Body) -> Iterator[tuple[int, int, int]]:
-        """(formal input of the backward body, value of the forward body, outer value) of sequences with equal trips."""
+        """(formal input of the backward body, value of the forward body, outer value) of common sequences."""
         one, two = LoopInterface.of(self.forward), LoopInterface.of(self.backward)
         stacks = {v: k for k, v in enumerate(self.forward.outputs[one.states :]) if v != ABSENT}
         sequences = {one.sequence(k): k for k in range(one.scanned)}
@@ -198,7 +198,7 @@ class _Joining:
         draws_back = any(is_random(node) for node in second.graph.nodes)
         for node in first.graph.nodes:
             random = is_random(node)
-            # The backward node draws with the forward node's stream, trip by trip: the same numbers.
+            # The backward node draws with the forward node's stream, iteration by iteration: the same numbers.
             stream = (node.stream or node.name) if random and not draws_back else node.stream
             never = (random and draws_back) or is_unrepeatable(node)
             yield replace(node, phase=Phase.FORWARD, stream=stream, recompute="never" if never else node.recompute)

@@ -22,21 +22,21 @@ ScanSource = tuple[int, int, int]  # (outer value, axis, direction)
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPolicy:
-    """States saved before some trips only; see `snapshots.py`."""
+    """States saved before some iterations only; see `snapshots.py`."""
 
-    kept: tuple[int, ...]  # trips before which the forward pass stores the states, in rows 0, 1, ...
+    kept: tuple[int, ...]  # iterations before which the forward pass stores the states, in rows 0, 1, ...
     rows: int
     schedule: tuple[int, ...]  # of the backward pass, three integers per action
 
     @property
     def trips(self) -> int:
-        """Number of trips of the schedule, which runs them from last to first."""
+        """Number of iterations of the schedule, which runs them from last to first."""
         return 1 + max(self.schedule[2::3][i] for i, kind in enumerate(self.schedule[::3]) if kind == BACKWARD)
 
 
 @dataclass(frozen=True, slots=True)
 class TailPolicy:
-    """The last trips of a Scan save more than the others; see `tails.py`."""
+    """The last iterations of a Scan save more than the others; see `tails.py`."""
 
     trips: int
     backward: tuple[int, ...]  # joint nodes in the order of their backward pass
@@ -52,8 +52,8 @@ class SavePolicy:
     inner: tuple[
         tuple[SavePolicy | None, ...], ...
     ] = ()  # per joint graph the policies of the pairs inside; None: unchanged
-    snapshots: SnapshotPolicy | None = None  # None: each trip saves what its backward trip needs
-    tail: TailPolicy | None = None  # None: all trips save the same values
+    snapshots: SnapshotPolicy | None = None  # None: each iteration saves what its backward iteration needs
+    tail: TailPolicy | None = None  # None: all iterations save the same values
 
 
 class PairRewrite:
@@ -91,7 +91,7 @@ class PairRewrite:
     def find_carried(self) -> dict[int, int]:
         """State outputs of a trip that need no save of their own, since the state inputs are saved: value -> state.
 
-        The backward pass reaches trip t from trip t + 1, whose state input is the state output of t: it carries it.
+        The backward pass reaches iteration t from t + 1, whose state input is the state output of t: it carries it.
         """
         joint, needs, trips = self.joints[0], set(self.needs[0]), LoopInterface.of(self.forward)
         outputs = self.forward.outputs[trips.states :]
@@ -120,10 +120,16 @@ class PairRewrite:
         attributes = {**scan_attributes(self.backward, "input", ways_in), "num_scan_inputs": len(sequences)}
         formals = [*joint.backward_inputs[: back.states], *self.carried, *sequences]
         firsts = [trips.state_in(i) for i in self.carried.values()]
-        ends, made = joint.backward_outputs, self.backward.outputs
+        results, outputs_before = joint.backward_outputs, self.backward.outputs
         self.new_backward = replace(
-            self._backward(joint, formals, inputs, attributes, [*ends[: back.states], *firsts, *ends[back.states :]]),
-            outputs=(*made[: back.states], *self.initial_state_outputs(joint, firsts), *made[back.states :]),
+            self._backward(
+                joint, formals, inputs, attributes, [*results[: back.states], *firsts, *results[back.states :]]
+            ),
+            outputs=(
+                *outputs_before[: back.states],
+                *self.initial_state_outputs(joint, firsts),
+                *outputs_before[back.states :],
+            ),
         )
 
     def rewrite_forward(
@@ -131,10 +137,10 @@ class PairRewrite:
     ) -> tuple[list[int], dict[int, ScanSource]]:
         """Set the forward node; (its outputs before the new ones, value -> its stack).
 
-        `more` are emissions besides the saves of all trips: (value of the body, outer value).
+        `more` are emissions besides the saves of all iterations: (value of the body, outer value).
         """
         joint = self.joints[0]
-        outputs, stays, ways, stack = self.stacks(trips)
+        outputs, kept, layouts, stack = self.stacks(trips)
         self.name_final_states(outputs)
         new = [v for v in self.needs[0] if joint.must_be_saved(v) and v not in stack and v not in self.carried]
         for v in new:
@@ -144,15 +150,15 @@ class PairRewrite:
             joint,
             outputs=[
                 *outputs[: trips.states],
-                *(outputs[trips.states + k] for k in stays),
+                *(outputs[trips.states + k] for k in kept),
                 *(outside for _, outside in added),
             ],
             made=[
                 *joint.forward_outputs[: trips.lead_out + trips.states],
-                *(trips.emission(k) for k in stays),
+                *(trips.emission(k) for k in kept),
                 *(v for v, _ in added),
             ],
-            attributes=scan_attributes(self.forward, "output", [*(ways[k] for k in stays), *((0, 0) for _ in added)]),
+            attributes=scan_attributes(self.forward, "output", [*(layouts[k] for k in kept), *((0, 0) for _ in added)]),
         )
         return outputs, stack
 
@@ -164,17 +170,17 @@ class PairRewrite:
                 outputs[i] = self.value(f"{self.forward.name}/last/{value.name}", value.type)
 
     def initial_state_outputs(self, joint: JointGraph, firsts: Sequence[int]) -> list[int]:
-        """Unread outputs of the backward node: the final values of carried states, the state inputs of trip 0."""
+        """Unread outputs of the backward node: the final values of carried states, the state inputs of iteration 0."""
         values = [joint.graph.values[v] for v in firsts]
         return [self.value(f"{self.backward.name}/first/{value.name}", value.type) for value in values]
 
     def stacks(self, trips: LoopInterface) -> tuple[list[int], list[int], list[tuple[int, int]], dict[int, ScanSource]]:
         """(forward outputs, emissions kept, (axis, direction) of all emissions, value -> its kept stack)."""
         outputs = [*self.forward.outputs, *[ABSENT] * (trips.states + trips.emitted - len(self.forward.outputs))]
-        stays = [k for k in range(trips.emitted) if outputs[trips.states + k] not in self.gone]
-        ways = list(zip(trips.output_axes(), trips.output_directions(), strict=True))
-        stack = {trips.emission(k): (outputs[trips.states + k], *ways[k]) for k in reversed(stays)}
-        return outputs, stays, ways, {v: there for v, there in stack.items() if there[0] != ABSENT}
+        kept = [k for k in range(trips.emitted) if outputs[trips.states + k] not in self.gone]
+        layouts = list(zip(trips.output_axes(), trips.output_directions(), strict=True))
+        stack = {trips.emission(k): (outputs[trips.states + k], *layouts[k]) for k in reversed(kept)}
+        return outputs, kept, layouts, {v: source for v, source in stack.items() if source[0] != ABSENT}
 
     def sequences(
         self,
@@ -186,9 +192,9 @@ class PairRewrite:
         """Scanned inputs of the backward body: joint value -> its sequence."""
         joint, sequences = self.joints[0], dict[int, ScanSource]()
         for k, v in enumerate(joint.backward_inputs[back.states :]):
-            way = (back.sequence(k), back.input_axes()[k], back.input_directions()[k])
-            if v >= joint.forward_values or (v in needs and way[0] not in self.gone):
-                sequences.setdefault(v, way)
+            source = (back.sequence(k), back.input_axes()[k], back.input_directions()[k])
+            if v >= joint.forward_values or (v in needs and source[0] not in self.gone):
+                sequences.setdefault(v, source)
         for v in needs:
             if (v in stack or v in elements) and v not in self.carried:
                 outside, axis, direction = stack[v] if v in stack else elements[v]
@@ -197,13 +203,13 @@ class PairRewrite:
 
     def _if(self) -> None:
         outputs = [v for v in self.forward.outputs if v not in self.gone]
-        stays = [p for p, v in enumerate(self.forward.outputs) if v not in self.gone]
+        kept = [p for p, v in enumerate(self.forward.outputs) if v not in self.gone]
         forward, backward = {}, {}
         for joint, needs, row in zip(self.joints, self.needs, self.saving.backward, strict=True):
-            made = [joint.forward_outputs[p] for p in stays]
-            forward[joint.key] = self.forward_body(joint, made)
-            there = {joint.forward_outputs[p]: self.forward.outputs[p] for p in reversed(stays)}
-            outside = {**joint.captures, **{v: outer for v, outer in there.items() if v in needs}}
+            results = [joint.forward_outputs[p] for p in kept]
+            forward[joint.key] = self.forward_body(joint, results)
+            saved = {joint.forward_outputs[p]: self.forward.outputs[p] for p in reversed(kept)}
+            outside = {**joint.captures, **{v: outer for v, outer in saved.items() if v in needs}}
             backward[joint.key] = build_body(joint, self.backward, row, (), joint.backward_outputs, outside)
         self.new_forward = replace(self.forward, outputs=tuple(outputs), bodies=MappingProxyType(forward))
         self.new_backward = replace(
@@ -212,21 +218,21 @@ class PairRewrite:
 
     def _call(self) -> None:
         joint, needs = self.joints[0], self.needs[0]
-        stays = [p for p, v in enumerate(self.forward.outputs) if v not in self.gone]
-        there = {joint.forward_outputs[p]: self.forward.outputs[p] for p in reversed(stays)}
-        new = [v for v in needs if joint.must_be_saved(v) and v not in there]
+        kept = [p for p, v in enumerate(self.forward.outputs) if v not in self.gone]
+        saved = {joint.forward_outputs[p]: self.forward.outputs[p] for p in reversed(kept)}
+        new = [v for v in needs if joint.must_be_saved(v) and v not in saved]
         for v in new:
-            there[v] = self.value(f"{self.forward.name}/saved/{joint.graph.values[v].name}", joint.graph.values[v].type)
+            saved[v] = self.value(f"{self.forward.name}/saved/{joint.graph.values[v].name}", joint.graph.values[v].type)
         self.new_forward = self._forward(
             joint,
-            outputs=[*(self.forward.outputs[p] for p in stays), *(there[v] for v in new)],
-            made=[*(joint.forward_outputs[p] for p in stays), *new],
+            outputs=[*(self.forward.outputs[p] for p in kept), *(saved[v] for v in new)],
+            made=[*(joint.forward_outputs[p] for p in kept), *new],
             attributes=self.forward.attributes,
         )
         formals = dict(zip(joint.backward_inputs, self.backward.inputs, strict=True))
         formals = {v: outer for v, outer in formals.items() if v >= joint.forward_values}
-        given = dict(zip(joint.forward_inputs, self.forward.inputs, strict=False))
-        formals.update({v: there[v] if v in there else given[v] for v in needs if v in there or v in given})
+        passed = dict(zip(joint.forward_inputs, self.forward.inputs, strict=False))
+        formals.update({v: saved[v] if v in saved else passed[v] for v in needs if v in saved or v in passed})
         self.new_backward = self._backward(
             joint, list(formals), list(formals.values()), self.backward.attributes, joint.backward_outputs
         )
@@ -273,11 +279,11 @@ class PairRewrite:
     def annotations(self) -> Mapping[str, Any]:
         if self.backward.op != "Scan":
             return self.backward.annotations
-        turned = not self.forward.annotations.get(LAST_TRIP_FIRST)
-        return MappingProxyType({**self.backward.annotations, LAST_TRIP_FIRST: turned})
+        is_reversed = not self.forward.annotations.get(LAST_TRIP_FIRST)
+        return MappingProxyType({**self.backward.annotations, LAST_TRIP_FIRST: is_reversed})
 
     def _stack(self, joint: JointGraph, v: int) -> int:
-        """A new output of the forward node with one row per trip. Raises BadGraph if the trip count is unbounded."""
+        """A new output of the forward node with a row per iteration. Raises BadGraph for an unbounded trip count."""
         value, count = joint.graph.values[v], trip_count(self.graph.values, self.forward).most
         if value.type is None or count is None:
             raise BadGraph.one(
@@ -297,14 +303,14 @@ class PairRewrite:
 
 def scan_elements(trips: LoopInterface) -> dict[int, ScanSource]:
     """Element (value of the body) -> its sequence: outer value, axis and direction."""
-    ways = zip(trips.input_axes(), trips.input_directions(), strict=True)
-    return {trips.element(k): (trips.sequence(k), axis, direction) for k, (axis, direction) in enumerate(ways)}
+    layouts = zip(trips.input_axes(), trips.input_directions(), strict=True)
+    return {trips.element(k): (trips.sequence(k), axis, direction) for k, (axis, direction) in enumerate(layouts)}
 
 
-def scan_attributes(node: Node, side: str, ways: Iterable[tuple[int, int]]) -> dict[str, Any]:
+def scan_attributes(node: Node, side: str, layouts: Iterable[tuple[int, int]]) -> dict[str, Any]:
     """Attributes of a Scan with axes and directions `ways` on `side`, "input" or "output"; of a Loop, unchanged."""
     if node.op != "Scan":
         return dict(node.attributes)
-    rows, names = list(ways), (f"scan_{side}_axes", f"scan_{side}_directions")
+    rows, names = list(layouts), (f"scan_{side}_axes", f"scan_{side}_directions")
     rest = {name: value for name, value in node.attributes.items() if name not in names and value != []}
-    return rest | {name: [way[i] for way in rows] for i, name in enumerate(names) if rows}
+    return rest | {name: [layout[i] for layout in rows] for i, name in enumerate(names) if rows}

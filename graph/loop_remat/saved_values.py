@@ -3,7 +3,7 @@
     saves s        F: x, h ─▶ a ─▶ s ─▶ h'        G: s, dh' ─▶ grad/a
     saves h        F: x, h ─▶ a ─▶ s ─▶ h'        G: x, h ─▶ a ─▶ s,  s, dh' ─▶ grad/a
 
-A trip saves the values that the backward body reads and does not compute; sequence elements and captures are
+An iteration saves the values that the backward body reads and does not compute; sequence elements and captures are
 passed to the backward node instead. Forward nodes without remaining readers are removed.
 """
 
@@ -24,7 +24,7 @@ from graph.validate.check import check
 
 
 def with_saved_values(graph: Graph, pair: BodyPair, keep: Collection[str]) -> Graph:
-    """`graph` with each trip of `pair` saving the values `keep` of the forward body, and those not recomputable.
+    """`graph` with each iteration of `pair` saving the values `keep` of the forward body, and those not recomputable.
 
     Raises BadGraph for a name that no value of the body has.
 

@@ -1,8 +1,8 @@
-"""Rewrite of a pair to snapshots: states are saved before some trips and recomputed for the others.
+"""Rewrite of a pair to snapshots: states are saved before some iterations and recomputed for the others.
 
     Scan ──▶ states of all trips ──▶ Scan           SnapshotScan ──▶ rows of states ──▶ SnapshotScanGrad
 
-A backward trip starts from the states alone.
+A backward iteration starts from the states alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from graph.ops.control_flow.execution import LAST_TRIP_FIRST
 
 
 class SnapshotRewrite(PairRewrite):
-    """Rewrite to `SavePolicy.snapshots`. Raises BadGraph if a backward trip needs more than states or may not rerun."""
+    """Rewrite to `SavePolicy.snapshots`. Raises BadGraph if an iteration needs more than states or may not rerun."""
 
     def rewrite(self) -> None:
         snapshots, joint = self.saving.snapshots, self.joints[0]
@@ -33,7 +33,7 @@ class SnapshotRewrite(PairRewrite):
             raise self._error("a Scan that is the backward pass of another")
         trips, back = LoopInterface.of(self.forward), LoopInterface.of(self.backward)
         self.carried = self.find_carried()
-        outputs, stays, ways, stack = self.stacks(trips)
+        outputs, kept, layouts, stack = self.stacks(trips)
         self.name_final_states(outputs)
         states = self._states(trips, joint, stack)
         advance = needed_nodes(joint, [trips.state_out(i) for i in states])
@@ -50,10 +50,10 @@ class SnapshotRewrite(PairRewrite):
         self.new_forward = replace(
             self._forward(
                 joint,
-                [*outputs[: trips.states], *(outputs[trips.states + k] for k in stays), *rows],
-                [*joint.forward_outputs[: trips.states], *(trips.emission(k) for k in stays)],
+                [*outputs[: trips.states], *(outputs[trips.states + k] for k in kept), *rows],
+                [*joint.forward_outputs[: trips.states], *(trips.emission(k) for k in kept)],
                 {
-                    **scan_attributes(self.forward, "output", [ways[k] for k in stays]),
+                    **scan_attributes(self.forward, "output", [layouts[k] for k in kept]),
                     "snapshots": list(snapshots.kept),
                     "rows": snapshots.rows,
                     "snapshot_states": states,
@@ -62,16 +62,16 @@ class SnapshotRewrite(PairRewrite):
             op=SNAPSHOT_SCAN,
         )
         lasts = [outputs[i] for i in self.carried.values()]
-        left = [self.value(f"{self.backward.name}/kept/{n}", type) for n, type in zip(names, types, strict=True)]
+        final_rows = [self.value(f"{self.backward.name}/kept/{n}", type) for n, type in zip(names, types, strict=True)]
         self.new_backward = self._back(
-            back, trips, states, lasts, rows, left, sequences, advance, [v for v in elements if v in read]
+            back, trips, states, lasts, rows, final_rows, sequences, advance, [v for v in elements if v in read]
         )
 
     def _states(self, trips: LoopInterface, joint: JointGraph, stack: dict[int, ScanSource]) -> list[int]:
-        """States that a backward trip needs, and the states they depend on."""
+        """States that a backward iteration needs, and the states they depend on."""
         place = {trips.state_in(i): i for i in range(trips.states)}
-        there = {*place, *stack, *self.carried}
-        more = [v for v in self.needs[0] if joint.must_be_saved(v) and v not in there]
+        available = {*place, *stack, *self.carried}
+        more = [v for v in self.needs[0] if joint.must_be_saved(v) and v not in available]
         if more:
             raise self._error(f"a backward pass that needs {joint.graph.values[more[0]].name} of each trip")
         states = {place[v] for v in self.needs[0] if v in place}
@@ -90,7 +90,7 @@ class SnapshotRewrite(PairRewrite):
         states: Sequence[int],
         lasts: Sequence[int],
         rows: Sequence[int],
-        left: Sequence[int],
+        final_rows: Sequence[int],
         sequences: dict[int, ScanSource],
         advance: Sequence[int],
         read: Sequence[int],
@@ -98,21 +98,23 @@ class SnapshotRewrite(PairRewrite):
         """The backward node, which runs the schedule."""
         snapshots, joint, node = self.saving.snapshots, self.joints[0], self.backward
         assert snapshots is not None
-        found, order = [trips.state_in(i) for i in states], list(sequences)
-        formals = [*joint.backward_inputs[: back.states], *self.carried, *found, *order]
-        firsts, ends = [trips.state_in(i) for i in self.carried.values()], joint.backward_outputs
+        state_inputs, order = [trips.state_in(i) for i in states], list(sequences)
+        formals = [*joint.backward_inputs[: back.states], *self.carried, *state_inputs, *order]
+        firsts, results = [trips.state_in(i) for i in self.carried.values()], joint.backward_outputs
         body = build_body(
             joint,
             node,
             self.saving.backward[0],
             formals,
-            [*ends[: back.states], *firsts, *ends[back.states :]],
+            [*results[: back.states], *firsts, *results[back.states :]],
             joint.captures,
         )
-        ahead = build_body(joint, node, advance, [*found, *read], [trips.state_out(i) for i in states], joint.captures)
+        ahead = build_body(
+            joint, node, advance, [*state_inputs, *read], [trips.state_out(i) for i in states], joint.captures
+        )
         outputs = [*node.outputs, *[ABSENT] * (back.states + back.emitted - len(node.outputs))]
         outputs[back.states : back.states] = self.initial_state_outputs(joint, firsts)
-        given = [*node.inputs[: back.states], *lasts]
+        passed = [*node.inputs[: back.states], *lasts]
         attributes = {
             **scan_attributes(node, "input", [(axis, direction) for _, axis, direction in sequences.values()]),
             "num_scan_inputs": len(order),
@@ -127,9 +129,9 @@ class SnapshotRewrite(PairRewrite):
             node,
             op=SNAPSHOT_GRAD,
             attributes=MappingProxyType(attributes),
-            inputs=(*given, *rows, *(outside for outside, _, _ in sequences.values())),
-            outputs=(*outputs, *left),
-            in_place=tuple((len(outputs) + i, len(given) + i) for i in range(len(rows))),
+            inputs=(*passed, *rows, *(outside for outside, _, _ in sequences.values())),
+            outputs=(*outputs, *final_rows),
+            in_place=tuple((len(outputs) + i, len(passed) + i) for i in range(len(rows))),
             bodies=MappingProxyType({"body": body, "advance": ahead}),
             stream=self.forward.stream or self.forward.name,
         )

@@ -1,8 +1,8 @@
-"""Rewrite of a pair whose last trips save more than the others, since their backward trips run first.
+"""Rewrite of a pair whose last iterations save more than the others, since their backward iterations run first.
 
     Scan ──▶ stacks of all trips ──▶ Scan      TailScan ──▶ stacks, and longer ones of the last trips ──▶ TailScanGrad
 
-A backward trip writes the values it recomputes over the saved row that the previous trips have read.
+A backward iteration writes the values it recomputes over the saved row that the previous iterations have read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from graph.ops.control_flow.execution import LAST_TRIP_FIRST
 
 
 class TailRewrite(PairRewrite):
-    """Rewrite to `SavePolicy.tail`. Raises BadGraph for no Scan of known length, or if the last trips save no more."""
+    """Rewrite to `SavePolicy.tail`. Raises BadGraph unless a Scan of known length saves more in its last iterations."""
 
     def trips(self) -> None:
         tail, joint = self.saving.tail, self.joints[0]
@@ -47,7 +47,7 @@ class TailRewrite(PairRewrite):
         self.new_backward = self._back(back, count, wanted, rows, firsts, lasts, sequences)
 
     def _count(self, tail: TailPolicy, joint: JointGraph) -> int:
-        """Trip count of the pair. Raises BadGraph if its last trips cannot differ from the others."""
+        """Trip count of the pair. Raises BadGraph if its last iterations cannot differ from the others."""
         forward, count = self.forward, trip_count(self.graph.values, self.forward)
         if forward.op != "Scan" or not count.exact or count.most is None or forward.annotations.get(LAST_TRIP_FIRST):
             raise self._error(f"a {forward.op} of unknown trip count")
@@ -68,21 +68,21 @@ class TailRewrite(PairRewrite):
         lasts: Sequence[int],
         sequences: dict[int, ScanSource],
     ) -> Node:
-        """The backward node: one body for the last trips, one for the others."""
+        """The backward node: one body for the last iterations, one for the others."""
         tail, joint, node = self.saving.tail, self.joints[0], self.backward
         assert tail is not None
         order, earlier = list(sequences), self.saving.backward[0]
-        made = {v for n in earlier for v in joint.graph.nodes[n].writes}
-        laid = [v for v in rows if v in made]
+        computed = {v for n in earlier for v in joint.graph.nodes[n].writes}
+        refilled = [v for v in rows if v in computed]
         read = {"body": {*self.needs[0]}, "tail": {*wanted, *firsts}}
-        reads = {key: [v for v in order if v >= joint.forward_values or v in there] for key, there in read.items()}
+        reads = {key: [v for v in order if v >= joint.forward_values or v in used] for key, used in read.items()}
         carried, ends = [*joint.backward_inputs[: back.states], *self.carried], joint.backward_outputs
         results = [*ends[: back.states], *firsts, *ends[back.states :]]
-        body = build_body(joint, node, earlier, [*carried, *reads["body"]], [*results, *laid], joint.captures)
+        body = build_body(joint, node, earlier, [*carried, *reads["body"]], [*results, *refilled], joint.captures)
         last = build_body(joint, node, tail.backward, [*carried, *rows, *reads["tail"]], results, joint.captures)
         outputs = [*node.outputs, *[ABSENT] * (back.states + back.emitted - len(node.outputs))]
         outputs[back.states : back.states] = self.initial_state_outputs(joint, firsts)
-        left = [
+        final_rows = [
             self.value(f"{node.name}/tail/{joint.graph.values[v].name}", self.values[row].type)
             for v, row in rows.items()
         ]
@@ -94,23 +94,23 @@ class TailRewrite(PairRewrite):
             "trips": count,
             "tail_trips": tail.trips,
             **{f"{key}_scan_inputs": [order.index(v) for v in of] for key, of in reads.items()},
-            "laid_rows": [list(rows).index(v) for v in laid],
+            "laid_rows": [list(rows).index(v) for v in refilled],
         }
         if back.emitted:
             attributes |= {"scan_output_axes": back.output_axes(), "scan_output_directions": back.output_directions()}
         return replace(
             node,
             op=TAIL_GRAD,
-            attributes=MappingProxyType({name: given for name, given in attributes.items() if given != []}),
+            attributes=MappingProxyType({name: value for name, value in attributes.items() if value != []}),
             inputs=(*states, *rows.values(), *(outside for outside, _, _ in sequences.values())),
-            outputs=(*outputs, *left),
+            outputs=(*outputs, *final_rows),
             in_place=tuple((len(outputs) + i, len(states) + i) for i in range(len(rows))),
             bodies=MappingProxyType({"body": body, "tail": last}),
             stream=self.stream(tail.backward),
         )
 
     def _rows(self, joint: JointGraph, v: int, trips: int) -> int:
-        """A new outer value: the rows that the last trips save of a value of the body."""
+        """A new outer value: the rows that the last iterations save of a value of the body."""
         value = joint.graph.values[v]
         if value.type is None:
             raise self._error(f"a value without a type, {value.name},")

@@ -3,7 +3,7 @@
     TailScan           Scan over the first trips ──▶ Scan over the last trips, which returns their saves
     TailScanGrad       backward Scan over the last trips ──▶ backward Scan over the first; stacks are joined
     SnapshotScan       Scan ──▶ Scan ──▶ ...   cut before the trips whose states are saved
-    SnapshotScanGrad   the unrolled schedule: a Scan for each advance, the inlined body for each backward trip
+    SnapshotScanGrad   the unrolled schedule: a Scan for each advance, the inlined body for each backward iteration
 
 Results are bit-identical. Saved states become plain values, freed after their last use.
 """
@@ -31,7 +31,7 @@ _PLANNED = frozenset({SNAPSHOT_SCAN, SNAPSHOT_GRAD, TAIL_SCAN, TAIL_GRAD})
 #: Longest schedule that is unrolled: each action is a node with a body.
 MAX_ACTIONS = 20_000
 
-ScanInput = tuple[int, int, bool]  # outer value, axis, whether its elements are in trip order
+ScanInput = tuple[int, int, bool]  # outer value, axis, whether its elements are in iteration order
 
 
 def lower_to_standard_ops(graph: Graph) -> Graph:
@@ -71,13 +71,13 @@ class _Writing:
                     raise self._refused("draws random numbers, which another runtime cannot reproduce")
                 kinds[node.op]()
             after = tuple(last[before] for before in node.after if before in last)
-            self.nodes[first:] = [replace(made, after=after) for made in self.nodes[first:]]
+            self.nodes[first:] = [replace(rewritten, after=after) for rewritten in self.nodes[first:]]
             last[n] = len(self.nodes) - 1
-        whole = replace(self.graph, values=tuple(self.values), nodes=tuple(self.nodes))
-        named = {v for v, readers in enumerate(consumers(whole)) if readers} | set(whole.outputs)
+        graph = replace(self.graph, values=tuple(self.values), nodes=tuple(self.nodes))
+        named = {v for v, readers in enumerate(consumers(graph)) if readers} | set(graph.outputs)
         if wrong := sorted(self.gone & named):
-            raise self._refused(f"outputs {quoted(whole.values[wrong[0]].name)}, which another node reads")
-        return restrict_values(whole, [v for v in range(len(whole.values)) if v not in self.gone])
+            raise self._refused(f"outputs {quoted(graph.values[wrong[0]].name)}, which another node reads")
+        return restrict_values(graph, [v for v in range(len(graph.values)) if v not in self.gone])
 
     def _refused(self, why: str) -> BadGraph:
         return BadGraph.one(
@@ -91,8 +91,8 @@ class _Writing:
     # Forward nodes
 
     def _sequences(self, trips: LoopInterface) -> list[ScanInput]:
-        ways = zip(trips.input_axes(), trips.input_directions(), strict=True)
-        return [(trips.sequence(k), axis, not back) for k, (axis, back) in enumerate(ways)]
+        layouts = zip(trips.input_axes(), trips.input_directions(), strict=True)
+        return [(trips.sequence(k), axis, not back) for k, (axis, back) in enumerate(layouts)]
 
     def _count(self) -> int:
         count = trip_count(self.values, self.node).most
@@ -136,7 +136,7 @@ class _Writing:
     def _part(
         self, trips: LoopInterface, begin: int, end: int, states: Sequence[int], emitted: int
     ) -> tuple[list[int], list[int]]:
-        """A Scan over trips [begin, end): (final states, stacks of its first `emitted` emissions)."""
+        """A Scan over iterations [begin, end): (final states, stacks of its first `emitted` emissions)."""
         body = _shortened(trips.body, trips.states + emitted)
         return self._scan(
             body,
@@ -155,7 +155,7 @@ class _Writing:
         axes = node.attributes.get("scan_input_axes") or [0] * scanned
         directions = node.attributes.get("scan_input_directions") or [0] * scanned
         values = node.inputs[len(node.inputs) - scanned :]
-        return [(v, axis, bool(turned)) for v, axis, turned in zip(values, axes, directions, strict=True)]
+        return [(v, axis, bool(is_reversed)) for v, axis, is_reversed in zip(values, axes, directions, strict=True)]
 
     def _stacked(self, emitted: int) -> tuple[list[int], list[int]]:
         """(axis, direction) of each stacked output of the backward node."""
@@ -172,7 +172,7 @@ class _Writing:
         for key, body, (begin, end) in zip(("tail", "body"), (back.tail_body, back.body), bounds, strict=True):
             rows = node.inputs[back.states : back.states + back.rows] if key == "tail" else ()
             sequences = [self._cut(*ways[k], begin, end, back.trips) for k in back.reads(key)]
-            states, made = self._scan(
+            states, outputs = self._scan(
                 _shortened(body, back.states + back.emitted),
                 states,
                 [*((v, 0, True) for v in rows), *sequences],
@@ -181,7 +181,7 @@ class _Writing:
                 True,
                 stacked,
             )
-            parts.append(made)
+            parts.append(outputs)
         self._hand_out(states, parts, back.emitted, stacked)
 
     def _snapshot_grad(self) -> None:
@@ -206,9 +206,11 @@ class _Writing:
                 hand = tuple(states)
             else:
                 elements = [self._element(*way, begin, count) for way in ways]
-                made = self._called(back.body, [*gradients, *hand, *elements])
-                gradients = made[: back.gradients]
-                parts.append([self._row(v, axis) for v, axis in zip(made[back.gradients :], stacked[0], strict=True)])
+                outputs = self._called(back.body, [*gradients, *hand, *elements])
+                gradients = outputs[: back.gradients]
+                parts.append(
+                    [self._row(v, axis) for v, axis in zip(outputs[back.gradients :], stacked[0], strict=True)]
+                )
         self._hand_out(gradients, parts, emitted, stacked)
 
     def _hand_out(
@@ -234,7 +236,7 @@ class _Writing:
         backwards: bool,
         stacked: tuple[Sequence[int], Sequence[int]],
     ) -> tuple[list[int], list[int]]:
-        """A Scan over trips `bounds` of `count`: (final states, stacks)."""
+        """A Scan over iterations `bounds` of `count`: (final states, stacks)."""
         begin, end = bounds
         given = [self._cut(*sequence, begin, end, count) for sequence in sequences]
         if not given:  # one sequence gives the trip count
@@ -242,7 +244,7 @@ class _Writing:
             given, body = [(v, 0, True)], _with_input(body, TensorType("bool", ()))
         graph = body.graph
         types = list(graph.types_of(graph.outputs))
-        ends = [self._value(graph.values[v].name, graph.values[v].type) for v in graph.outputs[: len(states)]]
+        results = [self._value(graph.values[v].name, graph.values[v].type) for v in graph.outputs[: len(states)]]
         stacks = [
             self._value(graph.values[v].name, _stack(type, axis, end - begin))
             for v, type, axis in zip(graph.outputs[len(states) :], types[len(states) :], stacked[0], strict=True)
@@ -251,7 +253,7 @@ class _Writing:
         self._add(
             "Scan",
             [*states, *(v for v, _, _ in given)],
-            [*ends, *stacks],
+            [*results, *stacks],
             bodies=MappingProxyType({"body": body}),
             attributes={
                 "num_scan_inputs": len(given),
@@ -260,38 +262,38 @@ class _Writing:
                 **(out if stacks else {}),
             },
         )
-        return ends, stacks
+        return results, stacks
 
     def _cut(self, v: int, axis: int, ordered: bool, begin: int, end: int, count: int) -> ScanInput:
-        """Trips [begin, end) of a sequence."""
+        """Iterations [begin, end) of a sequence."""
         if (begin, end) == (0, count):
             return v, axis, ordered
         low, high = (begin, end) if ordered else (count - end, count - begin)
         type = self.values[v].type
         ends = [self._constant(name, np.array([k])) for name, k in (("begin", low), ("end", high), ("axis", axis))]
-        made = self._value(self.values[v].name, None if type is None else _cut_type(type, axis, high - low))
-        self._add("Slice", [v, *ends], [made])
-        return made, axis, ordered
+        result = self._value(self.values[v].name, None if type is None else _cut_type(type, axis, high - low))
+        self._add("Slice", [v, *ends], [result])
+        return result, axis, ordered
 
     def _element(self, v: int, axis: int, ordered: bool, trip: int, count: int) -> int:
-        """The element of a sequence in a trip."""
+        """The element of a sequence in an iteration."""
         type = self.values[v].type
         place = self._constant("place", np.array(trip if ordered else count - 1 - trip))
-        made = self._value(self.values[v].name, None if type is None else _element_type(type, axis))
-        self._add("Gather", [v, place], [made], attributes={"axis": axis})
-        return made
+        result = self._value(self.values[v].name, None if type is None else _element_type(type, axis))
+        self._add("Gather", [v, place], [result], attributes={"axis": axis})
+        return result
 
     def _row(self, v: int, axis: int) -> int:
         type = self.values[v].type
-        made = self._value(self.values[v].name, _stack(type, axis, 1))
-        self._add("Unsqueeze", [v, self._constant("axis", np.array([axis]))], [made])
-        return made
+        result = self._value(self.values[v].name, _stack(type, axis, 1))
+        self._add("Unsqueeze", [v, self._constant("axis", np.array([axis]))], [result])
+        return result
 
     def _called(self, body: Body, given: Sequence[int]) -> list[int]:
         graph = body.graph
-        made = [self._value(graph.values[v].name, graph.values[v].type) for v in graph.outputs]
-        self._add(CALL, given, made, bodies=MappingProxyType({"body": body}))
-        return made
+        outputs = [self._value(graph.values[v].name, graph.values[v].type) for v in graph.outputs]
+        self._add(CALL, given, outputs, bodies=MappingProxyType({"body": body}))
+        return outputs
 
     def _join(self, rows: Sequence[int], out: int, axis: int, turned: bool) -> None:
         if len(rows) == 1:

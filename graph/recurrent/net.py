@@ -67,23 +67,23 @@ class RecurrentNet:
 
     def read_before_write(self) -> tuple[str, ...]:
         """Names read before any op writes them, in order."""
-        found: dict[str, None] = {}
-        made: set[str] = set()
+        names: dict[str, None] = {}
+        written: set[str] = set()
         for op in self.ops:
-            found.update(dict.fromkeys(name for name in op.inputs if name and name not in made))
-            made.update(op.outputs)
-        return tuple(found)
+            names.update(dict.fromkeys(name for name in op.inputs if name and name not in written))
+            written.update(op.outputs)
+        return tuple(names)
 
     def writers(self) -> dict[str, Link]:
         """Buffer -> the link that writes it: that of a written name, else the one with the largest offset."""
-        made = self.written()
-        found: dict[str, Link] = {}
+        written = self.written()
+        result: dict[str, Link] = {}
         for link in self.links:
-            if link.outer in self.buffers and (link.inner in made or link.offset > 0):
-                best = found.get(link.outer)
-                if best is None or (link.inner in made, link.offset) > (best.inner in made, best.offset):
-                    found[link.outer] = link
-        return found
+            if link.outer in self.buffers and (link.inner in written or link.offset > 0):
+                best = result.get(link.outer)
+                if best is None or (link.inner in written, link.offset) > (best.inner in written, best.offset):
+                    result[link.outer] = link
+        return result
 
     def readers(self) -> tuple[Link, ...]:
         """Links that pass values into the step."""
@@ -100,19 +100,21 @@ class RecurrentNet:
         """The net itself. Raises BadGraph with up to ten findings."""
         findings = Findings()
         self._check_links(findings)
+        self._check_buffers(findings)
         check_recompute(self, findings)
         findings.settle()
         return self
 
     def _check_links(self, findings: Findings) -> None:
+        """Collect a missing sequence, links to unknown names or out of range, and second links of a written name."""
         known = {*self.buffers, *self.sequences}
-        made, given, writers = self.written(), set(self.read_before_write()), self.writers()
+        written, inputs = self.written(), set(self.read_before_write())
         if not self.sequences:
             findings.add(
                 "no_sequence",
                 f"{self.name}.sequences",
                 "no sequence",
-                "one at least",
+                "at least one",
                 "link a value whose first axis is time; it determines the number of steps",
             )
         for i, link in enumerate(self.links):
@@ -134,7 +136,7 @@ class RecurrentNet:
                     "correct the link",
                 )
         for link in self.readers():
-            if link.inner in made and link.inner not in given:
+            if link.inner in written and link.inner not in inputs:
                 findings.add(
                     "bad_link",
                     f"{self.name}.links",
@@ -142,6 +144,10 @@ class RecurrentNet:
                     "one link to a state per name that the step writes",
                     "link the name to one state only",
                 )
+
+    def _check_buffers(self, findings: Findings) -> None:
+        """Collect states that the step does not write, and aliases of other names."""
+        writers = self.writers()
         for buffer in self.buffers:
             if buffer not in writers:
                 findings.add(
@@ -164,9 +170,9 @@ class RecurrentNet:
 
 def check_recompute(net: RecurrentNet, findings: Findings) -> None:
     """Collect listed names that the step does not write, and ops whose outputs are listed only in part."""
-    made, listed = net.written(), set(net.recompute)
+    written, listed = net.written(), set(net.recompute)
     for name in net.recompute:
-        if name not in made:
+        if name not in written:
             add_unknown_name(net.name, name, findings)
     for op in net.ops:
         check_declared(net.name, op.type, op.outputs, listed, findings)
@@ -185,12 +191,12 @@ def add_unknown_name(net: str, name: str, findings: Findings) -> None:
 def check_declared(net: str, op: str, outputs: Collection[str], listed: Collection[str], findings: Findings) -> None:
     """Collect an op of which some, but not all outputs are listed."""
     missing = ", ".join(quoted(name) for name in outputs if name and name not in listed)
-    there = ", ".join(quoted(name) for name in outputs if name in listed)
-    if there and missing:
+    listed_outputs = ", ".join(quoted(name) for name in outputs if name in listed)
+    if listed_outputs and missing:
         findings.add(
             "recompute_undeclared",
             f"{net}.recompute",
-            f"{op} writes {missing} besides {there}",
+            f"{op} writes {missing} besides {listed_outputs}",
             "all outputs of an op, or none",
             f"list {missing} as well",
         )

@@ -32,15 +32,15 @@ def recompute_preferred(graph: Graph) -> Graph:
         pair = find_scan_pair(graph, name)
         (joint,) = joint_graphs(graph, pair)
         nodes = joint.graph.nodes[: joint.split]
-        again = {v for each in nodes if each.recompute == "prefer" for v in each.writes}
-        if again:
-            graph = _keeping_all_but(graph, pair, joint, again)
+        preferred = {v for candidate in nodes if candidate.recompute == "prefer" for v in candidate.writes}
+        if preferred:
+            graph = _keeping_all_but(graph, pair, joint, preferred)
     return graph
 
 
 def find_scan_pair(graph: Graph, node: str) -> BodyPair:
     """The pair of the Scan called `node` and its backward Scan. Raises BadGraph."""
-    number = {each.name: n for n, each in enumerate(graph.nodes)}
+    number = {scan.name: n for n, scan in enumerate(graph.nodes)}
     back = backward_scans(graph).get(node)
     if node not in number or back is None:
         raise BadGraph.one(
@@ -56,8 +56,8 @@ def find_scan_pair(graph: Graph, node: str) -> BodyPair:
 def _keeping_all_but(graph: Graph, pair: BodyPair, joint: JointGraph, again: Collection[int]) -> Graph:
     """The graph with the pair saving all values the backward pass needs, except `again` and views."""
     inside = joint.graph
-    shown = {v for each in inside.nodes[: joint.split] if is_view(inside, each) for v in each.writes}
-    keep = [inside.values[v].name for v in range(joint.forward_values) if v not in shown and v not in again]
+    views = {v for node in inside.nodes[: joint.split] if is_view(inside, node) for v in node.writes}
+    keep = [inside.values[v].name for v in range(joint.forward_values) if v not in views and v not in again]
     return with_saved_values(graph, pair, keep)
 
 
@@ -67,12 +67,13 @@ def recomputed_values(joint: JointGraph, node: str, names: Collection[str]) -> s
     again: set[int] = set()
     known: set[str] = set()
     findings = Findings()
-    for each in inside.nodes[: joint.split]:
-        outputs = written_by(inside, each)
+    for inner in inside.nodes[: joint.split]:
+        outputs = written_by(inside, inner)
         known.update(outputs)
         if listed.intersection(outputs):
-            again.update(each.writes)
-            check_declared(node, str(each.annotations.get(STEP_OP, {}).get("type", each.op)), outputs, listed, findings)
+            again.update(inner.writes)
+            op = str(inner.annotations.get(STEP_OP, {}).get("type", inner.op))
+            check_declared(node, op, outputs, listed, findings)
     for name in sorted(listed - known):
         add_unknown_name(node, name, findings)
     findings.settle()
@@ -85,17 +86,17 @@ def step_value_names(graph: Graph) -> set[str]:
         name
         for node in graph.nodes
         if node.op == "Scan" and "gradient_of" not in node.annotations
-        for each in node.bodies["body"].graph.nodes
-        for name in written_by(node.bodies["body"].graph, each)
+        for inner in node.bodies["body"].graph.nodes
+        for name in written_by(node.bodies["body"].graph, inner)
     }
 
 
 def recompute_named(graph: Graph, names: Collection[str]) -> Graph:
     """`graph` with each differentiated net recomputing those of `names` that its step writes."""
-    back = backward_scans(graph)
-    for node in [node for node in graph.nodes if node.op == "Scan" and node.name in back]:
+    backwards = backward_scans(graph)
+    for node in [node for node in graph.nodes if node.op == "Scan" and node.name in backwards]:
         body = node.bodies["body"].graph
-        own = {name for each in body.nodes for name in written_by(body, each)}
+        own = {name for inner in body.nodes for name in written_by(body, inner)}
         if own.intersection(names):
             graph = recompute_values(graph, node.name, own.intersection(names))
     return graph

@@ -27,49 +27,49 @@ def recompute_hints(scan: Node) -> dict[str, list[str]]:
     trips = LoopInterface.of(scan)
     body = trips.body.graph
     states = {trips.state_out(i) for i in range(trips.states)}
-    found = {"gates": _closed(body, _gates(body), states), "attention": _closed(body, _attention(body), states)}
-    return {kind: names for kind, names in found.items() if names}
+    presets = {"gates": _closed(body, _gates(body), states), "attention": _closed(body, _attention(body), states)}
+    return {kind: names for kind, names in presets.items() if names}
 
 
 def _gates(body: Graph) -> set[int]:
     """Nodes from the products of a step to the unit op or gate activations, both included."""
     producer = producers(body)
-    found: set[int] = set()
+    nodes: set[int] = set()
     for n, node in enumerate(body.nodes):
         if node.op in GATE_INPUTS:
-            _upwards(body, producer, node.inputs[GATE_INPUTS[node.op]], found)
+            _upwards(body, producer, node.inputs[GATE_INPUTS[node.op]], nodes)
         elif node.op in GATE_ACTIVATIONS:
-            found.add(n)
-            _upwards(body, producer, node.inputs[0], found)
-    return found
+            nodes.add(n)
+            _upwards(body, producer, node.inputs[0], nodes)
+    return nodes
 
 
-def _upwards(body: Graph, producer: list[int], v: int, found: set[int]) -> None:
+def _upwards(body: Graph, producer: list[int], v: int, nodes: set[int]) -> None:
     """Add the cheap nodes that compute `v`, and the products at their start."""
     waiting = [v]
     while waiting:
         n = producer[waiting.pop()]
-        if n < 0 or n in found:
+        if n < 0 or n in nodes:
             continue
         node = body.nodes[n]
         if node.op in PRODUCT_OPS:
-            found.add(n)
+            nodes.add(n)
         elif node.op in CHEAP_OPS:
-            found.add(n)
+            nodes.add(n)
             waiting += [w for w in node.inputs if w != ABSENT]
 
 
 def _attention(body: Graph) -> set[int]:
     """Nodes between each softmax of the step and the products around it, both included."""
     producer, readers = producers(body), consumers(body)
-    found: set[int] = set()
+    nodes: set[int] = set()
     for n, node in enumerate(body.nodes):
         if node.op != "Softmax":
             continue
-        found.add(n)
+        nodes.add(n)
         for side in (_before(body, producer, node), _behind(body, readers, node)):
-            found.update(side)
-    return found
+            nodes.update(side)
+    return nodes
 
 
 def _before(body: Graph, producer: list[int], node: Node) -> Iterator[int]:

@@ -63,8 +63,8 @@ def _can_be_cut(graph: Graph, forward: int, backward: int) -> bool:
     for node, way in ((out, 0), (back, 1)):
         trips = LoopInterface.of(node)
         axes = (*trips.input_axes(), *trips.output_axes())
-        ways = (*trips.input_directions(), *trips.output_directions())
-        if any(axes) or any(each != way for each in ways):
+        layouts = (*trips.input_directions(), *trips.output_directions())
+        if any(axes) or any(each != way for each in layouts):
             return False
     return trip_count(graph.values, out) == trip_count(graph.values, back)
 
@@ -115,8 +115,8 @@ class _Cutting:
             made.append(self._piece(node, i, [*states, *sequences], outputs))
             part.name = made[-1].name
             states = outputs[: trips.states]
-        wholes = [v for v in stacks if v != ABSENT and self._is_read_whole(v)]
-        made += [self._joined(v, [part.stacks[v] for part in self.parts], node) for v in wholes]
+        joined = [v for v in stacks if v != ABSENT and self._is_read_whole(v)]
+        made += [self._joined(v, [part.stacks[v] for part in self.parts], node) for v in joined]
         return made
 
     def _is_read_whole(self, v: int) -> bool:

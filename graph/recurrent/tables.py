@@ -130,16 +130,16 @@ def describe_recurrences(graph: Graph) -> tuple[RecurrenceInfo, ...]:
 
 def describe_recurrence(graph: Graph, name: str) -> RecurrenceInfo:
     """The recurrent net called `name`. Raises BadGraph if there is none."""
-    found = {each.node: each for each in describe_recurrences(graph)}
-    if name not in found:
+    recurrences = {recurrence.node: recurrence for recurrence in describe_recurrences(graph)}
+    if name not in recurrences:
         raise BadGraph.one(
             "undefined_value",
             "recurrent",
             quoted(name),
-            f"one of {', '.join(map(quoted, found)) or 'none'}",
+            f"one of {', '.join(map(quoted, recurrences)) or 'none'}",
             "name a recurrent net, or a Scan, of the graph",
         )
-    return found[name]
+    return recurrences[name]
 
 
 def scan_pair(graph: Graph, forward: int, backward: int) -> BodyPair:
@@ -151,11 +151,11 @@ def scan_pair(graph: Graph, forward: int, backward: int) -> BodyPair:
 
 def backward_scans(graph: Graph) -> dict[str, int]:
     """Name of the forward node -> its backward Scan; the first of several."""
-    found: dict[str, int] = {}
+    scans: dict[str, int] = {}
     for n, node in enumerate(graph.nodes):
         if node.op == "Scan" and "gradient_of" in node.annotations:
-            found.setdefault(node.annotations["gradient_of"], n)
-    return found
+            scans.setdefault(node.annotations["gradient_of"], n)
+    return scans
 
 
 class _Reading:
@@ -220,11 +220,11 @@ class _Reading:
         """Buffer -> bytes of one position, the value that the step writes."""
         size = {value.annotations.get(BLOB, value.name): value.nbytes for value in self.body.values}
         ahead: dict[str, int] = {}
-        found = {}
+        result = {}
         for inner, outer, offset, _ in self.note["links"]:
             if inner in size and offset >= ahead.get(outer, 0):
-                ahead[outer], found[outer] = offset, size[inner]
-        return found
+                ahead[outer], result[outer] = offset, size[inner]
+        return result
 
     def _backward(self, back: int) -> BackwardStep:
         (joint,) = joint_graphs(self.graph, scan_pair(self.graph, self.n, back))
@@ -244,25 +244,25 @@ class _Reading:
     def _backward_links(self, joint: JointGraph, names: _Names) -> Iterator[tuple[str, str, int]]:
         """Gradients of states at the offsets of the states, then gradients of sequence elements."""
         back = LoopInterface.of(self.graph.nodes[self.back or 0])
-        buffers, left = list(self.note["states"]), list(range(self.trips.states))
+        buffers, remaining = list(self.note["states"]), list(range(self.trips.states))
         read = {outer: offset for _, outer, offset, _ in reversed(self.note["links"])}
         ahead = {outer: offset for _, outer, offset, _ in sorted(self.note["links"], key=lambda link: link[2])}
         for k in range(back.states):
             formal = joint.backward_inputs[k]
             name = joint.graph.values[formal].name
             state = next(
-                (i for i in left if _is_gradient_of(name, self.body.values[self.trips.state_out(i)].name)), None
+                (i for i in remaining if _is_gradient_of(name, self.body.values[self.trips.state_out(i)].name)), None
             )
             if state is None:
                 continue  # accumulated gradient of a reference
-            left.remove(state)
+            remaining.remove(state)
             buffer = buffers[state] if state < len(buffers) else name
             yield names.of(formal), f"{buffer}_grad", ahead.get(buffer, 1)
             yield names.of(joint.backward_outputs[k]), f"{buffer}_grad", read.get(buffer, 0)
         outer = self.graph.values
         elements = {outer[self.trips.sequence(k)].name: k for k in range(self.trips.scanned)}
-        made = self.graph.nodes[self.back or 0].outputs[back.states :]
-        for v, inner in zip(made, joint.backward_outputs[back.states :], strict=False):
+        gradient = self.graph.nodes[self.back or 0].outputs[back.states :]
+        for v, inner in zip(gradient, joint.backward_outputs[back.states :], strict=False):
             shown = outer[v].name if v != ABSENT else ""
             sequence = next((name for name in elements if shown.endswith(f"/{name}")), shown)
             yield names.of(inner), f"{sequence}_grad", 0

@@ -145,14 +145,14 @@ class _Scanning:
         finals = {state.buffer: val for state, val in zip(carried, vals, strict=False)}
         rows = [self.emit.reshape(x, (steps, *x.shape[2:])) for x in vals[len(carried) :]]
         history = {state.buffer: x for state, x in zip(self.stacked, rows, strict=False)}
-        found = {}
+        results = {}
         for alias in net.aliases:
             state = self.states[alias.buffer]
             shown = self._alias(state, history.get(alias.buffer), finals.get(alias.buffer), steps, alias.offset)
-            found[alias.name] = self._called(shown, alias.name)
+            results[alias.name] = self._called(shown, alias.name)
         for name, x in zip(self.fetched, rows[len(self.stacked) :], strict=True):
-            found[name] = self._called(x, f"{net.name}/{name}")
-        return found
+            results[name] = self._called(x, f"{net.name}/{name}")
+        return results
 
     def _alias(self, state: _State, history: Val | None, final: Val | None, steps: int, offset: int) -> Val:
         """The buffer from `offset` on; a negative offset counts from the end."""
@@ -203,11 +203,11 @@ class _Scanning:
     def _elements(self) -> tuple[list[Val], list[int]]:
         """(scanned outer values, formal inputs of the body): sequences by window position, then step numbers."""
         links = [link for link in self.net.readers() if link.outer in self.net.sequences]
-        wholes = {name: self.emit.val(self._given(name)) for name in self.net.sequences}
+        lengths = {name: self.emit.val(self._given(name)) for name in self.net.sequences}
         count = count_steps(self.net, self.emit, self.given)
         sequences, elements = [], []
         for link in links:
-            whole, parts = wholes[link.outer], []
+            whole, parts = lengths[link.outer], []
             for k in range(link.offset, link.offset + link.window):
                 short = whole if whole.shape[0] == count else slice_steps(self.emit, whole, k, k + count)
                 sequences.append(short)
@@ -216,8 +216,8 @@ class _Scanning:
             self.step.bind(link.inner, parts[0].id if len(parts) == 1 else self._joined(parts, link.inner).id)
         if not sequences:  # the sequence only determines the number of steps
             name = self.net.sequences[0]
-            sequences.append(wholes[name])
-            elements.append(self._element(name, wholes[name]))
+            sequences.append(lengths[name])
+            elements.append(self._element(name, lengths[name]))
         if self.net.timestep is not None:
             sequences.append(self.emit.constant(np.arange(count, dtype=np.int32)))
             elements.append(self._element(self.net.timestep, sequences[-1]))
@@ -235,8 +235,8 @@ class _Scanning:
         )
 
     def _joined(self, parts: Sequence[Val], name: str) -> Val:
-        made = self.body.node("Concat", [x.id for x in parts], name=name, outputs=[name], attributes={"axis": 0})
-        return self.inner.val(made[0])
+        value = self.body.node("Concat", [x.id for x in parts], name=name, outputs=[name], attributes={"axis": 0})
+        return self.inner.val(value[0])
 
     def _outside(self, name: str) -> int:
         """Resolve a name that no op of the step has written: a window of a state, or a reference."""

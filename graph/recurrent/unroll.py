@@ -46,17 +46,17 @@ def add_unrolled(
         step = _step(builder, net, given, table, positions, t)
         for op in net.ops:
             step.add(op)
-        made = {buffer: emit.val(step.read(link.inner)) for buffer, link in writers.items()}
-        for buffer, x in made.items():
+        written = {buffer: emit.val(step.read(link.inner)) for buffer, link in writers.items()}
+        for buffer, x in written.items():
             positions[buffer].append(emit.reshape(x, (1, *positions[buffer][0].shape[1:])))
-    found = {}
+    results = {}
     for alias in net.aliases:
         rows = positions[alias.buffer][alias.offset :]
-        whole = rows[0] if len(rows) == 1 else emit.op("Concat", *rows, axis=0)
-        found[alias.name] = builder.node("Identity", [whole.id], name=f"{net.name}/{alias.name}", outputs=[alias.name])[
-            0
-        ]
-    return found
+        history = rows[0] if len(rows) == 1 else emit.op("Concat", *rows, axis=0)
+        results[alias.name] = builder.node(
+            "Identity", [history.id], name=f"{net.name}/{alias.name}", outputs=[alias.name]
+        )[0]
+    return results
 
 
 def _step(
@@ -74,15 +74,15 @@ def _step(
 
     def outside(name: str) -> int:
         if name in links:
-            return shown(links[name]).id
+            return window_of(links[name]).id
         if name == net.timestep:
             return emit.constant(np.array([t], np.int32)).id
         return given[name]
 
-    def shown(link: Link) -> Val:
+    def window_of(link: Link) -> Val:
         if link.outer not in positions:
-            whole = emit.val(given[link.outer])
-            return slice_steps(emit, whole, t + link.offset, t + link.offset + link.window)
+            sequence = emit.val(given[link.outer])
+            return slice_steps(emit, sequence, t + link.offset, t + link.offset + link.window)
         rows = positions[link.outer][t + link.offset : t + link.offset + link.window]
         if len(rows) < link.window:  # the last position was written by this step
             written = writers[link.outer].inner

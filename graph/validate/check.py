@@ -52,45 +52,51 @@ def _check(graph: Graph, where: str, captured: Collection[int], findings: Findin
 
 def _ids(graph: Graph, where: str, findings: Findings) -> None:
     """Collect value and node ids that are out of range."""
-    values, nodes = len(graph.values), len(graph.nodes)
-
-    def outside(path: str, number: int, count: int, kind: str) -> None:
-        findings.add(
-            "unknown_id",
-            f"{where}{path}",
-            str(number),
-            f"the id of one of the {count} {kind}",
-            "build the graph with graph.builder.builder.Builder, which assigns ids",
-        )
-
+    values = len(graph.values)
     for field, ids in (("outputs", graph.outputs), ("inputs", graph.inputs)):
         for i, v in enumerate(ids):
             if not 0 <= v < values:
-                outside(f"{field}[{i}]", v, values, "values")
+                _unknown_id(f"{where}{field}[{i}]", v, values, "values", findings)
     for i, pair in enumerate(graph.gradients):
         for v in pair:
             if not 0 <= v < values:
-                outside(f"gradients[{i}]", v, values, "values")
-    if _are_inside(graph):
-        return
-    for n, node in enumerate(graph.nodes):
-        for field, ids in (
-            ("inputs", node.inputs),
-            ("outputs", node.outputs),
-            ("gradient_reads", node.gradient_reads or ()),
-        ):
-            for i, v in enumerate(ids):
-                if not ABSENT <= v < values:
-                    outside(f"nodes[{n}].{field}[{i}]", v, values, "values")
-        for i, before in enumerate(node.after):
-            if not 0 <= before < nodes:
-                outside(f"nodes[{n}].after[{i}]", before, nodes, "nodes")
-        for name, body in node.bodies.items():
-            for inner, outer in body.captures:
-                if not 0 <= outer < values:
-                    outside(f"nodes[{n}].bodies.{name}.captures", outer, values, "values")
-                if not 0 <= inner < len(body.graph.values):
-                    outside(f"nodes[{n}].bodies.{name}.captures", inner, len(body.graph.values), "values of the body")
+                _unknown_id(f"{where}gradients[{i}]", v, values, "values", findings)
+    if not _are_inside(graph):
+        for n, node in enumerate(graph.nodes):
+            _node_ids(graph, node, f"{where}nodes[{n}]", findings)
+
+
+def _node_ids(graph: Graph, node: Node, path: str, findings: Findings) -> None:
+    """Collect ids of one node that are out of range."""
+    values, nodes = len(graph.values), len(graph.nodes)
+    for field, ids in (
+        ("inputs", node.inputs),
+        ("outputs", node.outputs),
+        ("gradient_reads", node.gradient_reads or ()),
+    ):
+        for i, v in enumerate(ids):
+            if not ABSENT <= v < values:
+                _unknown_id(f"{path}.{field}[{i}]", v, values, "values", findings)
+    for i, before in enumerate(node.after):
+        if not 0 <= before < nodes:
+            _unknown_id(f"{path}.after[{i}]", before, nodes, "nodes", findings)
+    for name, body in node.bodies.items():
+        inner_values = len(body.graph.values)
+        for inner, outer in body.captures:
+            if not 0 <= outer < values:
+                _unknown_id(f"{path}.bodies.{name}.captures", outer, values, "values", findings)
+            if not 0 <= inner < inner_values:
+                _unknown_id(f"{path}.bodies.{name}.captures", inner, inner_values, "values of the body", findings)
+
+
+def _unknown_id(path: str, number: int, count: int, kind: str, findings: Findings) -> None:
+    findings.add(
+        "unknown_id",
+        path,
+        str(number),
+        f"the id of one of the {count} {kind}",
+        "build the graph with graph.builder.builder.Builder, which assigns ids",
+    )
 
 
 def _are_inside(graph: Graph) -> bool:

@@ -66,12 +66,12 @@ class _Check:
         for side, count in (("input", scanned), ("output", stacked)):
             for kind, allowed in (("axes", range(-_MAX_RANK, _MAX_RANK)), ("directions", range(2))):
                 key = f"scan_{side}_{kind}"
-                found = node.attributes.get(key)
-                if found is None or (isinstance(found, list | tuple) and not found):
+                value = node.attributes.get(key)
+                if value is None or (isinstance(value, list | tuple) and not value):
                     continue
-                fits = isinstance(found, list | tuple) and all(type(n) is int and n in allowed for n in found)
-                if not fits or (body is not None and len(found) != count):
-                    self._bad(f"attributes.{key}", found, f"{max(count, 0)} {kind}, one per scanned {side}")
+                fits = isinstance(value, list | tuple) and all(type(n) is int and n in allowed for n in value)
+                if not fits or (body is not None and len(value) != count):
+                    self._bad(f"attributes.{key}", value, f"{max(count, 0)} {kind}, one per scanned {side}")
 
     def _bad(self, place: str, found: object, expected: str) -> None:
         self.findings.add(
@@ -79,8 +79,8 @@ class _Check:
         )
 
     def _bodies(self) -> None:
-        wanted = _BODIES[self.node.op]
-        for key in wanted:
+        keys = _BODIES[self.node.op]
+        for key in keys:
             if key not in self.node.bodies and not (key == "else_branch" and self._keeps()):
                 self.findings.add(
                     "missing_body",
@@ -90,12 +90,12 @@ class _Check:
                     "add it; an If without else_branch takes the kept values as further inputs",
                 )
         for key in self.node.bodies:
-            if key not in wanted:
+            if key not in keys:
                 self.findings.add(
                     "unknown_body",
                     f"{self.path}.bodies.{key}",
                     f"{self.name} with a body {quoted(key)}",
-                    " and ".join(wanted),
+                    " and ".join(keys),
                     "rename or remove it",
                 )
 
@@ -145,17 +145,17 @@ class _Check:
         expected = formal_types(self.node, self.given)
         if expected is None:
             return
-        found = list(body.graph.types_of(body.graph.inputs))
-        if len(found) != len(expected):
+        formals = list(body.graph.types_of(body.graph.inputs))
+        if len(formals) != len(expected):
             self.findings.add(
                 "body_inputs",
                 f"{self.path}.bodies.{key}.inputs",
-                f"{len(found)} formal inputs in {key} of {self.name}",
+                f"{len(formals)} formal inputs in {key} of {self.name}",
                 f"{len(expected)}, one per value passed to the body",
                 "correct the formal inputs",
             )
             return
-        for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+        for i, (a, b) in enumerate(zip(formals, expected, strict=True)):
             if a is not None and b is not None and a != b:
                 name = body.graph.values[body.graph.inputs[i]].name
                 self.findings.add(

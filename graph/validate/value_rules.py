@@ -19,12 +19,12 @@ def check_values(graph: Graph, where: str, writer: list[int], findings: Findings
         if value.type is None and size is not None and 0 <= size <= MAX_BYTES:
             total += size
             continue
-        given = value.type is None or value.fixed_bytes
-        if not given and id(value.type) in sizes:
+        is_declared = value.type is None or value.fixed_bytes
+        if not is_declared and id(value.type) in sizes:
             total += sizes[id(value.type)]
         elif _value(graph, where, writer, v, value, findings):
             total += value.nbytes
-            if not given:
+            if not is_declared:
                 sizes[id(value.type)] = value.nbytes
         if value.data is not None and value.type is not None and value.data.shape != value.type.shape:
             findings.add(

@@ -36,7 +36,7 @@ def test_none_leaves_what_was_heeded_before() -> None:
         cancellation.check_cancelled()
 
 
-def test_a_thread_heeds_only_what_it_was_told_to() -> None:
+def test_a_thread_is_cancelled_only_by_its_own_scope() -> None:
     heard: list[bool] = []
 
     def other() -> None:

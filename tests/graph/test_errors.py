@@ -61,6 +61,6 @@ def test_findings_beyond_ten_are_counted() -> None:
         assert "... and 3 more" in str(error)
 
 
-def test_a_long_name_is_cut_and_its_length_said() -> None:
+def test_a_long_name_is_cut_and_its_length_given() -> None:
     assert quoted("short") == "'short'"
     assert len(quoted("x" * 10_000)) < 120 and "10000 characters" in quoted("x" * 10_000)

@@ -1,4 +1,4 @@
-"""Execution of nodes with bodies: a branch or a call once, a loop once per trip, a scan once per element.
+"""Execution of nodes with bodies: a branch or a call once, a loop once per iteration, a scan once per element.
 
 A body gets its formal inputs in order; captures are read from the enclosing graph.
 """
@@ -20,7 +20,7 @@ from graph.ops.registry.onnx_fallback import numpy_dtype
 RunBody = Callable[[Graph, Mapping[int, np.ndarray], int], list[np.ndarray]]
 ReadValue = Callable[[int], np.ndarray]
 
-LAST_TRIP_FIRST = "last_trip_first"  # annotation of a node that runs another node's trips in reverse order
+LAST_TRIP_FIRST = "last_trip_first"  # annotation of a node that runs another node's iterations in reverse order
 
 
 def run(
@@ -117,7 +117,7 @@ def _scan(
 ) -> list[np.ndarray]:
     """Final states, then the emissions stacked along their axes.
 
-    `tail` = (k, n): the last k stacks keep only their last n rows. `before(trip, states)` is called before each trip.
+    `tail` = (k, n): the last k stacks keep only their last n rows. `before(trip, states)` runs before each iteration.
     The trip count is the shortest sequence's length: only bounded lengths may differ.
     """
     trips = LoopInterface.of(node)
@@ -148,7 +148,7 @@ def _scan(
 
 
 def _scheduled(node: Node, inputs: Sequence[np.ndarray | None], read: ReadValue, run_body: RunBody) -> list[np.ndarray]:
-    """Outputs of a backward node: gradients after trip 0, stacked emissions, and the rows as the node leaves them."""
+    """Outputs of a backward node: gradients after iteration 0, stacked emissions, and the final rows."""
 
     def run_one(body: Body, arrays: Sequence[np.ndarray], trip: int) -> list[np.ndarray]:
         return run_body(body.graph, _given(body, arrays, read), trip)
@@ -157,9 +157,9 @@ def _scheduled(node: Node, inputs: Sequence[np.ndarray | None], read: ReadValue,
     gradients, emitted, rows = run_backward(node, [array for array in inputs if array is not None], run_one)
     graph, first = node.bodies["body"].graph, len(gradients)
     axes, directions = (node.attributes.get(f"scan_output_{name}", ()) for name in ("axes", "directions"))
-    ways = zip(axes, directions, strict=True)
+    layouts = zip(axes, directions, strict=True)
     stacked = [
         _stacked(graph, graph.outputs[first + k], emitted[k][::-1] if back else emitted[k], axis)
-        for k, (axis, back) in enumerate(ways)
+        for k, (axis, back) in enumerate(layouts)
     ]
     return [*gradients, *stacked, *rows]

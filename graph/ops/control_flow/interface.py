@@ -56,11 +56,11 @@ class LoopInterface:
         return len(self.body.graph.outputs) - self.lead_out - self.states
 
     def state_in(self, i: int) -> int:
-        """Value of the body: state `i` before a trip."""
+        """Value of the body: state `i` before an iteration."""
         return self.body.graph.inputs[self.lead + i]
 
     def state_out(self, i: int) -> int:
-        """Value of the body: state `i` after a trip."""
+        """Value of the body: state `i` after an iteration."""
         return self.body.graph.outputs[self.lead_out + i]
 
     def element(self, k: int) -> int:

@@ -1,4 +1,4 @@
-"""SnapshotScan saves its states before some trips only; its backward node recomputes the others.
+"""SnapshotScan saves its states before some iterations only; its backward node recomputes the others.
 
     SnapshotScan      trip   0 1 2 3 4 5 6 7        states before trips 0, 4 and 6 go to rows 0, 1, 2 of a stack
     SnapshotScanGrad  trip   7 6 5 4 3 2 1 0        before each, its states are restored or recomputed
@@ -61,15 +61,15 @@ class SnapshotGrad:
         return zip(flat, flat, flat, strict=True)
 
     def recomputed_trips(self) -> int:
-        """Number of forward trips that are recomputed."""
+        """Number of forward iterations that are recomputed."""
         return sum(end - begin for kind, begin, end in self.schedule() if kind == ADVANCE)
 
     def trips(self) -> int:
-        """Number of backward trips."""
+        """Number of backward iterations."""
         return sum(kind == BACKWARD for kind, _, _ in self.schedule())
 
     def state_bytes(self) -> int:
-        """Bytes of the states of one trip, held twice while the next states are computed from them."""
+        """Bytes of the states of one iteration, held twice while the next states are computed from them."""
         body = self.advance.graph
         return sum(body.values[v].nbytes for v in body.outputs)
 
@@ -99,7 +99,7 @@ class SnapshotRows:
 def run_snapshot_backward(
     node: Node, inputs: Sequence[np.ndarray], run: RunTrip
 ) -> tuple[list[np.ndarray], list[list[np.ndarray]], list[np.ndarray]]:
-    """(gradients, per emission its rows from the last trip to the first, rows of states)."""
+    """(gradients, per emission its rows from the last iteration to the first, rows of states)."""
     parts = SnapshotGrad.of(node)
     gradients, rest = list(inputs[: parts.gradients]), inputs[parts.gradients :]
     rows = [np.array(stack) for stack in rest[: parts.rows]]
@@ -107,7 +107,7 @@ def run_snapshot_backward(
     axes, directions = node.attributes.get("scan_input_axes", ()), node.attributes.get("scan_input_directions", ())
     count = parts.trips()
     emitted: list[list[np.ndarray]] = [[] for _ in parts.body.graph.outputs[parts.gradients :]]
-    hand: list[np.ndarray] = []
+    current: list[np.ndarray] = []
 
     def element(k: int, trip: int) -> np.ndarray:
         place = trip if directions[k] else count - 1 - trip
@@ -115,17 +115,17 @@ def run_snapshot_backward(
 
     for kind, begin, end in parts.schedule():
         if kind == STORE:
-            for stack, state in zip(rows, hand, strict=True):
+            for stack, state in zip(rows, current, strict=True):
                 stack[end] = state
         elif kind == RESTORE:
-            hand = [np.array(stack[end]) for stack in rows]
+            current = [np.array(stack[end]) for stack in rows]
         elif kind == ADVANCE:
             for trip in range(begin, end):
-                hand = run(parts.advance, [*hand, *(element(k, trip) for k in parts.advance_reads)], trip)
+                current = run(parts.advance, [*current, *(element(k, trip) for k in parts.advance_reads)], trip)
         else:
             elements = [element(k, begin) for k in range(parts.scanned)]
-            made = run(parts.body, [*gradients, *hand, *elements], begin)
-            gradients = made[: parts.gradients]
-            for row, array in zip(emitted, made[parts.gradients :], strict=True):
+            results = run(parts.body, [*gradients, *current, *elements], begin)
+            gradients = results[: parts.gradients]
+            for row, array in zip(emitted, results[parts.gradients :], strict=True):
                 row.append(array)
     return gradients, emitted, rows

@@ -1,16 +1,16 @@
-"""TailScan saves more in its last trips than in the others; its backward node recomputes the difference.
+"""TailScan saves more in its last iterations than in the others; its backward node recomputes the difference.
 
     TailScan          trip   0 1 2 3 4 5 6 7        values for the backward pass of trips 6 and 7 are stacked
     TailScanGrad      trip   7 6                    body `tail` reads one row per trip
                                  5 4 3 2 1 0        body `body` recomputes them into row 0
 
     TailScan        [states..., sequences...]            -> [states..., stacks..., stacks of the last trips...]
-    TailScanGrad    [gradients..., stacks of the last trips..., sequences...]
+    TailScanGrad    [gradients..., stacks of the last iterations..., sequences...]
                                                          -> [gradients..., stacks..., stacks of the last trips...]
       tail   [gradients..., a row of each such stack..., elements it reads...]  -> [gradients..., emitted...]
       body   [gradients..., elements it reads...]        -> [gradients..., emitted..., values for row 0...]
 
-The stacks of the last trips have `tail_trips` rows, which are read in place. In earlier trips a TailScan
+The stacks of the last iterations have `tail_trips` rows, which are read in place. In earlier iterations a TailScan
 writes its emissions to row 0. The backward node has read all rows when `body` overwrites row 0, and returns
 the stacks in place.
 """
@@ -34,10 +34,10 @@ class TailGrad:
 
     node: Node
     scanned: int
-    rows: int  # number of stacks of the last trips
-    states: int  # number of gradients carried from trip to trip
+    rows: int  # number of stacks of the last iterations
+    states: int  # number of gradients carried from iteration to iteration
     trips: int
-    tail: int  # number of last trips, which have rows
+    tail: int  # number of last iterations, which have rows
 
     @classmethod
     def of(cls, node: Node) -> TailGrad:
@@ -48,12 +48,12 @@ class TailGrad:
 
     @property
     def body(self) -> Body:
-        """Backward trip without saved rows."""
+        """Backward iteration without saved rows."""
         return self.node.bodies["body"]
 
     @property
     def tail_body(self) -> Body:
-        """Backward trip with saved rows."""
+        """Backward iteration with saved rows."""
         return self.node.bodies["tail"]
 
     @property
@@ -67,19 +67,19 @@ class TailGrad:
 
     @property
     def refilled_stacks(self) -> list[int]:
-        """Stacks of the last trips whose row 0 `body` writes, in the order of its outputs."""
+        """Stacks of the last iterations whose row 0 `body` writes, in the order of its outputs."""
         return list(self.node.attributes.get("laid_rows", ()))
 
 
 def tail_stack_counts(node: Node) -> tuple[int, int]:
-    """(number of stacks of the last trips of a TailScan, number of these trips)."""
+    """(number of stacks of the last iterations of a TailScan, number of these iterations)."""
     return int(node.attributes["num_tail_stacks"]), int(node.attributes["tail_trips"])
 
 
 def run_tail_backward(
     node: Node, inputs: Sequence[np.ndarray], run: RunTrip
 ) -> tuple[list[np.ndarray], list[list[np.ndarray]], list[np.ndarray]]:
-    """(gradients, per emission its rows from the last trip to the first, stacks of the last trips)."""
+    """(gradients, per emission its rows from the last iteration to the first, stacks of the last iterations)."""
     parts = TailGrad.of(node)
     gradients, rest = list(inputs[: parts.states]), inputs[parts.states :]
     rows = [np.array(stack) for stack in rest[: parts.rows]]
@@ -93,12 +93,12 @@ def run_tail_backward(
             np.array(np.take(sequences[k], trip if directions[k] else parts.trips - 1 - trip, axis=axes[k]), order="C")
             for k in parts.reads(key)
         ]
-        made = run(body, [*gradients, *(stack[place] for stack in rows if place >= 0), *elements], trip)
-        gradients = made[: parts.states]
-        for row, array in zip(emitted, made[parts.states : parts.states + parts.emitted], strict=True):
+        results = run(body, [*gradients, *(stack[place] for stack in rows if place >= 0), *elements], trip)
+        gradients = results[: parts.states]
+        for row, array in zip(emitted, results[parts.states : parts.states + parts.emitted], strict=True):
             row.append(array)
         for k, array in zip(
-            parts.refilled_stacks if place < 0 else (), made[parts.states + parts.emitted :], strict=True
+            parts.refilled_stacks if place < 0 else (), results[parts.states + parts.emitted :], strict=True
         ):
             rows[k][0] = array
     return gradients, emitted, rows

@@ -37,23 +37,23 @@ def _shapes(call: Call, first: int) -> tuple[TensorType, TensorType, TensorType,
     return q, kt, v, (*q.shape[:-1], kt.shape[-1])
 
 
-def _check_beside(call: Call, position: int, scores: tuple[int, ...], dtype: str) -> None:
+def _check_optional_inputs(call: Call, position: int, scores: tuple[int, ...], dtype: str) -> None:
     """Raise ValueError if bias or keep is present and does not broadcast to the scores."""
-    for i, wanted in ((position, dtype), (position + 1, "bool")):
+    for i, required in ((position, dtype), (position + 1, "bool")):
         type = call.inputs[i] if i < len(call.inputs) else None
-        if type is not None and (type.dtype != wanted or broadcast(type, TensorType(dtype, scores)) != scores):
-            raise ValueError(f"input {i} is {type}; {call.op} takes {wanted} that broadcasts to {scores}")
+        if type is not None and (type.dtype != required or broadcast(type, TensorType(dtype, scores)) != scores):
+            raise ValueError(f"input {i} is {type}; {call.op} takes {required} that broadcasts to {scores}")
 
 
 def _infer(call: Call) -> tuple[TensorType | None, ...]:
     q, _, v, scores = _shapes(call, 0)
-    _check_beside(call, 3, scores, q.dtype)
+    _check_optional_inputs(call, 3, scores, q.dtype)
     return TensorType(q.dtype, (*q.shape[:-1], v.shape[-1])), TensorType(statistics_dtype(q.dtype), q.shape[:-1])
 
 
 def _infer_grad(call: Call) -> tuple[TensorType | None, ...]:
     q, kt, v, scores = _shapes(call, 2)
-    _check_beside(call, 7, scores, q.dtype)
+    _check_optional_inputs(call, 7, scores, q.dtype)
     return q, kt, v, call.inputs[7] if len(call.inputs) > 7 else None
 
 
@@ -168,23 +168,23 @@ def _grad_body(
     dtype = statistics_dtype(q.dtype)
     types = [q.dtype, kt.dtype, v.dtype, None if bias is None else bias.dtype]
     q, kt, v, y, dy = (e.cast(x, dtype) for x in (q, kt, v, y, dy))
-    turned = [*range(q.rank - 2), q.rank - 1, q.rank - 2]
+    transposed = [*range(q.rank - 2), q.rank - 1, q.rank - 2]
     p = e.op("Exp", e.sub(_scores_body(e, call, q, kt, bias, keep), e.reshape(lse, (*lse.shape, 1))))
     p = e.div(p, e.reduce_sum(p, [-1]))
     row = e.reduce_sum(e.mul(dy, y), [-1])
     row = row if dlse is None else e.sub(row, e.reshape(dlse, (*dlse.shape, 1)))
-    ds = e.mul(p, e.sub(e.matmul(dy, e.transpose(v, turned)), row))
+    ds = e.mul(p, e.sub(e.matmul(dy, e.transpose(v, transposed)), row))
     ds = ds if keep is None else e.where(keep, ds, e.scalar_like(0, ds))
     scaled = e.mul(ds, e.scalar_like(call.attribute("scale", 1.0), ds))
-    made = [
-        e.matmul(scaled, e.transpose(kt, turned)),
-        e.matmul(e.transpose(q, turned), scaled),
-        e.matmul(e.transpose(p, turned), dy),
+    gradients = [
+        e.matmul(scaled, e.transpose(kt, transposed)),
+        e.matmul(e.transpose(q, transposed), scaled),
+        e.matmul(e.transpose(p, transposed), dy),
         None if bias is None else e.sum_to(ds, bias),
     ]
     return tuple(
-        e.cast(x, type) if want and x is not None and type is not None else None
-        for x, type, want in zip(made, types, call.wanted, strict=False)
+        e.cast(x, type) if is_used and x is not None and type is not None else None
+        for x, type, is_used in zip(gradients, types, call.wanted, strict=False)
     )
 
 

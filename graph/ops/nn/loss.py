@@ -54,10 +54,10 @@ def softmax_cross_entropy_loss(
     call: Call, scores: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray | None, ...]:
     log_prob = log_softmax(as_computable(scores), 1)
-    found = (_loss(call, log_prob, labels, weights), log_prob)
+    outputs = (_loss(call, log_prob, labels, weights), log_prob)
     return tuple(
-        as_new_array(array, scores.dtype, scores) if want else None
-        for array, want in zip(found, call.wanted, strict=False)
+        as_new_array(array, scores.dtype, scores) if is_used else None
+        for array, is_used in zip(outputs, call.wanted, strict=False)
     )
 
 

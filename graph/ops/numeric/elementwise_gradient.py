@@ -132,14 +132,14 @@ def _prelu_types(call: Call) -> tuple[TensorType | None, ...]:
     dy, x, slope = call.inputs
     if dy is not None and x is not None and dy != x:
         raise ValueError(f"input 1 is {x} but input 0, whose gradient it belongs to, is {dy}")
-    return tuple(t if want else None for t, want in zip((x, slope), call.wanted, strict=False))
+    return tuple(t if is_used else None for t, is_used in zip((x, slope), call.wanted, strict=False))
 
 
 def _prelu_body(e: Emit, call: Call, dy: Val, x: Val, slope: Val) -> tuple[Val | None, ...]:
     positive, zero = e.op("GreaterOrEqual", x, e.scalar_like(0, x)), e.scalar_like(0, x)
     dx = e.where(positive, dy, e.mul(dy, slope))
     dslope = e.sum_to(e.where(positive, zero, e.mul(dy, x)), slope)
-    return tuple(g if want else None for g, want in zip((dx, dslope), call.wanted, strict=False))
+    return tuple(g if is_used else None for g, is_used in zip((dx, dslope), call.wanted, strict=False))
 
 
 def _prelu_work(call: Call) -> Work:
@@ -151,17 +151,17 @@ def _prelu_work(call: Call) -> Work:
 def prelu_grad(call: Call, dy: np.ndarray, x: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray | None, ...]:
     """Gradients of x and of the slope, the second summed to the slope's shape."""
     wide_dy, wide_x, wide_slope = (as_computable(a) for a in (dy, x, slope))
-    found: list[np.ndarray | None] = []
-    for position, want in enumerate(call.wanted):
-        if not want:
-            found.append(None)
+    gradients: list[np.ndarray | None] = []
+    for position, is_used in enumerate(call.wanted):
+        if not is_used:
+            gradients.append(None)
         elif position == 0:
-            found.append(as_new_array(np.where(wide_x >= 0, wide_dy, wide_slope * wide_dy), dy.dtype, dy))
+            gradients.append(as_new_array(np.where(wide_x >= 0, wide_dy, wide_slope * wide_dy), dy.dtype, dy))
         else:
-            found.append(
+            gradients.append(
                 as_new_array(sum_to_shape(np.where(wide_x >= 0, 0, wide_x * wide_dy), slope.shape), slope.dtype)
             )
-    return tuple(found)
+    return tuple(gradients)
 
 
 def sum_to_shape(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -53,20 +53,20 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
     Raises ValueError with one line if inputs, attributes and declaration contradict each other.
     """
     key = call_key(call)
-    found = _types.get(key)
-    if found is None:
-        found = _infer_with_onnx(call)
+    types = _types.get(key)
+    if types is None:
+        types = _infer_with_onnx(call)
         if len(_types) >= _CACHED_CALLS:
             _types.clear()
             _complete.clear()
-        if all(partial is None or isinstance(partial, TensorType) for partial in found):
+        if all(partial is None or isinstance(partial, TensorType) for partial in types):
             _complete.add(key)
-        _types[key] = found
+        _types[key] = types
     if key in _complete:
-        return found
+        return types
     return tuple(
         part if isinstance(part, TensorType) else _with_declared(part, declared, i)
-        for i, (part, declared) in enumerate(zip(found, call.outputs, strict=False))
+        for i, (part, declared) in enumerate(zip(types, call.outputs, strict=False))
     )
 
 
@@ -256,7 +256,7 @@ def _evaluator(
         raise ValueError("not an op of the standard")
     node = node_proto(op, attributes.mapping, [bool(d) for d in dtypes], wanted, schema)
     inputs = [helper.make_tensor_value_info(f"i{i}", onnx_dtype(d), None) for i, d in enumerate(dtypes) if d]
-    outputs = [helper.make_empty_tensor_value_info(f"o{i}") for i, want in enumerate(wanted) if want]
+    outputs = [helper.make_empty_tensor_value_info(f"o{i}") for i, is_used in enumerate(wanted) if is_used]
     graph = helper.make_graph([node], "one", inputs, outputs)
     imports = [helper.make_opsetid("", opset)]
     if node.domain:

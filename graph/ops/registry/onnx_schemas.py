@@ -27,19 +27,19 @@ def schema_of(op: str, opset: int) -> Any | None:
         return None
 
 
-def check_arity(given: int, wanted: int, schema: Any) -> None:
+def check_arity(inputs: int, outputs: int, schema: Any) -> None:
     """Raise ValueError if there are too many or too few inputs or outputs."""
-    if not schema.min_input <= given <= schema.max_input:
-        raise ValueError(f"has {given} inputs; the op takes {_between(schema.min_input, schema.max_input)}")
-    if not schema.min_output <= wanted <= schema.max_output:
-        raise ValueError(f"has {wanted} outputs; the op returns {_between(schema.min_output, schema.max_output)}")
+    if not schema.min_input <= inputs <= schema.max_input:
+        raise ValueError(f"has {inputs} inputs; the op takes {_between(schema.min_input, schema.max_input)}")
+    if not schema.min_output <= outputs <= schema.max_output:
+        raise ValueError(f"has {outputs} outputs; the op returns {_between(schema.min_output, schema.max_output)}")
 
 
 def check_present(op: str, opset: int, present: Sequence[bool]) -> None:
     """Raise ValueError if a required input is absent."""
     schema = schema_of(op, opset)
-    for i, there in enumerate(present):
-        if there or schema is None or i >= len(schema.inputs):
+    for i, is_present in enumerate(present):
+        if is_present or schema is None or i >= len(schema.inputs):
             continue
         if schema.inputs[i].option == defs.OpSchema.FormalParameterOption.Single:
             raise ValueError(f"input {i} ({schema.inputs[i].name}) is absent, but required")
@@ -77,8 +77,8 @@ def node_proto(
     domain, _, name = op.rpartition("::")
     node = helper.make_node(
         name,
-        [f"i{i}" if there else "" for i, there in enumerate(present)],
-        [f"o{i}" if want else "" for i, want in enumerate(wanted)],
+        [f"i{i}" if is_present else "" for i, is_present in enumerate(present)],
+        [f"o{i}" if is_used else "" for i, is_used in enumerate(wanted)],
         domain="" if domain == "ai.onnx" else domain,
     )
     for key, value in attributes.items():

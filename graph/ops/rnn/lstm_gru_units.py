@@ -156,8 +156,12 @@ def _lstm_grad_body(
         e.mul(e.mul(dcell, i), e.sub(one, e.mul(g, g))),
     ]
     keep, drop = _keeper(e, call, c, lengths, time), _keeper(e, call, c, lengths, time, drops=False)
-    found = keep(zero, dh), keep(e.mul(dcell, f), dc), e.op("Concat", *(drop(p, zero) for p in parts), axis=c.rank - 1)
-    return tuple(v if wanted else None for v, wanted in zip(found, call.wanted, strict=False))
+    gradients = (
+        keep(zero, dh),
+        keep(e.mul(dcell, f), dc),
+        e.op("Concat", *(drop(p, zero) for p in parts), axis=c.rank - 1),
+    )
+    return tuple(v if is_used else None for v, is_used in zip(gradients, call.wanted, strict=False))
 
 
 @op("remat::LSTMUnitGrad", infer=_infer_grad, work=_work, body=_lstm_grad_body)
@@ -179,10 +183,10 @@ def lstm_unit_grad(
     parts = (dcell * g * i * (1 - i), dcell * cell * f * (1 - f), h_in * t * o * (1 - o), dcell * i * (1 - g * g))
     going = _going(c, lengths, time)
     dgates = np.concatenate([p if going is None else np.where(going, p, 0) for p in parts], axis=-1)
-    found = (_kept(call, going, zero, h_in), _kept(call, going, dcell * f, c_in), dgates)
+    gradients = (_kept(call, going, zero, h_in), _kept(call, going, dcell * f, c_in), dgates)
     return tuple(
-        downcast_like(np.array(a, order="C"), c) if wanted else None
-        for a, wanted in zip(found, call.wanted, strict=False)
+        downcast_like(np.array(a, order="C"), c) if is_used else None
+        for a, is_used in zip(gradients, call.wanted, strict=False)
     )
 
 
@@ -214,8 +218,8 @@ def _gru_grad_body(
     du = e.mul(e.mul(dh, e.sub(h, g)), e.mul(u, e.sub(one, u)))
     dg = e.mul(e.mul(dh, e.sub(one, u)), e.sub(one, e.mul(g, g)))
     keep, drop = _keeper(e, call, h, lengths, time), _keeper(e, call, h, lengths, time, drops=False)
-    found = keep(e.mul(dh, u), dh), e.op("Concat", zero, drop(du, zero), drop(dg, zero), axis=h.rank - 1)
-    return tuple(v if wanted else None for v, wanted in zip(found, call.wanted, strict=False))
+    gradients = keep(e.mul(dh, u), dh), e.op("Concat", zero, drop(du, zero), drop(dg, zero), axis=h.rank - 1)
+    return tuple(v if is_used else None for v, is_used in zip(gradients, call.wanted, strict=False))
 
 
 @op("remat::GRUUnitGrad", infer=_infer_grad, work=_work, body=_gru_grad_body)
@@ -231,8 +235,8 @@ def gru_unit_grad(
     parts = (zero, d * (state - g) * u * (1 - u), d * (1 - u) * (1 - g * g))
     going = _going(h, lengths, time)
     dgates = np.concatenate([p if going is None else np.where(going, p, 0) for p in parts], axis=-1)
-    found = (_kept(call, going, d * u, d), dgates)
+    gradients = (_kept(call, going, d * u, d), dgates)
     return tuple(
-        downcast_like(np.array(a, order="C"), h) if wanted else None
-        for a, wanted in zip(found, call.wanted, strict=False)
+        downcast_like(np.array(a, order="C"), h) if is_used else None
+        for a, is_used in zip(gradients, call.wanted, strict=False)
     )

@@ -36,7 +36,7 @@ class Direction:
     w: Array  # (gates*hidden, input)
     bias: Array  # (gates*hidden,), added to w·x
     state: cells.CellState  # before the first step
-    there: Array | None  # bool (steps, batch, 1): True before the end of the sequence; None: all
+    is_valid: Array | None  # bool (steps, batch, 1): True before the end of the sequence; None: all
     turn: Array | None  # int64 (steps, batch): permutation of the steps; None: identity
 
 
@@ -67,9 +67,9 @@ def directions(call: Call, given: RnnInputs) -> Iterator[Direction]:
         raise ValueError(f"direction {name!r} does not match weights for {given.w.shape[0]} directions")
     act = _activations(call, given)
     x = time_major(call, upcast(given.x))
-    there = _there(given.lengths, x.shape[0])
+    is_valid = _is_valid_step(given.lengths, x.shape[0])
     for d, is_reversed in enumerate(reversals[name]):
-        turn = _turn(given.lengths, *x.shape[:2]) if is_reversed else None
+        turn = _reversal(given.lengths, *x.shape[:2]) if is_reversed else None
         w, r = upcast(given.w[d]), upcast(given.r[d])
         rows = len(w)
         both = np.zeros(2 * rows, x.dtype) if given.b is None else upcast(given.b[d])
@@ -86,7 +86,7 @@ def directions(call: Call, given: RnnInputs) -> Iterator[Direction]:
             resets_after,
         )
         state = (_start(call, given.h, d, x, given), _start(call, given.c, d, x, given))
-        yield Direction(d, cell, permute_steps(x, turn), w, bias, state, there, turn)
+        yield Direction(d, cell, permute_steps(x, turn), w, bias, state, is_valid, turn)
 
 
 def run_direction(
@@ -101,18 +101,18 @@ def run_direction(
     for t in range(steps):
         after, kept = step(direction.cell, zx[t], state)
         y[t] = after[0]
-        if direction.there is not None:
-            there = direction.there[t]
-            y[t] *= there
-            after = (np.where(there, after[0], state[0]), _where(there, after[1], state[1]))
+        if direction.is_valid is not None:
+            is_valid = direction.is_valid[t]
+            y[t] *= is_valid
+            after = (np.where(is_valid, after[0], state[0]), _where(is_valid, after[1], state[1]))
         state = after
         if saved is not None:
             saved.append(kept)
     return y, state
 
 
-def _where(there: Array, a: Array | None, b: Array | None) -> Array | None:
-    return None if a is None or b is None else np.where(there, a, b)
+def _where(condition: Array, a: Array | None, b: Array | None) -> Array | None:
+    return None if a is None or b is None else np.where(condition, a, b)
 
 
 def _start(call: Call, given: Array | None, d: int, x: Array, of: RnnInputs) -> Array:
@@ -131,13 +131,13 @@ def permute_steps(x: Array, turn: Array | None) -> Array:
     return x if turn is None else np.ascontiguousarray(x[turn, np.arange(x.shape[1])])
 
 
-def _turn(lengths: Array | None, steps: int, batch: int) -> Array:
+def _reversal(lengths: Array | None, steps: int, batch: int) -> Array:
     t = np.arange(steps)[:, None]
     ends = np.full(batch, steps) if lengths is None else lengths.astype(np.int64)
     return np.where(t < ends, ends - 1 - t, t)
 
 
-def _there(lengths: Array | None, steps: int) -> Array | None:
+def _is_valid_step(lengths: Array | None, steps: int) -> Array | None:
     if lengths is None or (lengths >= steps).all():
         return None
     return np.asarray((np.arange(steps)[:, None] < lengths)[..., None])

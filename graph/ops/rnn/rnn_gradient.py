@@ -50,15 +50,17 @@ def backward_direction(
     state: cells.CellState = (dh, dc)
     for t in reversed(range(len(dzx))):
         h, c = state
-        there = None if direction.there is None else direction.there[t]
+        is_valid = None if direction.is_valid is None else direction.is_valid[t]
         if dy is not None:
-            h = h + (dy[t] if there is None else dy[t] * there)
-        if there is None:
+            h = h + (dy[t] if is_valid is None else dy[t] * is_valid)
+        if is_valid is None:
             dzx[t], state = back(cell, saved.pop(), (h, c), sums)
             continue
-        dzx[t], (h_before, c_before) = back(cell, saved.pop(), (h * there, None if c is None else c * there), sums)
-        passed = None if c is None or c_before is None else np.where(there, c_before, c)
-        state = (np.where(there, h_before, h), passed)
+        dzx[t], (h_before, c_before) = back(
+            cell, saved.pop(), (h * is_valid, None if c is None else c * is_valid), sums
+        )
+        passed = None if c is None or c_before is None else np.where(is_valid, c_before, c)
+        state = (np.where(is_valid, h_before, h), passed)
     return dzx, sums, state
 
 

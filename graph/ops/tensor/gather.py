@@ -22,7 +22,7 @@ _ADDING: dict[str, Callable[..., Any]] = {
 }
 
 
-def _whole(indices: np.ndarray, length: int) -> np.ndarray:
+def _nonnegative(indices: np.ndarray, length: int) -> np.ndarray:
     """Nonnegative indices. Raises IndexError naming an index out of range."""
     found = indices.astype(np.int64)
     found = np.where(found < 0, found + length, found)
@@ -35,7 +35,7 @@ def _whole(indices: np.ndarray, length: int) -> np.ndarray:
 @op("Gather", work=output_copy_work, gradient_reads=("i1",))
 def gather(call: Call, x: np.ndarray, indices: np.ndarray) -> np.ndarray:
     axis = call.attribute("axis", 0) % x.ndim
-    return np.array(np.take(x, _whole(indices, x.shape[axis]), axis=axis), order="C")
+    return np.array(np.take(x, _nonnegative(indices, x.shape[axis]), axis=axis), order="C")
 
 
 @op("GatherElements", work=output_copy_work, gradient_reads=("i1",))
@@ -52,7 +52,7 @@ def _element_index(shape: tuple[int, ...], indices: np.ndarray, axis: int) -> tu
     """Index arrays of the elements that GatherElements reads and ScatterElements writes."""
     axis %= len(shape)
     index = list(np.ogrid[tuple(slice(n) for n in indices.shape)]) if indices.ndim else []
-    index[axis] = _whole(indices, shape[axis])
+    index[axis] = _nonnegative(indices, shape[axis])
     return tuple(index)
 
 
@@ -60,7 +60,7 @@ def _tuple_index(shape: tuple[int, ...], indices: np.ndarray, batch_dims: int) -
     """Index arrays of the slices given by index tuples, batch axes first."""
     depth = indices.shape[-1]
     batch = np.ogrid[tuple(slice(n) for n in indices.shape[:-1])] if indices.ndim > 1 else []
-    named = (_whole(indices[..., i], shape[batch_dims + i]) for i in range(depth))
+    named = (_nonnegative(indices[..., i], shape[batch_dims + i]) for i in range(depth))
     return (*batch[:batch_dims], *named)
 
 
@@ -149,7 +149,7 @@ _GRADIENT: dict[str, Any] = {"infer": _gradient_type, "work": _gradient_work}
 @op("remat::GatherGrad", body=_gather_body, **_GRADIENT)
 def gather_grad(call: Call, dy: np.ndarray, indices: np.ndarray) -> np.ndarray:
     shape, axis, flat = _gather_axes(call, indices.shape)
-    where = _whole(indices, shape[axis]).reshape(-1)
+    where = _nonnegative(indices, shape[axis]).reshape(-1)
     return _added(call, dy.reshape(flat), (slice(None),) * axis + (where,), shape)
 
 

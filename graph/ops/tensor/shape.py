@@ -91,11 +91,13 @@ def split(call: Call, x: np.ndarray, lengths: np.ndarray | None = None) -> tuple
     axis, count = call.attribute("axis", 0) % x.ndim, len(call.wanted)
     given = call.attribute("split") if lengths is None else lengths.tolist()
     if given is None:
-        each = -(-x.shape[axis] // count)
-        given = [max(0, min(each, x.shape[axis] - i * each)) for i in range(count)]
+        length = -(-x.shape[axis] // count)
+        given = [max(0, min(length, x.shape[axis] - i * length)) for i in range(count)]
     ends = np.cumsum(given)
     pieces = (x[(slice(None),) * axis + (slice(end - n, end),)] for n, end in zip(given, ends, strict=True))
-    return tuple(np.array(piece, order="C") if want else None for piece, want in zip(pieces, call.wanted, strict=True))
+    return tuple(
+        np.array(piece, order="C") if is_used else None for piece, is_used in zip(pieces, call.wanted, strict=True)
+    )
 
 
 @op("Slice", work=output_copy_work)

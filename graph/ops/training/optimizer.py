@@ -23,8 +23,8 @@ def _state_types(*states: int) -> Any:
         for i, type in known:
             if type.shape != known[0][1].shape:
                 raise ValueError(f"input {i} is {type}, not of the shape of the weight {known[0][1]}")
-        made = [call.inputs[i] if i < len(call.inputs) else None for i in (0, *states)]
-        return tuple(t if want else None for t, want in zip(made, call.wanted, strict=False))
+        types = [call.inputs[i] if i < len(call.inputs) else None for i in (0, *states)]
+        return tuple(t if is_used else None for t, is_used in zip(types, call.wanted, strict=False))
 
     return infer
 
@@ -114,7 +114,7 @@ def adam(
     mean = kind(beta1) * as_computable(m) + kind(1 - beta1) * slope
     square = kind(beta2) * as_computable(v) + kind(1 - beta2) * (slope * slope)
     width = np.sqrt(square / (1 - kind(beta2) ** count)) + kind(epsilon)
-    kept = kind(1 - lr * decay) * wide if decay else wide
-    new = kept - kind(lr) * (mean / (1 - kind(beta1) ** count) / width)
-    found = (as_new_array(new, w.dtype, w), as_new_array(mean, m.dtype), as_new_array(square, v.dtype))
-    return tuple(array if want else None for array, want in zip(found, call.wanted, strict=False))
+    decayed = kind(1 - lr * decay) * wide if decay else wide
+    new = decayed - kind(lr) * (mean / (1 - kind(beta1) ** count) / width)
+    outputs = (as_new_array(new, w.dtype, w), as_new_array(mean, m.dtype), as_new_array(square, v.dtype))
+    return tuple(array if is_used else None for array, is_used in zip(outputs, call.wanted, strict=False))

@@ -34,7 +34,7 @@ def test_an_elementwise_op_is_bound_by_traffic():
     assert seconds(one("Add", (1000, 1000), (1000, 1000))) == pytest.approx(1e-6 + 12e6 / 1e9)
 
 
-def test_an_op_nobody_knows_moves_its_inputs_and_outputs():
+def test_an_unknown_op_costs_the_transfer_of_its_inputs_and_outputs():
     types = [TensorType("float32", (10, 10))]
     assert seconds(one("acme::Fold", (1000, 1000), types=types)) == pytest.approx(1e-6 + 4.0004e6 / 1e9)
 
@@ -85,7 +85,7 @@ def test_a_loop_costs_its_body_once_a_trip():
 
 
 @pytest.mark.parametrize("name", DEVICES)
-def test_a_profile_is_whole_and_says_where_its_numbers_are_from(name: str):
+def test_a_device_profile_is_complete_and_names_its_source(name: str):
     device = device_named(name)
     assert device.name == name and device.source
     assert device.memory_bytes >= 2**30 and device.bytes_per_second >= 1e9
@@ -126,6 +126,6 @@ def test_a_device_may_be_given_as_an_object():
         ({"bandwidth": 1, "flops": 1, "speed": 3}, "device has a field 'speed'"),
     ],
 )
-def test_a_wrong_device_is_told_what_is_wrong(given: object, message: str):
+def test_an_invalid_device_raises_an_error_naming_the_field(given: object, message: str):
     with pytest.raises(ValueError, match=message.replace("[", r"\[")):
         resolve_device(given)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ def test_a_buffer_has_the_size_of_its_largest_member():
     assert found.bytes == found.bound_bytes == 11
 
 
-def test_lives_that_touch_in_a_step_do_not_share():
+def test_lifetimes_that_touch_in_a_step_do_not_share():
     assert assign_buffers(*columns([(0, 1, 4), (1, 2, 4)])).bytes == 8
     assert assign_buffers(*columns([(0, 1, 4), (2, 2, 4)])).bytes == 4
 
@@ -91,7 +91,7 @@ def test_many_storages_are_shared_in_one_sweep(seed, monkeypatch):
         assert len(set(members)) == 1 and (members[0] >= 0 or len(members) == 1)
 
 
-def test_a_hundred_thousand_storages_that_all_live_at_once_are_told_apart():
+def test_a_hundred_thousand_simultaneously_live_storages_get_separate_buffers():
     count = 100_000
     found = assign_buffers(np.arange(count), np.full(count, count), np.ones(count, np.int64))
     assert found.bytes == found.bound_bytes == count

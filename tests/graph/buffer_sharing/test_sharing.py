@@ -135,7 +135,7 @@ def test_bytes_are_freed_after_the_last_reader_once_and_never_under_an_alias_or_
     assert [graph.values[v].name for v, _ in free_points(graph, keep=["c"])] == ["a"]
 
 
-def test_the_section_of_a_report_lists_lives_buffers_and_the_peak():
+def test_the_report_section_lists_lifetimes_buffers_and_the_peak():
     section = sharing_report(drawn("x>a a>b b>c c>d", "d"))
     assert section["value"] == ["a", "b", "c", "d"]
     assert section["buffer"] == ["a", "d", "a", "d"]

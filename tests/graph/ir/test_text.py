@@ -28,7 +28,7 @@ def test_a_graph_is_one_line_a_node() -> None:
     ]
 
 
-def test_what_differs_from_the_defaults_is_said() -> None:
+def test_fields_that_differ_from_the_defaults_are_shown() -> None:
     b = Builder()
     x = b.value("x y", None, Role.STATE, bytes=8)
     out = b.value("out", bytes=8)

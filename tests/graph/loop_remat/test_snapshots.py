@@ -41,7 +41,7 @@ def test_however_many_states_are_kept_the_bits_are_the_same(kind: str, trips: in
         assert_equal_bits(graph, kept(graph, trips, rows))
 
 
-def test_the_pair_becomes_a_scan_with_rows_and_a_way_back_by_schedule():
+def test_the_pair_becomes_a_snapshot_scan_and_a_scheduled_backward_scan():
     graph = kept(step_of(recurrence(12)), 12, 3)
     forward, backward = (node for node in graph.nodes if node.bodies)
     assert (forward.op, backward.op) == (SNAPSHOT_SCAN, SNAPSHOT_GRAD)
@@ -50,7 +50,7 @@ def test_the_pair_becomes_a_scan_with_rows_and_a_way_back_by_schedule():
     assert rows in forward.outputs and rows in backward.inputs and backward.in_place
 
 
-def test_a_way_back_that_carries_what_the_next_trip_found_runs_no_trip_again():
+def test_a_backward_pass_that_carries_the_next_iterations_state_recomputes_no_iteration():
     #   h_next = tanh(h w + x): the way back reads h and h_next, and what trip 5 found is what trip 4 left
     graph = step_of(long_recurrence(12, 2, 4))
     for rows in range(1, 12):

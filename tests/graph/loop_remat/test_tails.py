@@ -93,7 +93,7 @@ def test_a_document_brings_such_a_pair_back():
 
 
 @pytest.mark.parametrize("trips", [4, pytest.param(1, marks=pytest.mark.heavy)])
-def test_states_that_the_way_back_carries_along_are_there_in_the_last_trips_too(trips: int):
+def test_states_carried_by_the_backward_pass_are_available_in_the_last_iterations(trips: int):
     #   h_next = tanh(gelu(h w + x)): the way back reads h_next and h, and carries one from trip to trip
     graph = step_of(two_squashes())
     names = ["h", "h_next", "sum", "active"]

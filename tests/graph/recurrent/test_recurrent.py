@@ -76,7 +76,7 @@ def test_gradients_agree_with_finite_differences(name):
 
 
 @EVERY
-def test_what_is_made_again_is_not_held_and_changes_nothing(name):
+def test_recomputed_values_are_not_saved_and_results_are_unchanged(name):
     of = CELLS[name]()
     if not of.recompute:
         return
@@ -134,7 +134,7 @@ def test_a_step_op_written_in_place_brings_all_its_writers_along():
     assert [row.of for row in back.ops if row.kind == "again"] == ["FC", "Sum"]
 
 
-def test_forward_only_there_is_no_way_back_and_nothing_is_held():
+def test_an_undifferentiated_net_has_no_backward_step_and_saves_nothing():
     of = lstm()
     found = describe_recurrence(of.graph(), "rnn")
     assert found.backward is None and found.held_bytes == 0
@@ -143,7 +143,7 @@ def test_forward_only_there_is_no_way_back_and_nothing_is_held():
     assert trained_bytes > found.step_bytes
 
 
-def test_roles_links_and_aliases_are_told():
+def test_roles_links_and_aliases_are_reported():
     of = lstm(lengths=[4, 3, 2])
     found = describe_recurrence(of.graph(), "rnn")
     assert found.references == ("gates_0_w", "gates_0_b", "seq_lengths")
@@ -260,7 +260,7 @@ def test_sequences_of_several_names_and_windows_go_together():
         assert found["grad:x"].ravel().tolist() == [3, 23, 120, 100]
 
 
-def test_gates_and_the_attention_block_are_hinted_and_may_be_made_again():
+def test_gates_and_attention_block_are_presets_and_can_be_recomputed():
     expected = {
         "lstm": {"gates": ["gates_0"]},
         "milstm": {"gates": ["wh", "a", "b1", "b2", "gates"]},

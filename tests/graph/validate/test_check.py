@@ -44,14 +44,14 @@ def test_whatever_the_builder_makes_and_replay_repeats_is_legal(built: Graph, rn
     check(replay(built, order))
 
 
-def test_a_cycle_is_told_with_its_nodes_in_running_order() -> None:
+def test_a_cycle_is_reported_with_its_nodes_in_execution_order() -> None:
     #   a ─▶ b ─▶ c ─▶ a
     broken = graph([node("a", (3,), (1,)), node("b", (1,), (2,)), node("c", (2,), (3,))], "Xabc")
     (found,) = findings(broken)
     assert found.code == "cycle" and "'a' -> 'b' -> 'c' -> 'a'" in found.found
 
 
-def test_a_cycle_and_a_misplaced_node_are_told_apart() -> None:
+def test_a_cycle_and_a_misplaced_node_are_distinguished() -> None:
     circle = [node("a", (2,), (1,)), node("b", (1,), (2,))]
     broken = graph([*circle, node("late", (4,), (3,)), node("d", (0,), (4,))], "Xabcd")
     assert [found.code for found in findings(broken)] == ["cycle", "use_before_definition"]
@@ -80,7 +80,7 @@ def test_a_reshape_is_a_view_without_being_declared() -> None:
     assert findings(replace(drawn, values=(*drawn.values, shape)))[0].code == "read_after_overwrite"
 
 
-def test_the_new_content_may_be_read_and_overwritten_again() -> None:
+def test_the_new_content_may_be_read_and_overwritten() -> None:
     first, second = (node(n, (i,), (i + 1,), in_place=((0, 0),)) for n, i in (("one", 0), ("two", 1)))
     check(graph([first, second], "Xab", (2,)))
 
@@ -93,7 +93,7 @@ def test_captures_are_reads_and_must_come_later_than_what_they_capture() -> None
     assert findings(graph([holder, writer], "Xa"))[0].code == "use_before_definition"
 
 
-def test_a_fault_in_a_body_is_told_with_its_path() -> None:
+def test_a_fault_in_a_body_is_reported_with_its_path() -> None:
     inside = graph([node("n", (1,), (2,))], "Xab")
     broken = graph([node("holder", (), (), bodies={"then_branch": Body(inside)})], "X")
     assert findings(broken)[0].path == "nodes[0].bodies.then_branch.nodes[0].inputs[0]"
@@ -106,7 +106,7 @@ def test_captures_agree_in_type() -> None:
 
 
 @pytest.mark.parametrize("field", ["inputs", "outputs", "after", "gradient"])
-def test_ids_nobody_handed_out_are_refused_before_anything_else(field: str) -> None:
+def test_unassigned_ids_are_refused_before_other_rules(field: str) -> None:
     good = node("a", (0,), (1,))
     broken = {
         "inputs": graph([replace(good, inputs=(7,))], "Xa"),
@@ -138,7 +138,7 @@ def test_the_largest_size_is_legal_and_one_byte_more_is_not() -> None:
     assert findings(Graph("large", (largest, one_more), (), (), (0, 1)))[0].code == "size_too_large"
 
 
-def test_positions_and_ids_out_of_range_are_told_not_tripped_over() -> None:
+def test_positions_and_ids_out_of_range_are_reported() -> None:
     good = node("a", (0,), (1,))
     for broken, code in (
         (replace(good, views=((5, 0),)), "bad_alias"),

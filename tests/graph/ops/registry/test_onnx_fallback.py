@@ -27,7 +27,7 @@ def test_a_dtype_has_one_name_in_three_systems(name: str):
     assert type_of_array(np.zeros((2, 3), numpy_dtype(name))) == TensorType(name, (2, 3))
 
 
-def test_an_unknown_dtype_is_told_those_there_are():
+def test_an_unknown_dtype_raises_an_error_listing_the_known_ones():
     for ask in (numpy_dtype, onnx_dtype):
         with pytest.raises(ValueError, match="dtype 'float' is not known; use one of bool"):
             ask("float")

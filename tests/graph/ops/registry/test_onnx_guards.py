@@ -135,6 +135,6 @@ def test_no_op_ends_the_process(op: str) -> None:
     ],
     ids=lambda call: call.op,
 )
-def test_contradictions_are_said(call: Call) -> None:
+def test_contradictions_are_reported(call: Call) -> None:
     with pytest.raises(ValueError):
         infer(call)

@@ -171,7 +171,7 @@ def test_batch_first_is_the_same_turned_round(kind: str):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_sequences_and_no_moments_are_legal(kind: str):
+def test_zero_sequences_and_zero_steps_are_legal(kind: str):
     for shape in ((T, 0, W), (0, B, W)):
         arrays = [real(*shape), *inputs_of(kind, 1)[1:4]]
         outputs = ours(kind, arrays, attributes_of("forward"), OUTPUTS[kind])
@@ -192,7 +192,7 @@ def test_the_same_bits_come_from_any_address(kind: str):
         assert gradient.tobytes() == found[place].tobytes()
 
 
-def test_a_gradient_charges_the_history_it_makes_again():
+def test_the_workspace_of_a_gradient_includes_the_recomputed_history():
     arrays = inputs_of("LSTM", 2, None, np.float32)
     attributes = attributes_of("bidirectional")
     forward = work(call_for("LSTM", arrays, attributes, 3))
@@ -202,7 +202,7 @@ def test_a_gradient_charges_the_history_it_makes_again():
     assert backward.flops == 3 * forward.flops
 
 
-def test_weights_that_do_not_belong_together_are_told():
+def test_mismatched_weights_are_refused():
     x, w, r = inputs_of("GRU", 1)[:3]
     with pytest.raises(ValueError, match="do not belong to one LSTM"):
         ours("remat::LSTMGrad", [x, w, r], attributes_of("forward"), 3)

@@ -119,7 +119,7 @@ def test_the_same_bits_come_from_any_address():
     )
 
 
-def test_what_does_not_fit_is_told():
+def test_mismatched_shapes_are_refused():
     dy = real(1, 1, 4, 4)
     with pytest.raises(ValueError, match="but is not resized"):
         ours("remat::ResizeGrad", [dy], {"axes": [2], "scales": [2.0], "input_shape": [1, 1, 2, 2]})
