@@ -19,7 +19,7 @@ from planner.formulation.metrics import overhead, parse_choices
 from planner.lowering.realize import node_sequence
 from planner.report.report import explain_section, plan_metrics
 from planner.report.saved_layout import with_layout
-from planner.report.saved_schema import parts_of
+from planner.report.schema import parse_saved
 from planner.request.plan_request import Request, parse_request
 from planner.verify.checker import check
 
@@ -134,7 +134,7 @@ def parse_embedded(document: Mapping[str, Any]) -> tuple[Request, Graph]:
     Validates the parts of the document that later functions read. Raises BadRequest if one is missing or has a wrong
     type.
     """
-    parts_of(document)
+    parse_saved(document)
     used = {"inputs", "batch", "dims", "shapes", "loss", "loss_chunks", "fuse_attention", "recipe", "differentiate"}
     fields = {name: given for name, given in document["request"].items() if name not in used}
     if document["request"].get("shapes") and fields.get("budget") is not None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
-from app.api.schemas.plans import Finding, GraphRecord, Measured, Open
+from app.api.schemas.plans import Finding, GraphRecord, Open
+
+#: Described by `planner.report.schema`.
+Measured = Annotated[dict[str, Any], WithJsonSchema({"$ref": "#/components/schemas/Measured"})]
 
 
 class Transformed(GraphRecord):

@@ -7,16 +7,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from app.api.schemas.plans import Operation, Problem, Report, Request
+from app.api.schemas.plans import Operation, Problem, Request
 from app.api.schemas.transforms import Transform
 from app.atomic_files import write_atomic
 from app.catalogue import SCHEMA_FOLDER
 from graph.formats.document.schema import json_schemas as of_graphs
+from planner.report.schema import schema_components
 
-#: Name on the wire -> record; "document" and "columns" come from `graph.formats`.
+#: Name on the wire -> record; "document" and "columns" come from `graph.formats`, "report" from `planner.report`.
 NAMED: dict[str, type[BaseModel]] = {
     "request": Request,
-    "report": Report,
     "operation": Operation,
     "problem": Problem,
     "transform": Transform,
@@ -26,7 +26,11 @@ NAMED: dict[str, type[BaseModel]] = {
 def json_schemas() -> dict[str, dict[str, Any]]:
     """Every JSON Schema by name, as checked in under `app/api/schemas/json`."""
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return of_graphs() | {name: dialect | record.model_json_schema(by_alias=True) for name, record in NAMED.items()}
+    records = {name: dialect | record.model_json_schema(by_alias=True) for name, record in NAMED.items()}
+    sections = schema_components("#/$defs/{name}")
+    del sections["Curve"], sections["CurvePoint"], sections["Fit"], sections["FitTry"]
+    report = {"$defs": sections, **sections.pop("Report")}
+    return of_graphs() | records | {"report": dialect | report}
 
 
 def main() -> None:

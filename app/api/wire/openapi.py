@@ -15,6 +15,7 @@ from pydantic.json_schema import models_json_schema
 from app.api.schemas import batches, graphs, layouts, plans, transforms, write
 from app.api.schemas.batch_request import AXES, MAX_PER_AXIS
 from app.errors import ERROR_TABLE, PROBLEM_TYPE
+from planner.report.schema import schema_components
 from planner.request import curve_and_fit_request
 
 REF = "#/components/schemas/"
@@ -91,7 +92,7 @@ def components() -> dict[str, Any]:
     records = dict.fromkeys(record for _, record in members if issubclass(record, bases) and record not in bases)
     models: list[type[BaseModel]] = [*records, transforms.Transform]
     _, definitions = models_json_schema([(model, "validation") for model in models], ref_template=REF + "{model}")
-    all_schemas: dict[str, Any] = dict(definitions["$defs"])
+    all_schemas: dict[str, Any] = definitions["$defs"] | schema_components(REF + "{name}")
     for schema in (schema for name, schema in write.json_schemas().items() if name in ("document", "columns")):
         all_schemas |= {name: _relocated(record) for name, record in schema["$defs"].items()}
     request = all_schemas["Request"]

@@ -15,7 +15,7 @@ from graph.errors import BadGraph
 from graph.formats.readers import load
 from graph.ir import Graph
 from graph.transforms.structural_equality import difference
-from planner.report.saved_schema import parts_of
+from planner.report.schema import parse_saved
 
 MAX_LINES = 40
 MAX_CELL_CHARS = 60
@@ -58,7 +58,7 @@ def _load(name: str) -> Graph | dict[str, Any]:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise BadGraph.one("unparseable", name, str(error), "a JSON document", "correct the file") from error
         if is_report(document):
-            parts_of(document)
+            parse_saved(document)
             return dict(document)
     return load(data)
 
