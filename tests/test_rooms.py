@@ -36,13 +36,15 @@ MAY_IMPORT: dict[str, str] = {
         "graph.errors planner.errors planner.layout planner.request"
     ),
     "app.api.schemas": (
-        "app.atomic_files app.catalogue app.errors graph.formats.document planner.errors planner.layout planner.request"
+        "app.atomic_files app.catalogue app.errors graph.formats.document planner.errors planner.layout "
+        "planner.report planner.request"
     ),
     "app.api.service": (
         "app.atomic_files app.errors app.jobs app.jobs.batches app.settings app.solver app.store app.telemetry"
     ),
     "app.api.wire": (
-        "app.api.schemas app.api.service app.errors app.models app.settings app.telemetry graph.errors planner.request"
+        "app.api.schemas app.api.service app.errors app.models app.settings app.telemetry graph.errors "
+        "planner.report planner.request"
     ),
     "app.catalogue": "app.errors graph.analysis planner.algorithms",
     "app.cli": (
