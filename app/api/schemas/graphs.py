@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
 from app.api.schemas.plans import Finding, GraphRecord, Open
-
-#: Described by `planner.report.schema`.
-Measured = Annotated[dict[str, Any], WithJsonSchema({"$ref": "#/components/schemas/Measured"})]
 
 
 class Transformed(GraphRecord):
@@ -76,7 +73,7 @@ class Memory(Open):
     """The graph as it stands."""
 
     bytes_by_role: dict[str, int]
-    baseline: Measured
+    baseline: dict[str, Any]  # `Measured` of `planner.report.schema`, which OpenAPI refers to
     holders: list[PeakHolder]
     smallest_possible_bytes: int
     binding_node: str | None

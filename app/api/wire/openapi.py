@@ -93,6 +93,7 @@ def components() -> dict[str, Any]:
     models: list[type[BaseModel]] = [*records, transforms.Transform]
     _, definitions = models_json_schema([(model, "validation") for model in models], ref_template=REF + "{model}")
     all_schemas: dict[str, Any] = definitions["$defs"] | schema_components(REF + "{name}")
+    all_schemas["Analysis"]["properties"]["baseline"] = {"$ref": f"{REF}Measured"}
     for schema in (schema for name, schema in write.json_schemas().items() if name in ("document", "columns")):
         all_schemas |= {name: _relocated(record) for name, record in schema["$defs"].items()}
     request = all_schemas["Request"]
