@@ -195,4 +195,4 @@ def test_a_graph_without_a_net_over_time_is_planned_as_it_is_and_says_so():
     (h,) = builder.node("MatMul", [x, w])
     graph = builder.build(builder.node("ReduceMean", [h], outputs=["loss"], attributes={"keepdims": 0}))
     report = planned(graph, planner="recurrent", budget="100%").report
-    assert any("no net over time" in warning for warning in report["warnings"])
+    assert any("no recurrent net can be split" in warning for warning in report["warnings"])

@@ -240,7 +240,7 @@ def test_who_waits_too_long_for_a_turn_is_told() -> None:
     async def scenario() -> None:
         turns = SlotPool(1, 9, 0.01, "REMAT_READ_QUEUE")
         async with turns.turn():
-            with pytest.raises(Busy, match="no turn came"):
+            with pytest.raises(Busy, match="no slot became free"):
                 async with turns.turn():
                     pass
         async with turns.turn():  # the one that gave up has left the line

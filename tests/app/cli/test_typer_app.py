@@ -57,15 +57,15 @@ def test_people_read_first_whether_it_fits(run: Run, model: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["plan", "MODEL", "-o", "nowhere/plan.json"], "make the folder first"),
-        (["plan", "MODEL", "-o", "FOLDER"], "name a file, not a folder"),
+        (["plan", "MODEL", "-o", "nowhere/plan.json"], "create the folder first"),
+        (["plan", "MODEL", "-o", "FOLDER"], "not of a folder"),
         (["plan", "MODEL", "-o", "MODEL"], "same file as the model"),
         (["plan", "MODEL", "-o", "a.json", "--graph", "./a.json"], "same file as another output"),
         (["plan", "MODEL", "-o", "-"], "--json"),
-        (["plan", "MODEL", "--plot", "nowhere/plot.svg"], "make the folder first"),
-        (["curve", "MODEL", "--budgets", "90%", "--plot", "nowhere/plot.svg"], "make the folder first"),
-        (["fit", "MODEL", "--budget", "1GiB", "-o", "nowhere/plan.json"], "make the folder first"),
-        (["batch", "MODEL", "--budgets", "90%", "--html", "nowhere/page.html"], "make the folder first"),
+        (["plan", "MODEL", "--plot", "nowhere/plot.svg"], "create the folder first"),
+        (["curve", "MODEL", "--budgets", "90%", "--plot", "nowhere/plot.svg"], "create the folder first"),
+        (["fit", "MODEL", "--budget", "1GiB", "-o", "nowhere/plan.json"], "create the folder first"),
+        (["batch", "MODEL", "--budgets", "90%", "--html", "nowhere/page.html"], "create the folder first"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else None,
 )

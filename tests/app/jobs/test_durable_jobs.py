@@ -390,13 +390,13 @@ def test_of_a_long_search_the_latest_events_are_kept(started: Any, monkeypatch: 
     assert [event.id for event in seen] == list(range(seen[0].id, 54)) and len(seen) < 40
 
 
-def test_a_worker_elsewhere_is_gone_once_it_is_silent_and_one_here_once_its_process_is(started: Any) -> None:
+def test_a_worker_elsewhere_is_dead_once_it_is_silent_and_one_here_once_its_process_is(started: Any) -> None:
     worker = started(Pretender(), lost_seconds=0.2)._worker
     here = {"id": "a", "host": _host(), "pid": os.getppid(), "born": _process_start(os.getppid()), "beats": 1}
     there = here | {"id": "b", "host": "elsewhere"}
-    assert not worker._is_gone(here) and not worker._is_gone(there)
+    assert not worker._is_dead(here) and not worker._is_dead(there)
     time.sleep(0.3)
-    assert not worker._is_gone(here) and worker._is_gone(there)
-    assert not worker._is_gone(there | {"beats": 2})
-    assert worker._is_gone(here | {"born": "0"})  # the number is another's by now
-    assert worker._is_gone(here | {"pid": os.getpid(), "born": _process_start(os.getpid())})  # its process has another
+    assert not worker._is_dead(here) and worker._is_dead(there)
+    assert not worker._is_dead(there | {"beats": 2})
+    assert worker._is_dead(here | {"born": "0"})  # the number is another's by now
+    assert worker._is_dead(here | {"pid": os.getpid(), "born": _process_start(os.getpid())})  # its process has another

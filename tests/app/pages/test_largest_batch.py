@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from starlette.testclient import TestClient
 
+from app.api.main import create_app
+from app.settings import Settings
 from tests.app.conftest import one_layer
 from tests.app.pages.html import parsed
 
 
-def test_what_a_plans_page_asks_is_found_and_stands_on_the_dashboard(client: TestClient) -> None:
+def test_what_a_plans_page_asks_is_found_and_stands_on_the_dashboard(tmp_path: Path) -> None:
+    """In a service of its own, whose dashboard shows no other plans."""
+    with TestClient(create_app(Settings(data=tmp_path, workers=1, drain_seconds=1))) as client:
+        check_dashboard(client)
+
+
+def check_dashboard(client: TestClient) -> None:
     asked = {"graph": one_layer(), "loss": "loss", "budget": "90%", "planner": "greedy", "iterations": 5}
     plan = client.post("/v1/plans", json=asked | {"execute": "auto"}).json()
     (form,) = parsed(client.get(f"/plans/{plan['id']}").text).all("form", id="ask-fit")

@@ -53,7 +53,7 @@ def test_a_net_without_names_falls_into_the_planner_s_blocks() -> None:
     lowered = lower(graph, resolve_device("a100-80gb"), runtime_named("arena"))
     names, layer = layers_of(graph, lowered, True)
     assert len(layer) == len(graph.nodes) and set(layer.tolist()) <= set(range(len(names)))
-    assert any("alike" in name for name in names)
+    assert any("equal blocks" in name for name in names)
     parts = {(k, node.phase) for k, node in zip(layer.tolist(), graph.nodes, strict=True)}
     both = [k for k in range(len(names)) if {(k, Phase.FORWARD), (k, Phase.BACKWARD)} <= parts]
     assert len(both) > 5  # a block is a stretch of the way out with what belongs to it on the way back

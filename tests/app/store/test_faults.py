@@ -27,9 +27,9 @@ ROOT = Path(__file__).parents[3]
 START = """
 import os, resource, sys
 from pathlib import Path
-from app import records
+from app.store import records
 from app.atomic_files import CannotWrite
-from app.store.integrity_check import walk
+from app.store.integrity_check import check_integrity
 from tests.app.stores import GRAPH_ID, opened, solved
 
 store = opened(Path(sys.argv[1]), **({"database_url": sys.argv[2]} if sys.argv[2:] else {}))
@@ -53,7 +53,7 @@ def output_of(code: str, settings: dict[str, Any]) -> list[str]:
 
 KEEPING = """
 for n in range(10**6):
-    print(records.keep_plan(store, solved(n), GRAPH_ID), flush=True)
+    print(records.save_plan(store, solved(n), GRAPH_ID), flush=True)
 """
 
 
@@ -81,18 +81,18 @@ FULL = """
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
-before = records.keep_plan(store, solved(), GRAPH_ID)
+before = records.save_plan(store, solved(), GRAPH_ID)
 for size in (0, 4096, 40_000, 200_000):
     limit(size)
     try:
         for n in range(1000):
-            records.keep_plan(store, solved([size, n, os.urandom(5000).hex()]), GRAPH_ID)
+            records.save_plan(store, solved([size, n, os.urandom(5000).hex()]), GRAPH_ID)
         print("never full")
     except CannotWrite as error:
         limit(resource.RLIM_INFINITY)
         print(error)
-    print(walk(store).faults, list(store.blobs.folder.rglob("*#*")))
-after = records.keep_plan(store, solved("after"), GRAPH_ID)
+    print(check_integrity(store).faults, list(store.blobs.folder.rglob("*#*")))
+after = records.save_plan(store, solved("after"), GRAPH_ID)
 print(len(records.report_of(store, before)) > 0 < len(records.report_of(store, after)))
 """
 
@@ -100,14 +100,14 @@ print(len(records.report_of(store, before)) > 0 < len(records.report_of(store, a
 def test_a_full_disk_is_told_breaks_nothing_and_is_forgotten_once_there_is_room(tmp_path: Path) -> None:
     *tries, fine = output_of(FULL, {"data": tmp_path})
     for told, state in zip(tries[::2], tries[1::2], strict=True):
-        assert "cannot write" in told and "nothing half written is left" in told
+        assert "cannot write" in told and "no partial" in told
         assert state == "[] []"
     assert fine == "True"
 
 
 READ_ONLY = """
 folder = Path(sys.argv[1])
-before = records.keep_plan(store, solved(), GRAPH_ID)
+before = records.save_plan(store, solved(), GRAPH_ID)
 for path in (folder, *folder.rglob("*")):
     path.chmod(0o555 if path.is_dir() else 0o444)
 store.close()
@@ -116,7 +116,7 @@ if os.getuid() == 0:
 from app.settings import Settings
 from app.store.store import Store
 try:
-    Store.to_serve(Settings(data=folder))
+    Store.open_for_serving(Settings(data=folder))
     print("served")
 except CannotWrite as error:
     print(error)
@@ -186,7 +186,7 @@ def test_a_database_that_crashes_is_told_and_used_again_by_itself(
             try:
                 records.report_of(store, kept[0])
             except Unavailable as error:
-                assert "Retry-After" in error.headers and "cannot be reached" in str(error)
+                assert "Retry-After" in error.headers and "unreachable" in str(error)
                 break
         with pytest.raises(Unavailable):
             store.check()

@@ -137,7 +137,7 @@ def test_idempotency_keys_of_two_tenants_do_not_meet(gated: Gated, tenant: Tenan
         assert answer.status_code == 201
     again = gated.client.post("/v1/graphs", json=chain(5, "other"), headers=tenant("a") | said)
     assert (again.status_code, again.json()["code"]) == (409, "idempotency_conflict")
-    assert "the idempotency key came" in again.json()["detail"]  # what it is called here is of no use to anybody
+    assert "the idempotency key was used" in again.json()["detail"]  # what it is called here is of no use to anybody
 
 
 def test_a_curve_and_its_plans_are_their_askers(gated: Gated, tenant: Tenant) -> None:

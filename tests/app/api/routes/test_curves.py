@@ -99,7 +99,7 @@ def test_more_solves_than_may_wait_are_sent_away(tmp_path: Path) -> None:
 def test_the_command_prints_a_line_a_budget(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["curve", str(model), "--budgets", "100%, 60%", "--iterations", "20"]) in (0, 1)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[2].split() == ["budget", "peak", "more", "time", "at", "least", "status", "planner"]
+    assert lines[2].split() == ["budget", "peak", "overhead", "bound", "status", "planner"]
     assert [line.split()[0] for line in lines[3:]] == ["100%", "60%"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
-VENDOR = Path(__file__).parents[4] / "app" / "vendor"
+VENDOR = Path(__file__).parents[4] / "app" / "pages" / "vendor"
 
 
 def test_vendored_files_are_what_was_fetched_and_carry_their_licence() -> None:

@@ -79,9 +79,9 @@ def test_a_store_is_looked_at_beside_a_service(run: Run, served: Store) -> None:
 def test_who_plans_or_asks_for_help_loads_no_database(model: Path) -> None:
     code = """
 import sys
-from app import cli
-cli.run(["--help"])
-cli.run(["plan", sys.argv[1], "--iterations", "1", "--layout", "none", "--execute", "no", "--json"])
+from app.cli.typer_app import run
+run(["--help"])
+run(["plan", sys.argv[1], "--iterations", "1", "--layout", "none", "--execute", "no", "--json"])
 print(sorted({"sqlalchemy", "alembic", "psycopg", "obstore"} & set(sys.modules)), file=sys.stderr)
 """
     done = subprocess.run([sys.executable, "-c", code, str(model)], capture_output=True, text=True, check=True)

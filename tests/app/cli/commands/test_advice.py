@@ -21,7 +21,7 @@ def test_the_command_tells_what_else_would_lower_the_peak(capsys: pytest.Capture
     assert run(["plan", MODEL, *FLAGS, "--layout", "none", "--advise"]) == 0
     said = capsys.readouterr().out
     assert "2 micro-batches" in said and "fits" in said
-    assert "not update as ready: there is no update to move" in said
+    assert "not early weight updates: there is no update to move" in said
     assert "proven minimum peak" in said
 
 
@@ -46,4 +46,4 @@ def test_explain_says_what_would_be_without_a_repeat(tmp_path: Path, capsys: pyt
     assert sum(row["bytes"] for row in said["holders"]) <= json.loads(path.read_text())["plan"]["peak_bytes"]
     assert run(["explain", str(path)]) == 0
     text = capsys.readouterr().out
-    assert "peak if not" in text and f"because of {said['binding']['node']}" in text
+    assert "peak if kept" in text and f"limiting op: {said['binding']['node']}" in text

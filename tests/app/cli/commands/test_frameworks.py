@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from app import cli
+from app.cli.typer_app import run
 from bench.paddle_program import transformer
 from graph.formats.readers import importer_of, load
 from graph.limits import ShapeOverrides
@@ -63,10 +63,10 @@ def test_a_plan_of_a_symbol_is_written_as_mirroring(tmp_path: Path) -> None:
 def test_files_are_converted_by_their_names(tmp_path: Path, name: str, data: bytes, flags: list[str]) -> None:
     source, rows, back = tmp_path / "model", tmp_path / "rows.json", tmp_path / name
     source.write_bytes(data)
-    assert cli.run(["convert", str(source), str(rows), *flags]) == 0
-    assert cli.run(["convert", str(rows), str(back)]) == 0
+    assert run(["convert", str(source), str(rows), *flags]) == 0
+    assert run(["convert", str(rows), str(back)]) == 0
     assert importer_of(back.read_bytes()) == importer_of(data)
-    assert cli.run(["diff", str(rows), str(back)]) == 0
+    assert run(["diff", str(rows), str(back)]) == 0
 
 
 @pytest.mark.parametrize(

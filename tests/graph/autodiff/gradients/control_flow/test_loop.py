@@ -84,7 +84,7 @@ def test_a_stacked_output_has_one_row_per_iteration(made: int):
 
 def test_more_iterations_than_max_trips_are_refused_at_run_time():
     graph = powers(None)
-    with pytest.raises(CannotExecute, match="more than the 6 trips"):
+    with pytest.raises(CannotExecute, match="more than its `max_trips` of 6"):
         execute(graph, {**random_feeds(graph), "left": np.array(7)})
 
 
