@@ -44,14 +44,14 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        enough = self.scan is None or self.bound >= self.scan - ALLOWED
+        enough = self.listed is None or self.bound >= self.listed - ALLOWED
         return enough and self.proof == "certified" and (self.best is None or self.bound <= self.best + ROUNDING)
 
     def line(self) -> str:
-        known, best = (" none" if share is None else f"{100 * share:6.3f}" for share in (self.scan, self.best))
+        known, best = (" none" if share is None else f"{100 * share:6.3f}" for share in (self.listed, self.best))
         return (
             f"| {self.instance} | {self.budget} | {100 * self.bound:6.3f} | {known} | {best} | {self.kind} | "
-            f"{self.proof} | {self.seconds:.2f} |{'' if self.is_claimed_by else ' FAILS'}"
+            f"{self.proof} | {self.seconds:.2f} |{'' if self.holds else ' FAILS'}"
         )
 
 

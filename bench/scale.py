@@ -106,7 +106,7 @@ def walked(document: bytes, stage: Callable[[str], AbstractContextManager[None]]
         with stage("parse"):
             graph = load(document)
         with stage("lower"):
-            question = formulate.question_of(graph, request)
+            question = formulate.formulate(graph, request)
         with stage("greedy"):
             found = portfolio.search(question.lowered.problem, question.goal, "greedy", question.monitor())
             plan = question.evaluated(found.order, found.planner)

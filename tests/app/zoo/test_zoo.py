@@ -40,7 +40,7 @@ def test_the_nine_of_the_wheel_are_in_the_zoo_and_ten_written_from_papers() -> N
 def test_a_zoo_is_files_and_a_manifest_with_their_hashes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "new" / "zoo"
     assert typer_app.run(["zoo", "light_squeezenet", "light_zfnet512", "-o", str(folder)]) == 0
-    assert capsys.readouterr().out == f"2 networks, 0 left out: {folder / 'manifest.json'}\n"
+    assert capsys.readouterr().out == f"2 networks, 0 skipped: {folder / 'manifest.json'}\n"
     manifest = parse((folder / "manifest.json").read_bytes(), "manifest")
     assert [model.name for model in manifest.models] == ["light_squeezenet", "light_zfnet512"]
     for model in manifest.models:
