@@ -129,7 +129,7 @@ def test_a_folder_that_may_not_be_written_to_is_told(tmp_path: Path) -> None:
         if parent.owner() == tmp_path.owner() and parent.name.startswith(("pytest-", "test_")):
             parent.chmod(0o755)
     assert output_of(READ_ONLY, {"data": tmp_path}) == [
-        f"cannot use {tmp_path} as data folder: Permission denied; name a place you may write to, with --data"
+        f"cannot use {tmp_path} as data folder: Permission denied; choose a writable path, with --data"
     ]
 
 
