@@ -346,7 +346,7 @@ def test_the_walk_finds_what_is_wrong_with_a_batch(started: Any) -> None:
         connection.execute(sa.update(items).where(items.c.number == 2).values(state="queued"))
         connection.execute(sa.update(items).where(items.c.number == 3).values(plan_id=None))
     said = check_integrity(store).faults
-    for part in ("item 1 is missing", "item 2: queued, but ended_at is", "item 3: succeeded"):
+    for part in ("item 1 is missing", "item 2: queued, but ended_at is", "item 3: succeeded, but has no plan"):
         assert any(part in fault for fault in said), said
     assert all(batch.id in fault for fault in said)
 
