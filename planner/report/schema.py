@@ -395,10 +395,10 @@ class FitTrySection(Struct):
     fits: bool
     why: Annotated[Literal["", "proven", "not_found", "refused"], Meta(description="why it does not fit")]
     said: str
-    peak_bytes: Integer | None | UnsetType = UNSET
-    overhead: float | None | UnsetType = UNSET
-    bound_peak_bytes: Integer | None | UnsetType = UNSET
-    bound_overhead: float | None | UnsetType = UNSET
+    peak_bytes: Integer | UnsetType | None = UNSET
+    overhead: float | UnsetType | None = UNSET
+    bound_peak_bytes: Integer | UnsetType | None = UNSET
+    bound_overhead: float | UnsetType | None = UNSET
 
 
 class FitDocument(Struct):
