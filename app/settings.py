@@ -96,7 +96,9 @@ class Settings(BaseSettings):
         default=10.0, gt=0, description="grace period between stop request and SIGKILL of a child"
     )
     attempts: int = Field(default=3, ge=1, description="maximum attempts of an operation whose child or worker dies")
-    lost_seconds: float = Field(default=15.0, gt=0, description="heartbeat timeout of a worker on another machine")
+    lost_seconds: float = Field(
+        default=15.0, gt=0, description="lease of a worker on another machine: seconds without a heartbeat"
+    )
 
     wait_seconds: float = Field(default=20.0, ge=0, description="default wait of POST /v1/plans; see Prefer")
     longest_wait_seconds: float = Field(default=300.0, ge=0, description="maximum wait in Prefer")

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
 import time
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 from app.atomic_files import CannotWrite
 from app.errors import AppError
-from app.jobs import repository
+from app.jobs import lease, repository
 from app.jobs.attempt import RETRY_DELAY_S, Attempt, Interrupted, WorkerContext, sync_attempts
+from app.jobs.lease import Lease
 from app.jobs.queue import Queue, QueueConsumer, new_worker_id
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.25  # between syncs of progress and cancel requests
 DRAIN_POLL_S = 0.05  # between checks whether all attempts have ended
-HEARTBEAT_S = 2.0  # between heartbeats
 SWEEP_S = 60.0  # between reconciliations of operations and queue
 MAX_SCHEDULER_RUNS = 10  # consecutive turns of the batch scheduler
 
@@ -38,13 +33,13 @@ class Worker:
         self._lock = threading.Lock()
         self._draining, self._closing, self._ended = threading.Event(), threading.Event(), threading.Event()
         self._woken = threading.Event()
-        self._beats: dict[str, tuple[int, float]] = {}  # other worker -> (count, local time of its change)
+        self._lease = Lease(context.store, self.id, context.settings.lost_seconds)
         self._thread = threading.Thread(target=self._maintain, name="maintain", daemon=True)
 
     def start(self) -> None:
         """Start to claim operations; the queue is prepared. Raises CannotWrite, Unavailable."""
-        store, settings = self.context.store, self.context.settings
-        repository.heartbeat(store, self._row())  # before the first claim: an unregistered holder counts as dead
+        settings = self.context.settings
+        self._lease.renew(self._slots())  # before the first claim: an unregistered holder counts as dead
         self._queue.limit(settings.solves_per_key)
         self._consumer.start()
         self._thread.start()
@@ -84,15 +79,6 @@ class Worker:
 
     def _slots(self) -> int:
         return 0 if self._draining.is_set() else self.context.settings.workers
-
-    def _row(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "host": _host(),
-            "pid": os.getpid(),
-            "born": _process_start(os.getpid()),
-            "slots": self._slots(),
-        }
 
     def _until_idle(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -146,8 +132,8 @@ class Worker:
                 sync_attempts(self.context.store, tuple(self._attempts))
                 at = time.monotonic()
                 if at >= beat:
-                    beat = at + HEARTBEAT_S
-                    repository.heartbeat(self.context.store, self._row())
+                    beat = at + lease.HEARTBEAT_S
+                    self._lease.renew(self._slots())
                     self._requeue_dead_workers()
                 if at >= sweep:
                     sweep = at + SWEEP_S
@@ -174,28 +160,13 @@ class Worker:
         store = self.context.store
         holders = self._queue.holders() | repository.active_workers(store)
         rows = repository.registered_workers(store)
-        dead = [row["id"] for row in rows if row["id"] != self.id and self._is_dead(row)]
-        if dead:
+        if dead := self._lease.expired(rows):
             log.warning("event=workers_dead workers=%s", ",".join(dead))
             repository.deregister(store, dead)
         if orphaned := holders - ({row["id"] for row in rows} - set(dead)) - {self.id}:
             requeued = repository.requeue_of_workers(store, orphaned)
             self._consumer.recover(orphaned)
             log.warning("event=requeued operations=%d", requeued)
-
-    def _is_dead(self, row: Mapping[str, Any]) -> bool:
-        """Whether the worker is dead: its local process is gone, or its remote heartbeat has timed out.
-
-        This process has one worker at a time, so another registration of this process is stale. Remote heartbeats
-        are compared by count and timed by the local monotonic clock, so clock skew has no effect.
-        """
-        if row["host"] == _host():
-            return row["pid"] == os.getpid() or bool(_process_start(row["pid"]) != row["born"])
-        beats, since = self._beats.get(row["id"], (-1, 0.0))
-        if beats != row["beats"]:
-            self._beats[row["id"]] = (row["beats"], time.monotonic())
-            return False
-        return time.monotonic() > since + self.context.settings.lost_seconds
 
     def _sweep(self) -> None:
         """Reconcile: delete finished operations from the queue, and queue operations that it lacks."""
@@ -206,19 +177,3 @@ class Worker:
             with store.writing() as connection:
                 for id in missing:
                     self._queue.put(connection, id)
-
-
-def _host() -> str:
-    """Host name, boot id and PID namespace: identifies the processes visible from here."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{socket.gethostname()}/{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
-
-
-def _process_start(pid: int) -> str:
-    """Start time of the process in clock ticks since boot; empty: no such process."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    state, *rest = stat.rpartition(")")[2].split()
-    return "" if state in ("Z", "X") else rest[18]  # zombies count as dead

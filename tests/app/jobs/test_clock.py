@@ -73,7 +73,7 @@ def test_operations_asked_for_under_a_jumping_clock_all_end_and_are_all_listed(s
 def test_a_clock_that_jumps_while_a_solve_runs_ends_it_neither_sooner_nor_twice(
     started: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.jobs.worker.HEARTBEAT_S", 0.05)
+    monkeypatch.setattr("app.jobs.lease.HEARTBEAT_S", 0.05)
     runner = Pretender(until_stopped)
     jobs = started(runner, lost_seconds=1)
     id = jobs.ask("k1")

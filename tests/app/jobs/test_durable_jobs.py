@@ -21,8 +21,8 @@ from app.jobs import repository
 from app.jobs.attempt import Attempt
 from app.jobs.durable_jobs import DurableJobs
 from app.jobs.interface import JobEvent, SolveRequest
+from app.jobs.lease import host_id, process_start
 from app.jobs.queue import POLL_S
-from app.jobs.worker import _host, _process_start
 from app.store.integrity_check import check_integrity
 from app.store.records import find_answer, report_of
 from app.store.tables import operations
@@ -392,11 +392,13 @@ def test_of_a_long_search_the_latest_events_are_kept(started: Any, monkeypatch: 
 
 def test_a_worker_elsewhere_is_dead_once_it_is_silent_and_one_here_once_its_process_is(started: Any) -> None:
     worker = started(Pretender(), lost_seconds=0.2)._worker
-    here = {"id": "a", "host": _host(), "pid": os.getppid(), "born": _process_start(os.getppid()), "beats": 1}
+    here = {"id": "a", "host": host_id(), "pid": os.getppid(), "born": process_start(os.getppid()), "beats": 1}
     there = here | {"id": "b", "host": "elsewhere"}
-    assert not worker._is_dead(here) and not worker._is_dead(there)
+    assert not worker._lease.is_expired(here) and not worker._lease.is_expired(there)
     time.sleep(0.3)
-    assert not worker._is_dead(here) and worker._is_dead(there)
-    assert not worker._is_dead(there | {"beats": 2})
-    assert worker._is_dead(here | {"born": "0"})  # the number is another's by now
-    assert worker._is_dead(here | {"pid": os.getpid(), "born": _process_start(os.getpid())})  # its process has another
+    assert not worker._lease.is_expired(here) and worker._lease.is_expired(there)
+    assert not worker._lease.is_expired(there | {"beats": 2})
+    assert worker._lease.is_expired(here | {"born": "0"})  # the number is another's by now
+    assert worker._lease.is_expired(
+        here | {"pid": os.getpid(), "born": process_start(os.getpid())}
+    )  # its process has another
