@@ -29,7 +29,7 @@ class ActivePath:
 
 def find_active_path(graph: Graph, spec: GradientSpec) -> ActivePath:
     """Values and nodes that the gradients of `spec` pass through. O(nodes + reads)."""
-    stopping = _non_differentiable_ops(spec.rules)
+    stopping = non_differentiable_ops(spec.rules)
     needs = _depends_on_wanted(graph, spec, stopping)
     reached = bytearray(len(graph.values) + 1)
     for target, _ in spec.targets:
@@ -71,7 +71,7 @@ def _depends_on_wanted(graph: Graph, spec: GradientSpec, stopping: frozenset[str
     return needs
 
 
-def _non_differentiable_ops(rules: Mapping[str, AnyGradientRule]) -> frozenset[str]:
+def non_differentiable_ops(rules: Mapping[str, AnyGradientRule]) -> frozenset[str]:
     """Ops that stop the gradient without an error; `rules` override the table."""
     if not rules:
         return frozenset(NON_DIFFERENTIABLE)

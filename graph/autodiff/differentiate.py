@@ -75,7 +75,18 @@ def append_all_gradients(
     callbacks: Sequence[GradientCallback] = (),
 ) -> SourceGradients:
     """Same as `append_gradients`, with row-sparse gradients included."""
-    return ReversePass(builder, graph, spec, ready or (lambda v, gradient: gradient), append_gradients, callbacks).run()
+    return reverse_pass(builder, graph, spec, ready, callbacks).run()
+
+
+def reverse_pass(
+    builder: Builder,
+    graph: Graph,
+    spec: GradientSpec,
+    ready: GradientHook | None = None,
+    callbacks: Sequence[GradientCallback] = (),
+) -> ReversePass:
+    """The differentiation of `append_all_gradients`, not run yet; afterwards it lists the missing gradients."""
+    return ReversePass(builder, graph, spec, ready or (lambda v, gradient: gradient), append_gradients, callbacks)
 
 
 def with_gradient_outputs(

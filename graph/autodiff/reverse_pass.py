@@ -33,6 +33,7 @@ from graph.autodiff.gradients.registry import (
 )
 from graph.autodiff.gradients.spec import GradientSpec
 from graph.autodiff.gradients.version_rules import check_gradient_versions, check_versions
+from graph.autodiff.missing_gradients import MissingGradient, missing_gradients
 from graph.autodiff.provenance import ProvenanceRecorder
 from graph.autodiff.rule_cache import TemplateCache
 from graph.autodiff.seeds_and_results import CotangentSeeds, SourceGradients
@@ -104,6 +105,10 @@ class ReversePass:
             self.finished[v] = self.ready(v, self.seeds.zeros_of(v))
         self.recorder.mark(self.finished, self.sums.complete, self.spec.wanted)
         return self.seeds.ordered_gradients(self.spec, self.finished)
+
+    def missing(self) -> list[MissingGradient]:
+        """Wanted values that have no gradient after `run`, with the op at which each path ends."""
+        return missing_gradients(self.graph, self.spec, self.sums.complete)
 
     def _without_rule(self) -> dict[int, tuple[str, str, str]]:
         """Active nodes without a gradient rule, by id: (code, reason, remedy)."""
@@ -240,7 +245,8 @@ class ReversePass:
         """Gradients of the node's inputs, from a cached template of its signature or else from its rule."""
         given = [None if gradient is None or gradient == SYMBOLIC_ZERO else gradient for gradient in incoming]
         key = None
-        if not self.spec.row_sparse and rule is GRADIENT_RULES.get(node.op):
+        plain = not self.spec.row_sparse and self.bounded.isdisjoint(node.inputs)
+        if plain and rule is GRADIENT_RULES.get(node.op):
             slots = [*node.inputs, *node.outputs, *[ABSENT if gradient is None else gradient for gradient in given]]
             key = self.templates.key(node, slots, given, needs)
         if key is None:
@@ -283,6 +289,7 @@ class ReversePass:
             needs,
             lambda i: emit.val(builder.ensure_output(n, i)),
             tuple([v in rows for v in node.inputs]) if rows else (),
+            () if self.bounded.isdisjoint(node.inputs) else tuple([v in self.bounded for v in node.inputs]),
         )
         first = len(builder.nodes)
         gradients = rule.rule(emit, forward, *given)

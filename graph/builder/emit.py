@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graph.builder.builder import Builder
-from graph.ir import ABSENT, Phase, TensorType, Val
+from graph.ir import ABSENT, NARROW_FLOATS, Phase, TensorType, Val
 from graph.ops.registry.onnx_fallback import numpy_dtype, onnx_dtype
 
 
@@ -67,6 +67,13 @@ class Emit:
         vals = tuple(None if v == ABSENT else self.val(v) for v in ids)
         return vals[0] if outputs == 1 else vals
 
+    def op_of_type(self, op: str, inputs: Sequence[Val], type: TensorType) -> Val:
+        """Output of a new node whose type cannot be inferred: the lengths are computed, `type` is an upper bound."""
+        (v,) = self.builder.node(
+            op, [x.id for x in inputs], name=self.prefix, types=[type], phase=self.phase, **self.node_fields
+        )
+        return self.val(v)
+
     def constant(self, data: Any, dtype: str | None = None) -> Val:
         """A constant; `dtype` is an ONNX name. Equal constants are created once per `constants` cache."""
         array = np.asarray(data) if dtype is None else np.asarray(data).astype(numpy_dtype(dtype))
@@ -106,6 +113,13 @@ class Emit:
 
     def div(self, x: Val, y: Val) -> Val:
         return self.op("Div", x, y)  # type: ignore[no-any-return]
+
+    def div_by(self, x: Val, count: int) -> Val:
+        """`x / count`, rounded once: in float32 where the dtype of `x` does not represent `count`."""
+        with np.errstate(over="ignore"):
+            exact = np.asarray(count).astype(numpy_dtype(x.dtype)).astype(np.float64) == count
+        wide = "float32" if x.dtype in NARROW_FLOATS and not exact else x.dtype
+        return self.cast(self.div(self.cast(x, wide), self.constant(count, wide)), x.dtype)
 
     def neg(self, x: Val) -> Val:
         return self.op("Neg", x)  # type: ignore[no-any-return]
@@ -150,4 +164,6 @@ class Emit:
         lead = x.rank - len(shape)
         lost = [*range(lead), *(lead + i for i, n in enumerate(shape) if n == 1)]
         axes = [axis for axis in lost if x.shape[axis] != 1]
+        if not lead:
+            return self.reduce_sum(x, axes)
         return self.reshape(self.reduce_sum(x, axes, keepdims=False), shape)

@@ -54,6 +54,8 @@ DTYPE_BITS: Mapping[str, int] = MappingProxyType(
 )
 
 FLOAT_DTYPES = frozenset(name for name in DTYPE_BITS if name.startswith(("float", "bfloat")))
+#: Element types in which training computes, but whose sums and counts need float32.
+NARROW_FLOATS = ("float16", "bfloat16")
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 

@@ -17,12 +17,11 @@ import numpy as np
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import BadGraph, Findings, quoted
-from graph.ir import EMPTY, Graph, Phase, Role, TensorType, Val
+from graph.ir import EMPTY, NARROW_FLOATS, Graph, Phase, Role, TensorType, Val
 
 OPTIMIZERS = ("none", "sgd", "adam")
 UPDATES = ("after_all", "as_ready")
 GRADIENT_DTYPES = ("float16", "bfloat16", "float32", "float64")
-_NARROW = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +205,10 @@ class UpdateBuilder:
         emit = self._emit(v)
         weight = emit.val(v)
         if factor is None and self.recipe.accumulate > 1:
-            factor = emit.scalar_like(1 / self.recipe.accumulate, gradient)
-        if factor is not None:
+            gradient = emit.div_by(gradient, self.recipe.accumulate)
+        elif factor is not None:
             gradient = emit.mul(gradient, emit.cast(factor, gradient.dtype))
-        master = self.recipe.master_weights and weight.dtype in _NARROW
+        master = self.recipe.master_weights and weight.dtype in NARROW_FLOATS
         old = self._state(v, "master", "float32") if master else weight
         new = self._optimized(v, emit, old, gradient)
         if master:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from graph.autodiff.differentiate import append_all_gradients, check_callbacks, with_gradient_outputs
+from graph.autodiff.differentiate import check_callbacks, reverse_pass, with_gradient_outputs
 from graph.autodiff.gradients.accumulation import IndexedSlices
 from graph.autodiff.gradients.events import GradientCallback
+from graph.autodiff.missing_gradients import missing_gradient_notes
 from graph.autodiff.resolve_names import GradientOptions, resolve_gradient_spec
 from graph.builder.builder import Builder
 from graph.errors import BadGraph, Findings, quoted
@@ -60,7 +61,9 @@ def training_step(
     )
     builder = Builder.from_graph(graph)
     update_builder = UpdateBuilder(builder, graph, options)
-    gradients = append_all_gradients(builder, graph, spec, update_builder.ready, callbacks)
+    differentiation = reverse_pass(builder, graph, spec, update_builder.ready, callbacks)
+    gradients = differentiation.run()
+    notes += missing_gradient_notes(graph, differentiation.missing())
     if not gradients and not spec.targets:
         return graph, notes
     if not gradients:

@@ -11,8 +11,11 @@ from graph.ops.registry import run
 from graph.ops.registry.registry import make_call
 
 
-def evaluate(graph: Graph, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Every value of the graph by name, from what is given and the constants."""
+def evaluate(graph: Graph, given: Mapping[str, np.ndarray], bounded: bool = False) -> dict[str, np.ndarray]:
+    """Every value of the graph by name, from what is given and the constants.
+
+    `bounded`: types are upper bounds of the lengths; otherwise shapes are those of the types.
+    """
     arrays: dict[int, np.ndarray] = {}
     for v, value in enumerate(graph.values):
         if value.name in given:
@@ -26,6 +29,10 @@ def evaluate(graph: Graph, given: Mapping[str, np.ndarray]) -> dict[str, np.ndar
             if v != ABSENT:
                 type = graph.values[v].type
                 assert result is not None
-                assert type is not None and result.shape == type.shape, f"{node.name}: {result.shape} is not {type}"
+                assert type is not None and result.ndim == len(type.shape), f"{node.name}: {result.shape} is not {type}"
+                fits = all(
+                    n <= limit if bounded else n == limit for n, limit in zip(result.shape, type.shape, strict=True)
+                )
+                assert fits, f"{node.name}: {result.shape} is not {type}"
                 arrays[v] = result
     return {graph.values[v].name: array for v, array in arrays.items()}

@@ -24,6 +24,7 @@ class ForwardNode:
     needs: tuple[bool, ...]  # per input: its gradient is needed; a rule may return None elsewhere
     add_output: Callable[[int], Val]  # (position) adds an absent optional output to the forward node
     rows: tuple[bool, ...] = ()  # per input: its gradient may be row-sparse (IndexedSlices)
+    bounded: tuple[bool, ...] = ()  # per input: may have fewer rows than its type; empty where none has
 
     def attribute(self, name: str, default: Any = None) -> Any:
         return self.attributes.get(name, default)
@@ -39,6 +40,10 @@ class ForwardNode:
 
     def needed(self, position: int) -> bool:
         return position < len(self.needs) and self.needs[position]
+
+    def is_bounded(self, position: int) -> bool:
+        """True when the lengths of the input are known at run time only; its type is an upper bound."""
+        return position < len(self.bounded) and self.bounded[position]
 
     def accepts_slices(self, position: int) -> bool:
         return position < len(self.rows) and self.rows[position]

@@ -15,7 +15,7 @@ from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
 from graph.ops.nn.softmax import log_softmax
 from graph.ops.numeric.elementwise_helpers import TRANSCENDENTAL, as_computable, as_new_array, elementwise_work
-from graph.ops.numeric.precision import attribute_shape
+from graph.ops.numeric.precision import attribute_shape, statistics_dtype
 from graph.ops.registry.registry import Call, Work, op
 
 
@@ -77,16 +77,17 @@ def _scale(call: Call, dloss: np.ndarray, labels: np.ndarray, weights: np.ndarra
 
 
 def _scale_body(e: Emit, call: Call, dloss: Val, labels: Val, weights: Val | None) -> tuple[Val, Val]:
-    """`_scale` in standard ops."""
+    """`_scale` in standard ops, computed in float32 where `dloss` is narrower."""
+    wide = e.cast(dloss, statistics_dtype(dloss.dtype))
     ignored = e.op("Equal", labels, e.scalar_like(call.attribute("ignore_index", np.iinfo(np.int32).min), labels))
     safe = e.where(ignored, e.scalar_like(0, labels), labels)
-    each = e.scalar_like(1, dloss) if weights is None else e.op("Gather", weights, safe)
-    weight = e.where(ignored, e.scalar_like(0, dloss), each)
-    scale = e.mul(weight, dloss)
+    each = e.scalar_like(1, wide) if weights is None else e.cast(e.op("Gather", weights, safe), wide.dtype)
+    weight = e.where(ignored, e.scalar_like(0, wide), each)
+    scale = e.mul(weight, wide)
     if call.attribute("reduction", "mean") == "mean":
         scale = e.div(scale, e.op("ReduceSum", weight, keepdims=0))
     shape = (labels.shape[0], 1, *labels.shape[1:])
-    return safe, e.reshape(scale, shape)
+    return safe, e.cast(e.reshape(scale, shape), dloss.dtype)
 
 
 def _one_hot(e: Emit, safe: Val, classes: int, dtype: str) -> Val:

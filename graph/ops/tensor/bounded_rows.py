@@ -27,8 +27,7 @@ def rows_like(call: Call, x: np.ndarray, like: np.ndarray) -> np.ndarray:
 @body("remat::RowsLike")
 def _rows_like_body(e: Emit, call: Call, x: Val, like: Val) -> tuple[Val, ...]:
     inputs = [x, e.ints([0] * x.rank), e.op("Shape", like), e.ints(range(x.rank))]
-    (rows,) = e.builder.node("Slice", [v.id for v in inputs], types=[x.type])
-    return (e.val(rows),)
+    return (e.op_of_type("Slice", inputs, x.type),)
 
 
 def _first_rows_type(call: Call) -> tuple[TensorType | None, ...]:
@@ -49,8 +48,7 @@ def first_rows(call: Call, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 @body("remat::FirstRows")
 def _first_rows_body(e: Emit, call: Call, x: Val, lengths: Val) -> tuple[Val, ...]:
     inputs = [x, e.ints([0] * x.rank), lengths, e.ints(range(x.rank))]
-    (rows,) = e.builder.node("Slice", [v.id for v in inputs], types=[x.type])
-    return (e.val(rows),)
+    return (e.op_of_type("Slice", inputs, x.type),)
 
 
 def _padded_type(call: Call) -> tuple[TensorType | None, ...]:
@@ -71,5 +69,4 @@ def pad_rows(call: Call, x: np.ndarray) -> np.ndarray:
 def _pad_rows_body(e: Emit, call: Call, x: Val) -> tuple[Val, ...]:
     missing = e.sub(e.ints(call.attributes["shape"]), e.op("Shape", x))
     pads = e.op("Concat", e.ints([0] * x.rank), missing, axis=0)
-    (full,) = e.builder.node("Pad", [x.id, pads.id], types=[x.type])
-    return (e.val(full),)
+    return (e.op_of_type("Pad", [x, pads], x.type),)

@@ -69,7 +69,7 @@ def variadic_sum(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("Mean")
 def variadic_mean(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    share = emit.mul(dz, emit.scalar_like(1 / len(node.inputs), dz))
+    share = emit.div_by(dz, len(node.inputs))
     return tuple(emit.sum_to(share, x) if needed else None for x, needed in zip(node.inputs, node.needs, strict=True))
 
 

@@ -18,7 +18,19 @@ def gather(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     if axis % x.rank == 0 and node.accepts_slices(0):
         count = math.prod(indices.shape)
         return IndexedSlices(emit.reshape(indices, (count,)).id, emit.reshape(dz, (count, *x.shape[1:])).id), None
+    if node.is_bounded(0):
+        indices = _from_the_front(emit, x, indices, axis % x.rank)
     return emit.op("remat::GatherGrad", dz, indices, axis=axis, input_shape=list(x.shape)), None
+
+
+def _from_the_front(emit: Emit, x: Val, indices: Val, axis: int) -> Val:
+    """Nonnegative indices along an axis of `x` whose length is known at run time only."""
+    known = emit.known(indices)
+    if known is not None and (known >= 0).all():
+        return indices
+    length = emit.cast(emit.op("Gather", emit.op("Shape", x), emit.constant(axis, "int64")), indices.dtype)
+    negative = emit.op("Less", indices, emit.scalar_like(0, indices))
+    return emit.where(negative, emit.add(indices, length), indices)
 
 
 @gradient("GatherElements")

@@ -24,6 +24,8 @@ def matmul(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     m, k, n = rows[-2], rows[-1], columns[-1]
     stack = tuple(dz.shape[: dz.rank - (x.rank > 1) - (y.rank > 1)])
     dx = dy = None
+    if any(node.bounded):
+        return _bounded_matmul(emit, node, dz)
     if len(columns) == 2:  # one matrix for all batches
         flat = emit.reshape(dz, (math.prod(stack) * m, n))
         if node.needs[0]:
@@ -39,6 +41,25 @@ def matmul(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     if node.needs[1]:
         product = emit.op("remat::MatMul", emit.reshape(x, rows), dz, trans_a=1)
         dy = emit.reshape(emit.sum_to(product, columns), y.shape)
+    return dx, dy
+
+
+def _bounded_matmul(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
+    """The rule of MatMul for operands whose lengths are known at run time only: no shape is written out."""
+    x, y = node.inputs
+    left = x if x.rank > 1 else emit.op("Unsqueeze", x, emit.ints([0]))
+    right = y if y.rank > 1 else emit.op("Unsqueeze", y, emit.ints([1]))
+    if y.rank == 1:
+        dz = emit.op("Unsqueeze", dz, emit.ints([dz.rank]))
+    if x.rank == 1:
+        dz = emit.op("Unsqueeze", dz, emit.ints([dz.rank - 1]))
+    dx = dy = None
+    if node.needs[0]:
+        dx = emit.sum_to(emit.op("remat::MatMul", dz, right, trans_b=1), left)
+        dx = dx if x.rank > 1 else emit.op("Squeeze", dx, emit.ints([0]))
+    if node.needs[1]:
+        dy = emit.sum_to(emit.op("remat::MatMul", left, dz, trans_a=1), right)
+        dy = dy if y.rank > 1 else emit.op("Squeeze", dy, emit.ints([1]))
     return dx, dy
 
 

@@ -28,8 +28,7 @@ def lp_pool(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 @gradient("GlobalAveragePool")
 def global_average_pool(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     shape = node.inputs[0].shape
-    share = emit.mul(dz, emit.scalar_like(1 / max(1, math.prod(shape[2:])), dz))
-    return (emit.expand(share, shape),)
+    return (emit.expand(emit.div_by(dz, max(1, math.prod(shape[2:]))), shape),)
 
 
 @gradient("GlobalMaxPool")

@@ -52,7 +52,7 @@ def reduce_sum(emit: Emit, node: ForwardNode, dz: Val) -> Val:
 @_spread
 def reduce_mean(emit: Emit, node: ForwardNode, dz: Val) -> Val:
     count = math.prod(node.inputs[0].shape[axis] for axis in reduced_axes(emit, node))
-    return emit.mul(dz, emit.scalar_like(1 / max(1, count), dz))
+    return emit.div_by(dz, max(1, count))
 
 
 @gradient("ReduceSumSquare")

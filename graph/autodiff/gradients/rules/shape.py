@@ -62,11 +62,25 @@ def tile(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 def concat(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """One Slice per operand, so that a part is computed only when needed, not all parts at once."""
     axis = int(node.attribute("axis", 0)) % dz.rank
+    if any(node.bounded):
+        return _concat_of_bounded(emit, node, dz, axis)
     gradients: list[Val | None] = []
     start = 0
     for x, needed in zip(node.inputs, node.needs, strict=True):
         stop = start + x.shape[axis]
         gradients.append(slice_axis(emit, dz, axis, start, stop) if needed else None)
+        start = stop
+    return tuple(gradients)
+
+
+def _concat_of_bounded(emit: Emit, node: ForwardNode, dz: Val, axis: int) -> InputGradients:
+    """The rule of Concat for operands whose lengths are known at run time only."""
+    gradients: list[Val | None] = []
+    start = emit.ints([0])
+    for x, needed in zip(node.inputs, node.needs, strict=True):
+        stop = emit.add(start, emit.op("Gather", emit.op("Shape", x), emit.ints([axis])))
+        inputs = [dz, start, stop, emit.ints([axis])]
+        gradients.append(emit.op_of_type("Slice", inputs, x.type) if needed else None)
         start = stop
     return tuple(gradients)
 
