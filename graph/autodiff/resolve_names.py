@@ -210,16 +210,18 @@ class _SpecResolver:
                 "correct the value or the shape",
             )
             return None
-        if not np.isfinite(array).all():
-            self.bad("bad_request", path, content, "finite numbers", "replace infinities and NaN")
+        with np.errstate(over="ignore"):
+            narrow = array.astype(numpy_dtype(value.type.dtype))
+        if not np.isfinite(narrow.astype(np.float64)).all():
+            expected = f"numbers that are finite in {value.type.dtype}"
+            self.bad("bad_request", path, content, expected, "replace infinities and NaN, or lower the scale")
             return None
         head_shape = array.shape if lengths is None else lengths
         long = [tuple(n for n in each if n != 1) for each in (head_shape, value.type.shape)]
         if (array.ndim or shape is not None) and long[0] != long[1]:
             self._mismatch(path, f"a head gradient of shape {list(head_shape)}", value)
             return None
-        array = array.astype(numpy_dtype(value.type.dtype))
-        return ConstantHead(array.reshape(value.type.shape) if array.ndim else array)
+        return ConstantHead(narrow.reshape(value.type.shape) if narrow.ndim else narrow)
 
     def _mismatch(self, path: str, found: str, value: Value) -> None:
         self.findings.add(

@@ -187,7 +187,8 @@ class ReversePass:
         """Per slot the gradient from the rule, declaration or opaque node; a refusal becomes a finding."""
         needs = tuple([bool(v != ABSENT and self.needs[v]) for v in slots])
         rule = rule_of(node.op, self.spec.rules, self.differentiate_body)
-        if not self.bounded.isdisjoint(node.inputs) and not is_rowwise(node):
+        bounded = [i for i, v in enumerate(node.inputs) if v in self.bounded]
+        if bounded and not is_rowwise(node, bounded):
             self._refuse(
                 n,
                 "bounded_rows",
@@ -307,7 +308,10 @@ class ReversePass:
                 cotangents.append(dx)
                 continue
             if x is not None and needed and dx.type is not x.type and dx.type != x.type:
-                raise TypeError(f"the gradient rule of {node.op} returns {dx.type} for {values[x.id].name} of {x.type}")
+                raise CannotDifferentiate(
+                    f"a gradient of {dx.type} for {quoted(values[x.id].name)} of {x.type}",
+                    "make the shapes of the inputs agree, or correct the gradient rule",
+                )
             cotangents.append(dx.id)
         return cotangents
 

@@ -7,7 +7,7 @@ def sigmoid_grad(emit, node, dz):            # a rule reads like the formula
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,7 @@ class Emit:
             self.constants[key] = self.val(self.builder.constant(array, f"{self.prefix}/constant"))
         return self.constants[key]
 
-    def ints(self, values: Sequence[int]) -> Val:
+    def ints(self, values: Iterable[int]) -> Val:
         """int64 vector constant, for shapes and axes."""
         return self.constant(np.asarray(list(values), np.int64))
 
@@ -114,7 +114,7 @@ class Emit:
     def div(self, x: Val, y: Val) -> Val:
         return self.op("Div", x, y)  # type: ignore[no-any-return]
 
-    def div_by(self, x: Val, count: int) -> Val:
+    def div_by(self, x: Val, count: float) -> Val:
         """`x / count`, rounded once: in float32 where the dtype of `x` does not represent `count`."""
         with np.errstate(over="ignore"):
             exact = np.asarray(count).astype(numpy_dtype(x.dtype)).astype(np.float64) == count
@@ -150,6 +150,12 @@ class Emit:
     def expand(self, x: Val, shape: Sequence[int]) -> Val:
         return x if tuple(shape) == x.shape else self.op("Expand", x, self.ints(shape))
 
+    def expand_like(self, x: Val, like: Val, bounded: bool) -> Val:
+        """`x` broadcast to the shape of `like`, whose lengths are known at run time only if it is `bounded`."""
+        if not bounded:
+            return self.expand(x, like.shape)
+        return self.op_of_type("Expand", [x, self.op("Shape", like)], like.type)
+
     def reduce_sum(self, x: Val, axes: Sequence[int], keepdims: bool = True) -> Val:
         return x if not axes else self.op("ReduceSum", x, self.ints(axes), keepdims=int(keepdims))
 
@@ -157,13 +163,14 @@ class Emit:
         return x if not axes else self.op("ReduceMean", x, self.ints(axes), keepdims=int(keepdims))
 
     def sum_to(self, x: Val, like: Val | Sequence[int]) -> Val:
-        """`x` summed over the axes that were broadcast from the shape `like`."""
+        """`x` summed over the axes that were broadcast from the shape `like`; lengths are not written out."""
         shape = like.shape if isinstance(like, Val) else tuple(like)
         if x.shape == shape:
             return x
         lead = x.rank - len(shape)
         lost = [*range(lead), *(lead + i for i, n in enumerate(shape) if n == 1)]
         axes = [axis for axis in lost if x.shape[axis] != 1]
-        if not lead:
-            return self.reduce_sum(x, axes)
-        return self.reshape(self.reduce_sum(x, axes, keepdims=False), shape)
+        if axes == list(range(lead)):
+            return self.reduce_sum(x, axes, keepdims=False)
+        summed = self.reduce_sum(x, axes)
+        return self.op("Squeeze", summed, self.ints(range(lead))) if lead else summed

@@ -239,6 +239,8 @@ class _Run:
                         f"node {node.name} ({node.op}) returns {actual}; {name} is declared as {declared}"
                     )
                 self.memory.actual[v] = actual
+            elif actual.dtype == "int64" and self._may_be_short(node):
+                self.memory.actual[v] = actual  # lengths may have been computed from a short value
             array = array.view()
             array.flags.writeable = False
             results.append(array)

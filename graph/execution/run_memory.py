@@ -22,7 +22,7 @@ from graph.ops.registry.registry import find_op
 class RunMemory(Protocol):
     """Interface of both memories; `write` returns the bytes of the step."""
 
-    actual: dict[int, TensorType]  # types of values with fewer rows than declared
+    actual: dict[int, TensorType]  # types of values with fewer rows than declared, and of lengths computed from them
 
     def start(self, fed: Mapping[int, np.ndarray]) -> None: ...
 

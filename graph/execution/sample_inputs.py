@@ -19,7 +19,19 @@ from graph.ir import ABSENT, DTYPE_BITS, FLOAT_DTYPES, Graph, Node, Role, Tensor
 from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
 
 #: (op, input) that must be positive.
-_POSITIVE = frozenset({("Log", 0), ("Sqrt", 0), ("Pow", 0), ("BatchNormalization", 4), ("remat::Adam", 3)})
+_POSITIVE = frozenset(
+    {
+        ("Log", 0),
+        ("Sqrt", 0),
+        ("Pow", 0),
+        ("BatchNormalization", 4),
+        ("remat::Adam", 3),
+        ("remat::Adafactor", 3),
+        ("remat::Adafactor", 4),
+    }
+)
+#: (op, input) that counts steps from one.
+_STEP_COUNTS = frozenset({("remat::Adam", 4), ("remat::Adafactor", 2)})
 #: (op, input) near one: scales of normalizations.
 _NEAR_ONE = frozenset(
     (op, 1)
@@ -131,7 +143,7 @@ def _array(
         return np.asarray(draws.uniform(0.5, 1.5, type.shape)).astype(dtype)
     if places & _NEAR_ONE:
         return np.asarray(draws.normal(1, 0.1, type.shape)).astype(dtype)
-    if ("remat::Adam", 4) in places:
+    if places & _STEP_COUNTS:
         return np.ones(type.shape, dtype)
     numbers: Any = np.asarray(draws.random(type.shape, np.float64 if type.dtype == "float64" else np.float32))
     scale = 1.0 if role is Role.INPUT else _scale(type, uses)
@@ -203,8 +215,8 @@ def _index_range(graph: Graph, node: Node) -> tuple[int, IntRange] | None:
         return 1, (0, min(type.shape, default=1) if type is not None else 1)
     if node.op in _LABELLED:
         return 1, (0, _length(graph, node, 0, 1))
-    if node.op == "remat::Adam":
-        return 4, (1, 2)
+    if count := next((i for op, i in _STEP_COUNTS if op == node.op), None):
+        return count, (1, 2)
     if node.op == "OneHot":
         depth = graph.values[node.inputs[1]].data
         return 0, (0, 2 if depth is None else int(depth.reshape(-1)[0]))

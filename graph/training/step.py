@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from graph.autodiff.differentiate import check_callbacks, reverse_pass, with_gradient_outputs
 from graph.autodiff.gradients.accumulation import IndexedSlices
 from graph.autodiff.gradients.events import GradientCallback
@@ -56,6 +58,8 @@ def training_step(
     notes += mode_notes
     if rewrite is not None:
         graph = rewrite(graph)
+    if options.loss_scale != 1:
+        head_gradients = _scaled_heads(targets, head_gradients, options.loss_scale)
     spec = resolve_gradient_spec(
         graph, targets, with_respect_to, head_gradients, no_gradient, unreachable, GradientOptions(**more)
     )
@@ -86,6 +90,31 @@ def _with_targets(
         return graph, of if isinstance(of, Mapping) else list(of), []
     graph, name, notes = with_added_loss(graph)
     return graph, [name], notes
+
+
+def _scaled_heads(
+    targets: list[str] | Mapping[str, Any], given: Mapping[str, Any] | Sequence[Any], scale: float
+) -> dict[str, Any]:
+    """Head gradients times `scale`, which are ones where none is given. Raises BadGraph for one named by a value."""
+    heads = dict.fromkeys(targets) | (dict(targets) if isinstance(targets, Mapping) else {})
+    heads |= dict(given) if isinstance(given, Mapping) else dict(zip(targets, given, strict=False))
+    for name, head in heads.items():
+        if isinstance(head, str):
+            raise BadGraph.one(
+                "bad_recipe",
+                "recipe.loss_scale",
+                f"a scale and the head gradient {quoted(head)} of {quoted(name)}",
+                "a scaled head gradient, or a loss_scale",
+                "scale the value that is named, or remove loss_scale",
+            )
+    return {name: _scaled(head, scale) for name, head in heads.items()}
+
+
+def _scaled(head: Any, scale: float) -> Any:
+    """A head gradient (a number, nested lists, an object with `value`, or None for ones) times `scale`."""
+    if isinstance(head, Mapping):
+        return {**head, "value": _scaled(head.get("value"), scale)}
+    return scale if head is None else (scale * np.asarray(head, np.float64)).tolist()
 
 
 def check_fields(given: Mapping[str, Any]) -> None:

@@ -209,6 +209,14 @@ def _training() -> list[Example]:
         ([w, g, m, v, np.array(1)], {"lr": 0.01, "weight_decay": 0.1}),
         outputs=(True, True, True),
     )
+    rows, columns = real(3, 1, low=0.1), real(1, 4, low=0.1)
+    found += _uses(
+        "remat::Adafactor",
+        ([w, g, np.array(2), rows, columns],),
+        ([w, g, np.array(1), rows, columns], {"lr": 0.5, "weight_decay": 0.1}),
+        outputs=(True, True, True),
+    )
+    found += _uses("remat::Adafactor", ([real(5), real(5), np.array(3), real(5, low=0.1)],), outputs=TWO)
     mean, deviation = real(5), real(5, low=0.4)
     found += _uses(
         "remat::RunningStatistics", ([real(5), real(5, low=0.4), mean, deviation], {"momentum": 0.8}), outputs=TWO

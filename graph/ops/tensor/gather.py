@@ -148,9 +148,12 @@ _GRADIENT: dict[str, Any] = {"infer": _gradient_type, "work": _gradient_work}
 
 @op("remat::GatherGrad", body=_gather_body, **_GRADIENT)
 def gather_grad(call: Call, dy: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    shape, axis, flat = _gather_axes(call, indices.shape)
+    """dy added at the indices of an axis; the other lengths are those of dy, of which the type is an upper bound."""
+    shape, axis, _ = _gather_axes(call, indices.shape)
+    before, after = dy.shape[:axis], dy.shape[axis + indices.ndim :]
     where = _nonnegative(indices, shape[axis]).reshape(-1)
-    return _added(call, dy.reshape(flat), (slice(None),) * axis + (where,), shape)
+    rows = dy.reshape(*before, where.size, *after)
+    return _added(call, rows, (slice(None),) * axis + (where,), (*before, shape[axis], *after))
 
 
 def _gather_elements_body(e: Emit, call: Call, dy: Val, indices: Val) -> tuple[Val, ...]:

@@ -1,4 +1,4 @@
-"""Optimizer steps: SGD with momentum, Adam. Outputs overwrite the weights and states.
+"""Optimizer steps: SGD with momentum, Adam, Adafactor. Outputs overwrite the weights and states.
 
 Computed in float32 at least, so that weights may be narrower than their states.
 """
@@ -117,4 +117,90 @@ def adam(
     decayed = kind(1 - lr * decay) * wide if decay else wide
     new = decayed - kind(lr) * (mean / (1 - kind(beta1) ** count) / width)
     outputs = (as_new_array(new, w.dtype, w), as_new_array(mean, m.dtype), as_new_array(square, v.dtype))
+    return tuple(array if is_used else None for array, is_used in zip(outputs, call.wanted, strict=False))
+
+
+_ADAFACTOR = {"lr": 0.01, "beta2_decay": -0.8, "epsilon1": 0.0, "epsilon2": 1e-3, "threshold": 1.0, "weight_decay": 0.0}
+
+
+def _adafactor_type(call: Call) -> tuple[TensorType | None, ...]:
+    """Types of the weight and of its states: one of its shape, or for rank 2 and more means over the last two axes."""
+    weight, gradient, _, *states = call.inputs
+    if weight is None or gradient is None or None in states:
+        raise ValueError("remat::Adafactor takes a weight, a gradient, a step and one or two states, all with types")
+    if gradient.shape != weight.shape:
+        raise ValueError(f"the gradient is {gradient}, not of the shape of the weight {weight}")
+    shape = weight.shape
+    expected = [shape] if len(shape) < 2 else [(*shape[:-1], 1), (*shape[:-2], 1, shape[-1])]
+    if [type.shape for type in states if type] != expected:
+        raise ValueError(f"the states of a weight of shape {list(shape)} have the shapes {[list(s) for s in expected]}")
+    return tuple(t if is_used else None for t, is_used in zip((weight, *states), call.wanted, strict=False))
+
+
+def _adafactor_body(e: Emit, call: Call, w: Val, g: Val, step: Val, *states: Val) -> tuple[Val | None, ...]:
+    lr, beta2_decay, epsilon1, epsilon2, threshold, decay = _numbers(call, **_ADAFACTOR)
+    dtype = "float64" if w.dtype == "float64" else "float32"
+    wide, slope, count = e.cast(w, dtype), e.cast(g, dtype), e.cast(step, dtype)
+    tiny = e.scalar_like(epsilon1 or np.finfo(dtype).eps, wide)
+    every = list(range(w.rank))
+
+    def rms(x: Val) -> Val:
+        return e.op("Sqrt", e.reduce_mean(e.mul(x, x), every, keepdims=False))  # type: ignore[no-any-return]
+
+    def moved(state: Val, mean: Val) -> Val:
+        return e.add(state, e.mul(e.sub(mean, state), share))
+
+    share = e.op("Pow", count, e.scalar_like(beta2_decay, count))
+    rate = e.op("Min", e.scalar_like(lr, wide), e.div(e.scalar_like(1, wide), e.op("Sqrt", count)))
+    rate = e.mul(e.op("Max", e.scalar_like(epsilon2, wide), rms(wide)), rate)
+    square = e.mul(slope, slope)
+    if w.rank < 2:
+        new = (moved(states[0], square),)
+        variance = new[0]
+    else:
+        new = (moved(states[0], e.reduce_mean(square, [-1])), moved(states[1], e.reduce_mean(square, [-2])))
+        variance = e.div(e.mul(*new), e.op("Max", e.reduce_mean(new[0], [-2]), tiny))
+    update = e.div(slope, e.op("Sqrt", e.op("Max", variance, e.mul(tiny, tiny))))
+    bound = e.op("Max", e.scalar_like(1, wide), e.div(rms(update), e.scalar_like(threshold, wide)))
+    kept = e.mul(wide, e.scalar_like(1 - lr * decay, wide)) if decay else wide
+    return e.cast(e.sub(kept, e.mul(update, e.div(rate, bound))), w.dtype), *new
+
+
+@op(
+    "remat::Adafactor",
+    infer=_adafactor_type,
+    work=elementwise_work(6),
+    takeover=((0, 0), (1, 3), (2, 4)),
+    body=_adafactor_body,
+)
+def adafactor(
+    call: Call, w: np.ndarray, g: np.ndarray, step: np.ndarray, *states: np.ndarray
+) -> tuple[np.ndarray | None, ...]:
+    """(w', states') of step `step`, counted from 1; the second moment of a matrix is the product of two vectors.
+
+    Shazeer, Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", ICML 2018, algorithm 4, with the
+    relative step size and the defaults of `torch.optim.Adafactor`.
+    """
+    lr, beta2_decay, epsilon1, epsilon2, threshold, decay = _numbers(call, **_ADAFACTOR)
+    wide, slope = as_computable(w), as_computable(g)
+    kind, count = wide.dtype.type, as_computable(step).astype(wide.dtype).reshape(())
+    tiny = kind(epsilon1 or np.finfo(wide.dtype).eps)
+
+    def rms(x: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.mean(x * x)) if x.size else kind(0)
+
+    share = count ** kind(beta2_decay)
+    rate = max(kind(epsilon2), rms(wide)) * min(kind(lr), 1 / np.sqrt(count))
+    square = slope * slope
+    if w.ndim < 2:
+        new = [as_computable(states[0]) + (square - states[0]) * share]
+        variance = new[0]
+    else:
+        means = [square.mean(axis, keepdims=True) if square.size else states[i] for i, axis in enumerate((-1, -2))]
+        new = [as_computable(state) + (mean - state) * share for state, mean in zip(states, means, strict=True)]
+        variance = new[0] * new[1] / np.maximum(new[0].mean(-2, keepdims=True) if square.size else tiny, tiny)
+    update = slope / np.sqrt(np.maximum(variance, tiny * tiny))
+    kept = kind(1 - lr * decay) * wide if decay else wide
+    weight = as_new_array(kept - rate / max(kind(1), rms(update) / kind(threshold)) * update, w.dtype, w)
+    outputs = (weight, *(as_new_array(state, old.dtype) for state, old in zip(new, states, strict=True)))
     return tuple(array if is_used else None for array, is_used in zip(outputs, call.wanted, strict=False))

@@ -336,3 +336,25 @@ def test_a_second_differentiation_uses_new_names():
     twice = differentiate(once, [gradients(once)["w"]], ["x"])
     assert len({node.name for node in twice.nodes}) == len(twice.nodes)
     assert gradients(twice).keys() == {"w", "x"}
+
+
+@pytest.mark.parametrize(
+    ("op", "shape"), [("ReduceMean", (3_000_000,)), ("GlobalAveragePool", (1, 1, 2000, 1500)), ("ReduceMean", (0, 3))]
+)
+def test_mean_in_half_precision_is_divided_in_float32(op: str, shape: tuple[int, ...]):
+    builder = Builder("mean")
+    x = builder.value("x", TensorType("float16", shape), Role.PARAMETER)
+    (mean,) = builder.node(op, [x], name="mean", outputs=["mean"])
+    step = differentiate(builder.build([mean]), ["mean"], head_gradients={"mean": 32768})
+    (_, gradient), count = step.gradients[0], max(1, int(np.prod(shape)))
+    found = evaluate(step, {"x": np.zeros(shape, np.float16)})[step.values[gradient].name]
+    assert found.shape == shape and (found == np.float16(np.float32(32768) / np.float32(count))).all()
+
+
+def test_mean_of_many_operands_divides_by_their_number():
+    builder = Builder("mean")
+    xs = [builder.value(f"x{i}", TensorType("float16", (2,)), Role.PARAMETER) for i in range(3)]
+    (mean,) = builder.node("Mean", xs, name="mean", outputs=["mean"])
+    step = differentiate(builder.build([mean]), ["mean"])
+    found = evaluate(step, {f"x{i}": np.ones(2, np.float16) for i in range(3)})
+    assert all((found[step.values[g].name] == np.float16(1 / 3)).all() for _, g in step.gradients)

@@ -27,7 +27,7 @@ def notes_of(graph: Graph, **options: object) -> list[str]:
 
 def test_path_that_ends_at_an_op_without_derivative_is_listed() -> None:
     assert notes_of(model(1, "Round")) == [
-        '1 parameter ("v0") without a gradient: its path to the loss ends at Round (round0)'
+        "1 parameter ('v0') without a gradient: its path to the loss ends at Round (round0)"
     ]
 
 
@@ -40,7 +40,7 @@ def test_long_lists_name_five_and_count_the_rest() -> None:
     (total,) = builder.node("Add", [w, step], name="total")
     (loss,) = builder.node("ReduceSum", [total], name="loss", outputs=["loss"], attributes={"keepdims": 0})
     (note,) = notes_of(builder.build([loss]))
-    assert note.startswith('8 parameters ("v0", "v1", "v2", "v3", "v4" and 3 more)')
+    assert note.startswith("8 parameters ('v0', 'v1', 'v2', 'v3', 'v4' and 3 more)")
     assert note.endswith("ends at Sign (sign)")
 
 
@@ -50,7 +50,7 @@ def test_parameter_that_the_loss_does_not_read_is_listed() -> None:
     builder.node("Exp", [unused], name="aside", outputs=["aside"])
     (loss,) = builder.node("ReduceSum", [w], name="loss", outputs=["loss"], attributes={"keepdims": 0})
     assert notes_of(builder.build([loss])) == [
-        '1 parameter ("unused") without a gradient: the loss does not depend on it'
+        "1 parameter ('unused') without a gradient: the loss does not depend on it"
     ]
 
 

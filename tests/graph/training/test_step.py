@@ -286,6 +286,58 @@ def test_adam_keeps_two_moments_and_counts_the_step():
     assert held["step"] == 1
 
 
+def test_adafactor_keeps_a_vector_for_rows_and_one_for_columns():
+    held = stepped({"optimizer": "adafactor", "learning_rate": 0.1})
+    square = slopes(AT)["w"] ** 2
+    assert held["w/row_moment"] == pytest.approx(square.mean(-1, keepdims=True))
+    assert held["w/column_moment"] == pytest.approx(square.mean(-2, keepdims=True))
+    assert held["b/second_moment"] == pytest.approx(slopes(AT)["b"] ** 2)
+    assert held["step"] == 1
+
+
+def test_loss_scale_cancels_in_the_update_and_in_the_clipped_norm():
+    for extra in ({}, {"clip": 0.01}, {"accumulate": 4}, {"accumulate": 4, "clip": 0.01}):
+        plain, scaled = (stepped({"optimizer": "sgd", **extra, **more}) for more in ({}, {"loss_scale": 1024}))
+        assert scaled["w"] == pytest.approx(plain["w"], rel=1e-12), extra
+
+
+def test_loss_scale_keeps_half_precision_gradients_from_underflow():
+    builder = Builder("tiny gradient")
+    w = builder.value("w", TensorType("float16", (2,)), Role.PARAMETER)
+    (small,) = builder.node("Mul", [w, builder.constant(np.float16(1e-4))], name="small")
+    (wide,) = builder.node("Cast", [small], name="wide", attributes={"to": 1})
+    (tiny,) = builder.node("Mul", [wide, builder.constant(np.float32(1e-4))], name="tiny")
+    (loss,) = builder.node("ReduceSum", [tiny], outputs=["loss"], attributes={"keepdims": 0})
+    recipe = {"optimizer": "sgd", "learning_rate": 1e4, "master_weights": True}
+    moved = []
+    for scale in (1, 4096):
+        graph, _ = training_step(builder.build([loss]), "loss", {**recipe, "loss_scale": scale})
+        held = after(graph, {**states(graph), "w": np.ones(2, np.float16), "w/master": np.ones(2, np.float32)})
+        moved.append(1 - held["w/master"][0])
+    assert moved[0] == 0
+    assert moved[1] == pytest.approx(1e-4, rel=1e-2)
+
+
+def test_scaled_head_that_is_not_finite_in_the_dtype_of_the_loss_is_refused():
+    with pytest.raises(BadGraph, match="finite in float16"):
+        training_step(regression("float16"), "loss", {"optimizer": "sgd", "loss_scale": 1e6})
+
+
+def test_weight_decay_betas_and_epsilon_are_those_of_the_recipe():
+    options = {"betas": [0.5, 0.75], "epsilon": 0.1, "weight_decay": 0.2}
+    held = stepped({"optimizer": "adam", "learning_rate": 0.1, **options})
+    g = slopes(AT)["w"]
+    assert held["w/first_moment"] == pytest.approx(0.5 * g)
+    assert held["w/second_moment"] == pytest.approx(0.25 * g * g)
+    assert held["w"] == pytest.approx(AT["w"] * (1 - 0.02) - 0.1 * g / (np.abs(g) + 0.1))
+
+
+def test_moments_have_the_dtype_of_the_recipe():
+    graph, _ = training_step(regression("float32"), "loss", {"optimizer": "adam", "state_dtype": "bfloat16"})
+    dtypes = {value.name: value.type.dtype for value in graph.values if value.type and value.role is Role.STATE}
+    assert dtypes["w/first_moment"] == dtypes["b/second_moment"] == "bfloat16"
+
+
 def test_clipping_scales_all_gradients_by_their_common_norm():
     held = stepped({"optimizer": "sgd", "learning_rate": 1.0, "clip": 0.01})
     moved = {name: AT[name] - held[name] for name in ("w", "b")}

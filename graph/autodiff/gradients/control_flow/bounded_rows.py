@@ -5,7 +5,7 @@ Loop ──▶ rows (at most 6) ──Mul──▶ at most 6 ──ReduceSum─�
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from graph.builder.builder import Builder
@@ -14,8 +14,13 @@ from graph.ops.control_flow.interface import FIRST_ROWS, LoopInterface, trip_cou
 from graph.ops.registry.registry import find_op
 
 PAD_ROWS = "remat::PadRows"
-#: Ops whose gradient does not depend on the number of rows; elementwise ops are not listed.
-_ROWWISE = frozenset({"ReduceSum", "MatMul", "Gemm", "Transpose", "Identity", "Cast", "Gather", "Concat"})
+#: Op -> inputs whose number of rows its gradient does not depend on, None for all. An op that is not listed may have
+#: bounded rows in the inputs that it may overwrite, which have the shape of its output.
+_ROWWISE: Mapping[str, tuple[int, ...] | None] = {
+    **dict.fromkeys(("MatMul", "Transpose", "Identity", "Cast", "Gather", "Concat", "Where", "Gemm"), None),
+    **dict.fromkeys(("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"), (0,)),
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), (0,)),
+}
 
 
 def bounded_values(graph: Graph, given: Collection[int] = ()) -> frozenset[int]:
@@ -53,12 +58,15 @@ def _of_bodies(graph: Graph, node: Node, outside: Collection[int]) -> list[int]:
     return [v for v in short if v != ABSENT]
 
 
-def is_rowwise(node: Node) -> bool:
-    """True when the gradient of the node is correct for any number of rows of its inputs."""
-    record = find_op(node.op)
-    if node.op in (FIRST_ROWS, PAD_ROWS, "remat::RowsLike"):
+def is_rowwise(node: Node, bounded: Collection[int]) -> bool:
+    """True when the gradient of the node is right for any number of rows of its inputs at the positions `bounded`."""
+    if node.bodies or node.op in (FIRST_ROWS, PAD_ROWS, "remat::RowsLike"):
         return True
-    return bool(node.bodies) or node.op in _ROWWISE or (record is not None and bool(record.takeover))
+    if node.op in _ROWWISE:
+        positions = _ROWWISE[node.op]
+        return positions is None or set(bounded) <= set(positions)
+    record = find_op(node.op)
+    return record is not None and set(bounded) <= {position for _, position in record.takeover}
 
 
 def trim_rows(builder: Builder, gradient: int, v: int) -> int:

@@ -18,6 +18,7 @@ def gradient_scale(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 refused_gradient(
     "remat::SGD",
     "remat::Adam",
+    "remat::Adafactor",
     "remat::Assign",
     "remat::Clear",
     "remat::MovingAverage",

@@ -28,6 +28,8 @@ def reduced_axes(emit: Emit, node: ForwardNode) -> list[int]:
 def keep_dims(emit: Emit, node: ForwardNode, reduced: Val) -> Val:
     """A result of the reduction with the rank of the input: reduced axes have length one (a view)."""
     axes = reduced_axes(emit, node)
+    if node.is_bounded(0):
+        return reduced if node.attribute("keepdims", 1) else emit.op("Unsqueeze", reduced, emit.ints(axes))
     return emit.reshape(reduced, [1 if i in axes else n for i, n in enumerate(node.inputs[0].shape)])
 
 
@@ -36,7 +38,7 @@ def _spread(rule: Callable[[Emit, ForwardNode, Val], Val]) -> Callable[..., Inpu
 
     def reduction(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
         dx = rule(emit, node, keep_dims(emit, node, dz))
-        return (emit.expand(dx, node.inputs[0].shape), *[None] * (len(node.inputs) - 1))
+        return (emit.expand_like(dx, node.inputs[0], node.is_bounded(0)), *[None] * (len(node.inputs) - 1))
 
     reduction.__doc__ = rule.__doc__
     return reduction

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -23,8 +25,21 @@ from tests.graph.ops.control_flow.building import (
 )
 
 
-def powers(trips: int | None, max_trips: int | None = 6, emit: bool = False, op: str = "Mul") -> Graph:
-    """x becomes x w in each iteration; `trips` None: until a counter, an input, reaches zero."""
+def squares(b: Builder, rows: int) -> int:
+    return b.node("Mul", [rows, rows])[0]
+
+
+def powers(
+    trips: int | None,
+    max_trips: int | None = 6,
+    emit: bool = False,
+    op: str = "Mul",
+    read: Callable[[Builder, int], int] = squares,
+) -> Graph:
+    """x becomes x w in each iteration; `trips` None: until a counter, an input, reaches zero.
+
+    With `emit` the products are stacked, and the loss is the sum of what `read` makes of the stack.
+    """
     b = Builder("powers")
     x, w = b.value("x", ROW, Role.PARAMETER), b.value("w", ROW, Role.PARAMETER)
     left = b.value("left", COUNT, Role.INPUT)
@@ -51,7 +66,7 @@ def powers(trips: int | None, max_trips: int | None = 6, emit: bool = False, op:
     )
     if not emit:
         return loss_of(b, y)
-    (sum_,) = b.node("ReduceSum", [b.node("Mul", rows * 2)[0]], attributes={"keepdims": 0})
+    (sum_,) = b.node("ReduceSum", [read(b, rows[0])], attributes={"keepdims": 0})
     return b.build(
         [b.node("Add", [sum_, b.node("ReduceSum", [y], attributes={"keepdims": 0})[0]], outputs=["loss"])[0], *rows]
     )
@@ -80,6 +95,44 @@ def test_a_stacked_output_has_one_row_per_iteration(made: int):
     assert execute(graph, at).outputs["rows"].shape == (made, 3)
     assert graph.values[graph.value_named("rows")].type == TensorType("float64", (6, 3))
     check_gradients(graph, at)
+
+
+def last_row(b: Builder, rows: int) -> int:
+    return b.node("Gather", [rows, b.constant(np.array(-1))])[0]
+
+
+def rows_after(b: Builder, rows: int) -> int:
+    """Squares of the stack with a parameter after it."""
+    other = b.value("other", TensorType("float64", (3, 3)), Role.PARAMETER)
+    return squares(b, b.node("Concat", [rows, other], attributes={"axis": 0})[0])
+
+
+def rows_before(b: Builder, rows: int) -> int:
+    other = b.value("other", TensorType("float64", (2, 3)), Role.PARAMETER)
+    return squares(b, b.node("Concat", [other, rows], attributes={"axis": 0})[0])
+
+
+def weighted(b: Builder, rows: int) -> int:
+    weight = b.value("weight", TensorType("float64", (3, 5)), Role.PARAMETER)
+    return squares(b, b.node("MatMul", [rows, weight])[0])
+
+
+def scores(b: Builder, rows: int) -> int:
+    """Attention of a query to the stack."""
+    query = b.value("query", TensorType("float64", (3,)), Role.PARAMETER)
+    (score,) = b.node("Softmax", [b.node("MatMul", [rows, query])[0]], attributes={"axis": 0})
+    return b.node("MatMul", [score, rows])[0]
+
+
+def norms(b: Builder, rows: int) -> int:
+    return b.node("ReduceL2", [rows, b.constant(np.array([1]))], attributes={"keepdims": 0})[0]
+
+
+@pytest.mark.parametrize("read", [last_row, rows_after, rows_before, weighted, scores, norms])
+@pytest.mark.parametrize("made", [1, 4, 6])
+def test_readers_of_a_stack_that_ended_early_have_right_gradients(made: int, read: Callable[[Builder, int], int]):
+    graph = powers(None, emit=True, read=read)
+    check_gradients(graph, {**random_feeds(graph), "left": np.array(made)})
 
 
 def test_more_iterations_than_max_trips_are_refused_at_run_time():
