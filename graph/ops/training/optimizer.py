@@ -141,7 +141,7 @@ def _adafactor_body(e: Emit, call: Call, w: Val, g: Val, step: Val, *states: Val
     lr, beta2_decay, epsilon1, epsilon2, threshold, decay = _numbers(call, **_ADAFACTOR)
     dtype = "float64" if w.dtype == "float64" else "float32"
     wide, slope, count = e.cast(w, dtype), e.cast(g, dtype), e.cast(step, dtype)
-    tiny = e.scalar_like(epsilon1 or np.finfo(dtype).eps, wide)
+    tiny = e.scalar_like(epsilon1 or float(np.finfo(dtype).eps), wide)
     every = list(range(w.rank))
 
     def rms(x: Val) -> Val:
@@ -154,12 +154,11 @@ def _adafactor_body(e: Emit, call: Call, w: Val, g: Val, step: Val, *states: Val
     rate = e.op("Min", e.scalar_like(lr, wide), e.div(e.scalar_like(1, wide), e.op("Sqrt", count)))
     rate = e.mul(e.op("Max", e.scalar_like(epsilon2, wide), rms(wide)), rate)
     square = e.mul(slope, slope)
-    if w.rank < 2:
-        new = (moved(states[0], square),)
-        variance = new[0]
-    else:
-        new = (moved(states[0], e.reduce_mean(square, [-1])), moved(states[1], e.reduce_mean(square, [-2])))
-        variance = e.div(e.mul(*new), e.op("Max", e.reduce_mean(new[0], [-2]), tiny))
+    means = [square] if w.rank < 2 else [e.reduce_mean(square, [axis]) for axis in (-1, -2)]
+    new = [moved(state, mean) for state, mean in zip(states, means, strict=True)]
+    variance = new[0]
+    if w.rank >= 2:
+        variance = e.div(e.mul(new[0], new[1]), e.op("Max", e.reduce_mean(new[0], [-2]), tiny))
     update = e.div(slope, e.op("Sqrt", e.op("Max", variance, e.mul(tiny, tiny))))
     bound = e.op("Max", e.scalar_like(1, wide), e.div(rms(update), e.scalar_like(threshold, wide)))
     kept = e.mul(wide, e.scalar_like(1 - lr * decay, wide)) if decay else wide
@@ -186,7 +185,7 @@ def adafactor(
     kind, count = wide.dtype.type, as_computable(step).astype(wide.dtype).reshape(())
     tiny = kind(epsilon1 or np.finfo(wide.dtype).eps)
 
-    def rms(x: np.ndarray) -> np.ndarray:
+    def rms(x: np.ndarray) -> Any:
         return np.sqrt(np.mean(x * x)) if x.size else kind(0)
 
     share = count ** kind(beta2_decay)
