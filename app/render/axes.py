@@ -95,6 +95,23 @@ def byte_label(count: float, top: float) -> str:
     return "0" if not count else f"{count / unit:g} {name}"
 
 
+def step_labels(steps: int) -> dict[float, str]:
+    """Position -> label of about ten ticks from 0 to `steps`."""
+    step = max(1.0, round_up(steps / 10))
+    return {x: f"{x:,.0f}" for x in ticks(0, steps, step) if x == int(x)}
+
+
+def byte_labels(low: float, high: float, count: int) -> dict[float, str]:
+    """Position -> label of about `count` ticks from `low` to `high` bytes; at least one."""
+    labels = {x: byte_label(x, high) for x in ticks(low, high, byte_step(high - low or 1, count))}
+    return labels or {low: format_bytes(low)}
+
+
+def share_labels(top: float, count: int) -> dict[float, str]:
+    """Position -> label of about `count` ticks from 0 to the fraction `top`."""
+    return {y: share_label(y) for y in ticks(0, top, round_up(top / count))}
+
+
 def drawn_budget(budget: int | None, top: float) -> int | None:
     """The budget if it is drawn; None without a budget, or far above `top`."""
     return budget if budget and budget <= HEADROOM * max(top, 1) else None

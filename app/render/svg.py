@@ -140,25 +140,29 @@ def timeline(report: Mapping[str, Any]) -> str:
     frame = Panel(86, 122, 846, 282, 0, steps, high)
     name = axes.printable(report["model"].get("name") or "model")
     title = f"{name}: memory over steps"
-    legend = [*(series.caption() for series in drawn if series.steps)]
+    legend = [series.caption() for series in drawn if series.steps]
     if budget_bytes:
         legend.append(f"budget {format_bytes(budget_bytes)}" + ("" if budget else ", above the chart"))
-    rows = {y: axes.byte_label(y, high) for y in axes.ticks(0, high, axes.byte_step(high, 6))}
-    step = max(1.0, axes.round_up(steps / 10))
-    columns = {x: f"{x:,.0f}" for x in axes.ticks(0, steps, step) if x == int(x)}
-    parts = frame.drawn(columns, rows, "step", "bytes live")
+    parts = frame.drawn(axes.step_labels(steps), axes.byte_labels(0, high, 6), "step", "bytes live")
     for series, style in zip(drawn, ("before", "after"), strict=True):
         parts += _area(frame, series, style)
     if budget:
         y = frame.up(budget)
         parts.append(_line("budget", frame.x, y, frame.x + frame.wide, y))
-    for line, text in enumerate(legend):
+    parts += _timeline_legend(frame, legend)
+    parts += [part for series in drawn for part in _peak(frame, series)]
+    return picture(960, 450, title, "; ".join(legend) or "no steps", parts)
+
+
+def _timeline_legend(frame: Panel, texts: Sequence[str]) -> list[str]:
+    """One line per text; its first word is the style of the sample: before, after or budget."""
+    parts = []
+    for line, text in enumerate(texts):
         style = text.partition(":")[0].partition(" ")[0]
         outline = "h18" if style == "budget" else "v-4h18v8h-18z"
         shape = tag("path", None, class_=style, d=f"M{frame.x} {49 + 17 * line}{outline}")
         parts += [shape, label(text, frame.x + 26, 53 + 17 * line)]
-    parts += [part for series in drawn for part in _peak(frame, series)]
-    return picture(960, 450, title, "; ".join(legend) or "no steps", parts)
+    return parts
 
 
 def _area(frame: Panel, series: MemorySeries, style: str) -> list[str]:
@@ -194,10 +198,7 @@ def curve(document: Mapping[str, Any]) -> str:
     edge = 0.03 * (high - low) or 0.5
     top = 1.08 * _top(points)
     frame = Panel(86, 92, 846, 306, low - edge, high + edge, top)
-    step = axes.byte_step(high - low or 1, 8)
-    columns = {x: axes.byte_label(x, high) for x in axes.ticks(low, high, step)} or {low: format_bytes(low)}
-    rows = {y: axes.share_label(y) for y in axes.ticks(0, top, axes.round_up(top / 6))}
-    parts = frame.drawn(columns, rows, "budget", "overhead")
+    parts = frame.drawn(axes.byte_labels(low, high, 8), axes.share_labels(top, 6), "budget", "overhead")
     parts += curve_lines(frame, points, axes.budget_of)
     missed = any(point["status"] == "over_budget" for point in points)
     parts += [
@@ -290,8 +291,7 @@ def curves(named: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> str:
             1.08 * _top(points),
         )
         columns = {share / 100: f"{share}%" for share in (20, 40, 60, 80, 100)}
-        rows = {y: axes.share_label(y) for y in axes.ticks(0, frame.top, axes.round_up(frame.top / 4))}
-        parts += frame.drawn(columns, rows, up=name, small=True)
+        parts += frame.drawn(columns, axes.share_labels(frame.top, 4), up=name, small=True)
         parts += curve_lines(frame, points, _share_of)
     return picture(
         ACROSS * (PANEL_WIDTH + LEFT) + 20, down * (PANEL_HEIGHT + BELOW + ABOVE) + 48, title, ", ".join(named), parts

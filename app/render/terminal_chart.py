@@ -14,7 +14,7 @@ import os
 import sys
 import textwrap
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
 from app.render import axes
@@ -98,9 +98,7 @@ class _Scale:
         self.look, self.steps = look, steps
         self.row = axes.byte_step(top, MAX_ROWS, axes.FINE_DIGITS)
         self.rows = max(1, math.ceil(top / self.row))
-        self.labels = [
-            axes.byte_label(self.row * (r + 1), top) if r % 2 or self.rows < 3 else "" for r in range(self.rows)
-        ]
+        self.labels = _row_labels(self.rows, lambda r: axes.byte_label(self.row * (r + 1), top))
         self.left = max(len("step"), *map(len, self.labels))
         available = max(MIN_PLOT_COLUMNS, look.columns - self.left - 2)
         self.wide = max(1, available // steps)  # columns per step
@@ -158,42 +156,73 @@ def curve(document: Mapping[str, Any], look: ChartStyle) -> list[str]:
     met = [point for point in points if point["status"] != "over_budget"]
     if not met:
         return _wrapped("no chart: no budget was reached", look)
-    glyphs, top = look.glyphs, max(0.0, *(point["overhead"] for point in met)) or 0.01
-    row = axes.round_up(top / MAX_ROWS, axes.FINE_DIGITS)
-    rows = max(1, math.ceil(top / row - 1e-9))
-    labels = [axes.share_label(row * (r + 1)) if r % 2 or rows < 3 else "" for r in range(rows)]
-    left = max(len("budget"), *map(len, labels))
-    plot = max(MIN_PLOT_COLUMNS, look.columns - left - 2)
-    low, high = axes.budget_of(points[0]), axes.budget_of(points[-1])
-
-    def column(budget: float) -> int:
-        return round((plot - 1) * (budget - low) / (high - low)) if high > low else plot // 2
-
-    cells: Cells = [[(" ", "")] * plot for _ in range(rows)]
-    at = [column(axes.budget_of(point)) for point in met]
-    for c in range(plot):
-        found = math.ceil(8 * met[bisect_right(at, c) - 1]["overhead"] / row - 1e-6) if c >= at[0] else 0
-        bound = math.ceil(8 * met[bisect_left(at, c)]["bound_overhead"] / row - 1e-6) if c <= at[-1] else 0
-        for r in range(rows):
-            filled = min(8, max(0, bound - 8 * r))
-            if filled or found > 8 * r:
-                cells[rows - 1 - r][c] = (glyphs.eighths[filled], "") if filled else (glyphs.gap, "gap")
-    for point, c in zip(met, at, strict=True):
-        r = max(0, math.ceil(point["overhead"] / row - 1e-6) - 1)
-        cells[rows - 1 - r][c] = (glyphs.proven if point["status"] == "proven" else glyphs.found, "point")
-    missed = [column(axes.budget_of(point)) for point in points if point["status"] == "over_budget"]
-    for c in missed:
-        cells[-1][c] = (glyphs.missed, "over")
-    step = axes.byte_step(max(high - low, 1), max(1, plot // 16))
-    marks = {column(x): axes.byte_label(x, high) for x in axes.ticks(low, high, step)}
-    marks = marks or {column(low): axes.byte_label(low, high)}
+    glyphs, scale = look.glyphs, _CurveScale(points, met, look)
     legend = f"{glyphs.proven} proven optimal  {glyphs.found} found  {glyphs.eighths[8]} lower bound"
-    legend += f"  {glyphs.gap} gap" + (f"  {glyphs.missed} not reached" if missed else "")
+    legend += f"  {glyphs.gap} gap" + (f"  {glyphs.missed} not reached" if len(met) < len(points) else "")
     return [
-        *_wrapped(f"overhead over budget, {axes.share_label(row)} per row", look),
-        *_framed(cells, labels, left, marks, "budget", look),
+        *_wrapped(f"overhead over budget, {axes.share_label(scale.row)} per row", look),
+        *_framed(scale.cells(), scale.labels, scale.left, scale.marks(), "budget", look),
         *_wrapped(legend, look),
     ]
+
+
+class _CurveScale:
+    """Scale of a curve chart: overhead per row, budget per column, and labels."""
+
+    def __init__(self, points: Sequence[Mapping[str, Any]], met: Sequence[Mapping[str, Any]], look: ChartStyle):
+        self.points, self.met, self.glyphs = points, met, look.glyphs
+        top = max(0.0, *(point["overhead"] for point in met)) or 0.01
+        self.row = axes.round_up(top / MAX_ROWS, axes.FINE_DIGITS)
+        self.rows = max(1, math.ceil(top / self.row - 1e-9))
+        self.labels = _row_labels(self.rows, lambda r: axes.share_label(self.row * (r + 1)))
+        self.left = max(len("budget"), *map(len, self.labels))
+        self.plot = max(MIN_PLOT_COLUMNS, look.columns - self.left - 2)
+        self.low, self.high = axes.budget_of(points[0]), axes.budget_of(points[-1])
+
+    def column(self, budget: float) -> int:
+        """Column of a budget."""
+        if self.high == self.low:
+            return self.plot // 2
+        return round((self.plot - 1) * (budget - self.low) / (self.high - self.low))
+
+    def eighths(self, overhead: float) -> int:
+        """Height of an overhead in eighths of a row, rounded up."""
+        return math.ceil(8 * overhead / self.row - 1e-6)
+
+    def cells(self) -> Cells:
+        """The chart: lower bound as area, gap above it, one mark per point."""
+        cells: Cells = [[(" ", "")] * self.plot for _ in range(self.rows)]
+        at = [self.column(axes.budget_of(point)) for point in self.met]
+        for c in range(self.plot):
+            found = self.eighths(self.met[bisect_right(at, c) - 1]["overhead"]) if c >= at[0] else 0
+            bound = self.eighths(self.met[bisect_left(at, c)]["bound_overhead"]) if c <= at[-1] else 0
+            for r in range(self.rows):
+                filled = min(8, max(0, bound - 8 * r))
+                if filled or found > 8 * r:
+                    cell = (self.glyphs.eighths[filled], "") if filled else (self.glyphs.gap, "gap")
+                    cells[self.rows - 1 - r][c] = cell
+        for point in sorted(self.points, key=lambda point: point["status"] == "over_budget"):
+            row, cell = self._mark(point)
+            cells[row][self.column(axes.budget_of(point))] = cell
+        return cells
+
+    def _mark(self, point: Mapping[str, Any]) -> tuple[int, tuple[str, str]]:
+        """Row of a point from the top, and its cell; a missed budget is at the bottom."""
+        if point["status"] == "over_budget":
+            return self.rows - 1, (self.glyphs.missed, "over")
+        r = max(0, math.ceil(point["overhead"] / self.row - 1e-6) - 1)
+        return self.rows - 1 - r, (self.glyphs.proven if point["status"] == "proven" else self.glyphs.found, "point")
+
+    def marks(self) -> dict[int, str]:
+        """Column -> budget label."""
+        step = axes.byte_step(max(self.high - self.low, 1), max(1, self.plot // 16))
+        marks = {self.column(x): axes.byte_label(x, self.high) for x in axes.ticks(self.low, self.high, step)}
+        return marks or {self.column(self.low): axes.byte_label(self.low, self.high)}
+
+
+def _row_labels(rows: int, label: Callable[[int], str]) -> list[str]:
+    """Labels of the rows from the bottom: every second row, or all of fewer than three."""
+    return [label(r) if r % 2 or rows < 3 else "" for r in range(rows)]
 
 
 def _framed(

@@ -20,11 +20,8 @@ ALIGNED = 8
 KINDS = ("parameter", "input", "constant", "state", "activation", "gradient", "update", "workspace")
 BY_PHASE = {"forward": 4, "backward": 5, "update": 6}
 WORKSPACE = KINDS.index("workspace")
-RUN_ONCE, EVICTED, RECOMPUTED = (
-    0,
-    1,
-    2,
-)  # values of column `again`: never recomputed; evicted, recomputed later; a recomputation
+#: Values of the column `again`: never recomputed; evicted, recomputed later; a recomputation.
+RUN_ONCE, EVICTED, RECOMPUTED = 0, 1, 2
 
 
 class SourceValue(msgspec.Struct, gc=False):
@@ -138,9 +135,8 @@ def decode_columns(data: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
             columns[name] = msgspec.json.decode(data[at : at + length])
         else:
             column = np.frombuffer(data, TYPES[described["type"]], length, at)
-            columns[name] = (
-                column if described["type"] == "f64" else column.astype(np.int64)
-            )  # sums may exceed the column's type
+            # Integers are widened, as sums may exceed the column's type.
+            columns[name] = column if described["type"] == "f64" else column.astype(np.int64)
     return header["meta"], columns
 
 

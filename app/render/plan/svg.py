@@ -28,7 +28,7 @@ def address_map(figures: bytes, sections: Mapping[str, bytes], name: str) -> str
     meta, columns = decode_columns(memory(figures, sections))
     steps, arena = max(1, len(columns["after"])), max(1, meta["arena_bytes"] or 0)
     frame = plots.Panel(86, 84, 846, 440, 0, steps, arena)
-    parts = frame.drawn(_steps(steps), _bytes(arena), "step", "offset in the arena")
+    parts = frame.drawn(axes.step_labels(steps), axes.byte_labels(0, arena, 6), "step", "offset in the arena")
     across, up = frame.wide / steps, frame.high / arena
     left = frame.x + columns["first"] * across
     wide = np.maximum((columns["last"] + 1 - columns["first"]) * across, 0.2)
@@ -55,15 +55,6 @@ def _kind_rules() -> tuple[str, str]:
     return edge + light, ".kind{stroke:#16181c}" + dark
 
 
-def _steps(steps: int) -> dict[float, str]:
-    step = max(1.0, axes.round_up(steps / 10))
-    return {x: f"{x:,.0f}" for x in axes.ticks(0, steps, step) if x == int(x)}
-
-
-def _bytes(top: float) -> dict[float, str]:
-    return {y: axes.byte_label(y, top) for y in axes.ticks(0, top, axes.byte_step(top, 6))}
-
-
 def curve(points: Sequence[Mapping[str, Any]], chosen: str, name: str, *, linked: bool = True) -> str:
     """SVG of the Pareto front of one graph's plans over the budget; `chosen` has a ring, points link if `linked`."""
     shown = pareto_front(points)
@@ -74,9 +65,7 @@ def curve(points: Sequence[Mapping[str, Any]], chosen: str, name: str, *, linked
     times = [point["overhead"] for point in (*shown, own) if point["status"] != "over_budget"]
     top = 1.12 * (max(times, default=0.0) or 0.01)
     frame = plots.Panel(86, 60, 846, 306, low - edge, high + edge, top)
-    columns = {x: axes.byte_label(x, high) for x in axes.ticks(low, high, axes.byte_step(high - low or 1, 8))}
-    rows = {y: axes.share_label(y) for y in axes.ticks(0, top, axes.round_up(top / 6))}
-    parts = frame.drawn(columns or {float(low): format_bytes(low)}, rows, "budget", "overhead")
+    parts = frame.drawn(axes.byte_labels(low, high, 8), axes.share_labels(top, 6), "budget", "overhead")
     parts += plots.curve_lines(frame, shown, axes.budget_of)
     missed = own["status"] == "over_budget"
     x, y = frame.x_of(axes.budget_of(own)), frame.up(0 if missed else own["overhead"])
