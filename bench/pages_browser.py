@@ -42,8 +42,8 @@ LOADED = """() => {
   const data = performance.getEntriesByType("resource").find((entry) => entry.name.includes("memory.bin"));
   const painted = named("remat:painted");
   const began = performance.getEntriesByType("navigation")[0].responseStart;
-  const scripts = named("remat:drawn") - named("remat:came");
-  const sketched = performance.getEntriesByName("remat:sketched")[0]?.startTime ?? painted;
+  const scripts = named("remat:drawn") - named("remat:loaded");
+  const sketched = performance.getEntriesByName("remat:preview")[0]?.startTime ?? painted;
   return {sketched: sketched - began, painted: painted - began, drawn: painted - data.responseEnd, scripts};
 }"""
 #: Waits without asking at every frame, which would slow what is measured.

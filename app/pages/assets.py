@@ -1,4 +1,4 @@
-"""`/assets`: style, scripts and vendored files, under a path that names their content."""
+"""`/assets`: style sheets, scripts and vendored files, under a path with a hash of their content."""
 
 from __future__ import annotations
 
@@ -28,44 +28,45 @@ MEDIA_TYPES = {
     ".svg": "image/svg+xml",
     ".json": "application/json",
 }
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # for who opens a file by itself; SVGs have styles in them
+#: Content security policy of a file opened on its own; SVGs contain styles.
+ASSET_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 @functools.cache
 def asset_files() -> dict[str, bytes]:
-    """Every file there is, by the name that pages call it: `css/remat.css`; scripts with what they import inside."""
+    """Name in pages (`css/remat.css`) -> content; scripts are bundled with their imports."""
     own = {
         path.relative_to(STATIC).as_posix(): path for path in sorted(STATIC.rglob("*")) if path.suffix in MEDIA_TYPES
     }
-    found = {name: path.read_bytes() for name, path in (own | VENDORED).items()}
-    scripts = {Path(name).stem: data.decode() for name, data in found.items() if name.startswith("js/")}
-    return found | {f"js/{name}.js": bundle(name, scripts).encode() for name in scripts}
+    files = {name: path.read_bytes() for name, path in (own | VENDORED).items()}
+    scripts = {Path(name).stem: data.decode() for name, data in files.items() if name.startswith("js/")}
+    return files | {f"js/{name}.js": bundle(name, scripts).encode() for name in scripts}
 
 
 @functools.cache
 def assets_digest() -> str:
-    """Names the content of all files, so that scripts may import others later by relative paths."""
-    said = hashlib.sha256()
+    """Hash of all files: one for all, so that scripts can import each other by relative paths."""
+    digest = hashlib.sha256()
     for name, data in sorted(asset_files().items()):
-        said.update(name.encode() + b"\0" + hashlib.sha256(data).digest())
-    return said.hexdigest()[:16]
+        digest.update(name.encode() + b"\0" + hashlib.sha256(data).digest())
+    return digest.hexdigest()[:16]
 
 
 def asset_url(name: str) -> str:
-    """Where a file is served. Raises KeyError for one that is not there."""
+    """URL path of a file. Raises KeyError for an unknown name."""
     asset_files()[name]
     return f"/assets/{assets_digest()}/{name}"
 
 
 @router.get("/assets/{version}/{name:path}")
 async def serve_asset(request: Request, version: str, name: str) -> Response:
-    """A file; kept for good by who asked for this content, and by nobody who asked for another."""
+    """A file; cached forever if `version` is the current hash, else not cached."""
     data = asset_files().get(name)
     if data is None:
-        raise NotFound(f"there is no asset {name[:80]!r}")
+        raise NotFound(f"no asset {name[:80]!r}")
     headers = {
         "Cache-Control": CACHE_FOREVER if version == assets_digest() else "no-cache",
-        "Content-Security-Policy": POLICY,
+        "Content-Security-Policy": ASSET_POLICY,
         "ETag": f'"{assets_digest()}"',
         "X-Content-Type-Options": "nosniff",
     }

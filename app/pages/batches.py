@@ -1,4 +1,4 @@
-"""`/batches`: many questions at once, how they go, and what became of each."""
+"""`/batches`: list of batches, progress of one batch, results of its items."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from app.store.tables import graphs
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-BATCHES_PER_PAGE, ITEMS_PER_PAGE = 50, 100  # of a page
+BATCHES_PER_PAGE, ITEMS_PER_PAGE = 50, 100
 AXES = ("budgets", "planners", "seeds")
 
 
@@ -36,16 +36,16 @@ async def batches_page(
     state: JobStateFilter = "",
     cursor: Annotated[str, Query(pattern="^(ba[0-9a-f]{26})?$")] = "",
 ) -> Response:
-    """A page of batches, newest first."""
+    """List of batches, newest first."""
 
-    def found() -> dict[str, Any]:
+    def load() -> dict[str, Any]:
         tenant = batch_owner(service).tenant
-        some = repository.page(service.store, tenant, cursor or None, BATCHES_PER_PAGE + 1, state or None)
-        after = some[BATCHES_PER_PAGE - 1].id if len(some) > BATCHES_PER_PAGE else None
-        return {"rows": _rows(service.store, some[:BATCHES_PER_PAGE]), "next": after}
+        listed = repository.page(service.store, tenant, cursor or None, BATCHES_PER_PAGE + 1, state or None)
+        after = listed[BATCHES_PER_PAGE - 1].id if len(listed) > BATCHES_PER_PAGE else None
+        return {"rows": _rows(service.store, listed[:BATCHES_PER_PAGE]), "next": after}
 
-    said = await anyio.to_thread.run_sync(found)
-    return render_page(request, "batches.html", title="Batches", here="/batches", state=state, cursor=cursor, **said)
+    context = await anyio.to_thread.run_sync(load)
+    return render_page(request, "batches.html", title="Batches", here="/batches", state=state, cursor=cursor, **context)
 
 
 @router.get("/batches/{batch_id}")
@@ -56,86 +56,85 @@ async def batch_page(
     state: JobStateFilter = "",
     cursor: Annotated[str, Query(pattern="^[0-9]{0,9}$")] = "",
 ) -> Response:
-    """A batch, followed as it goes, and a page of its items by their numbers."""
+    """One batch with live progress, and a page of its items in order."""
 
-    def found() -> dict[str, Any]:
+    def load() -> dict[str, Any]:
         batch = require_batch(service, batch_id)
         after = int(cursor) if cursor else -1
-        some = repository.items_of(service.store, batch.id, after, ITEMS_PER_PAGE + 1, state or None)
-        last = some[ITEMS_PER_PAGE - 1]["number"] if len(some) > ITEMS_PER_PAGE else None
+        listed = repository.items_of(service.store, batch.id, after, ITEMS_PER_PAGE + 1, state or None)
+        last = listed[ITEMS_PER_PAGE - 1]["number"] if len(listed) > ITEMS_PER_PAGE else None
         (row,) = _rows(service.store, [batch])
-        return {"row": row, "items": [_item(one, batch) for one in some[:ITEMS_PER_PAGE]], "next": last}
+        return {"row": row, "items": [_item_row(item, batch) for item in listed[:ITEMS_PER_PAGE]], "next": last}
 
-    said = await anyio.to_thread.run_sync(found)
+    context = await anyio.to_thread.run_sync(load)
     return render_page(
         request,
         "batch.html",
-        title=f"Batch {said['row']['name']}",
+        title=f"Batch {context['row']['name']}",
         here="/batches",
         state=state,
         cursor=cursor,
         has_parquet=importlib.util.find_spec("pyarrow") is not None,
-        most_json=PAGE_SIZE,
-        **said,
+        max_json_items=PAGE_SIZE,
+        **context,
     )
 
 
-def _rows(store: Store, some: Sequence[BatchRecord]) -> list[dict[str, Any]]:
-    """What pages say of batches."""
-    named, ended = _first_models(store, some), _ended_since_begun(store, some)
-    return [_row(batch, named.get(batch.id, ""), ended.get(batch.id, 0)) for batch in some]
+def _rows(store: Store, listed: Sequence[BatchRecord]) -> list[dict[str, Any]]:
+    """Template rows of batches."""
+    names, ended = _first_models(store, listed), _ended_since_start(store, listed)
+    return [_row(batch, names.get(batch.id, ""), ended.get(batch.id, 0)) for batch in listed]
 
 
-def _row(batch: BatchRecord, first: str, ended: int) -> dict[str, Any]:
+def _row(batch: BatchRecord, first_model: str, ended: int) -> dict[str, Any]:
+    """Template row of one batch; `ended`: items that ended since the batch was started or restarted."""
     axes = {axis: batch.asked.get(axis) for axis in AXES}
-    each = math.prod(len(given) for given in axes.values() if given)
-    models, waits = batch.total // each, batch.total - batch.done
+    plans_per_model = math.prod(len(values) for values in axes.values() if values)
+    models, remaining = batch.total // plans_per_model, batch.total - batch.done
     rest = f" and {models - 1} more" if models > 1 else ""
-    said = batch.wire()
-    return said | {
-        "name": (first or "(no name)") + rest,
-        "asked": [(axis, list(map(str, given))) for axis, given in axes.items() if given],
+    return batch.wire() | {
+        "name": (first_model or "(no name)") + rest,
+        "axes": [(axis, list(map(str, values))) for axis, values in axes.items() if values],
         "finished": batch.finished,
         "stopping": batch.cancel_requested and not batch.finished,
         "failed": batch.count_in("failed"),
-        "again": batch.count_in("failed", "cancelled"),
+        "retryable": batch.count_in("failed", "cancelled"),
         "states": [(name, batch.count_in(name)) for name in STATES],
-        "left": batch.seconds() * waits / ended if ended and waits and not batch.finished else None,
+        "left": batch.seconds() * remaining / ended if ended and remaining and not batch.finished else None,
     }
 
 
-def _first_models(store: Store, some: Sequence[BatchRecord]) -> dict[str, str]:
-    """Batch -> the name of the model of its first item."""
-    asked = (
+def _first_models(store: Store, listed: Sequence[BatchRecord]) -> dict[str, str]:
+    """Batch id -> model name of the first item."""
+    query = (
         sa.select(items.c.batch_id, graphs.c.name)
         .join(graphs, graphs.c.id == items.c.graph_id)
-        .where(items.c.batch_id.in_([batch.id for batch in some]), items.c.number == 0)
+        .where(items.c.batch_id.in_([batch.id for batch in listed]), items.c.number == 0)
     )
     with store.reading() as connection:
-        return {row.batch_id: row.name for row in connection.execute(asked)}
+        return {row.batch_id: row.name for row in connection.execute(query)}
 
 
-def _ended_since_begun(store: Store, some: Sequence[BatchRecord]) -> dict[str, int]:
-    """Batch that goes on -> how many of its items have ended since it was begun, or begun again."""
-    asked = (
+def _ended_since_start(store: Store, listed: Sequence[BatchRecord]) -> dict[str, int]:
+    """Id of an unfinished batch -> items that ended since its last start or retry."""
+    query = (
         sa.select(items.c.batch_id, sa.func.count().label("ended"))
         .join(batches, batches.c.id == items.c.batch_id)
         .where(
-            items.c.batch_id.in_([batch.id for batch in some if not batch.finished]),
+            items.c.batch_id.in_([batch.id for batch in listed if not batch.finished]),
             items.c.ended_at >= batches.c.started_at,
         )
         .group_by(items.c.batch_id)
     )
     with store.reading() as connection:
-        return {row.batch_id: row.ended for row in connection.execute(asked)}
+        return {row.batch_id: row.ended for row in connection.execute(query)}
 
 
-def _item(item: dict[str, Any], batch: BatchRecord) -> dict[str, Any]:
-    """An item as its row says it; what was not named is what the batch's fields ask for."""
+def _item_row(item: dict[str, Any], batch: BatchRecord) -> dict[str, Any]:
+    """Template row of an item; the batch's fields give defaults."""
     own = {} if item["budget"] is None else {"budget": item["budget"]}
     return item | {
         "goal": goal_text({**batch.fields, **own}),
         "planner": item["planner"] or batch.fields.get("planner", "auto"),
         "seed": batch.fields.get("seed", 0) if item["seed"] is None else item["seed"],
-        "stage": None,
     }

@@ -1,4 +1,4 @@
-"""`/`: what plans save. The query is the whole state of the page, so an address shares what is seen."""
+"""`/`: savings of plans. The URL query is the whole state of the page, so a link reproduces the view."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.render.csv_table import as_csv, table_as_csv
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 ROWS_PER_PAGE = 100
-MAX_SHOWN = 3  # models, of those that fits were asked about
+MAX_LARGEST_BATCHES = 3  # models on the card of the largest batch
 Text = Annotated[str, Query(max_length=200)]
 Day = date | Literal[""]
 
@@ -38,7 +38,7 @@ async def parse_query(
     direction: Literal["asc", "desc"] = "desc",
     page: Annotated[int, Query(ge=1, le=10_000)] = 1,
 ) -> SavingsFilter:
-    """What the address says."""
+    """Filters, sort order and page number of the URL query."""
     return SavingsFilter(
         model.strip(), goal, planner, device, runtime, outcome, str(since), str(until), sort, direction, page
     )
@@ -48,64 +48,64 @@ QueryParameters = Annotated[SavingsFilter, Depends(parse_query)]
 
 
 @router.get("/")
-async def dashboard(request: Request, service: ServiceDep, asked: QueryParameters) -> Response:
-    """The dashboard."""
+async def dashboard(request: Request, service: ServiceDep, filters: QueryParameters) -> Response:
+    """The dashboard, filtered and sorted by the URL query."""
 
-    def found() -> dict[str, Any]:
+    def load() -> dict[str, Any]:
         owned = plan_scope(service)
-        board, fits = SavingsQuery(service.store, owned), largest_batches(service.store, owned, asked)
-        shown, sums = board.shown(asked, ROWS_PER_PAGE, ROWS_PER_PAGE * (asked.page - 1))
-        said = {
+        query, fits = SavingsQuery(service.store, owned), largest_batches(service.store, owned, filters)
+        rows, sums = query.rows_and_sums(filters, ROWS_PER_PAGE, ROWS_PER_PAGE * (filters.page - 1))
+        return {
             "sums": sums,
-            "rows": fits.with_largest_batch(shown),
-            "choices": board.choices(),
+            "rows": fits.with_largest_batch(rows),
+            "choices": query.choices(),
             "pages": -(-sums["rows"] // ROWS_PER_PAGE),
+            "fits": fits.largest(),
         }
-        return said | {"fits": fits.largest()}
 
     def address(path: str = "/", **other: Any) -> str:
-        query = urlencode(asked.query(**other))
+        query = urlencode(filters.query(**other))
         return f"{path}?{query}" if query else path
 
     def sorted_by(name: str) -> str:
-        other = "asc" if asked.direction == "desc" else "desc"
-        return address(sort=name, direction=other if name == asked.sort else SORTS[name], page=1)
+        opposite = "asc" if filters.direction == "desc" else "desc"
+        return address(sort=name, direction=opposite if name == filters.sort else SORTS[name], page=1)
 
-    said = await anyio.to_thread.run_sync(found)
+    context = await anyio.to_thread.run_sync(load)
     return render_page(
         request,
         "dashboard.html",
         title="Savings",
         here="/",
-        asked=asked,
+        filters=filters,
         address=address,
         sorted_by=sorted_by,
-        MOST_SHOWN=MAX_SHOWN,
-        **said,
+        max_largest_batches=MAX_LARGEST_BATCHES,
+        **context,
     )
 
 
 @router.get("/savings.csv")
-async def savings_csv(service: ServiceDep, asked: QueryParameters) -> Response:
-    """Every row of the dashboard, bytes and seconds unrounded."""
+async def savings_csv(service: ServiceDep, filters: QueryParameters) -> Response:
+    """All rows that match the filters, with unrounded bytes and seconds."""
 
-    def found() -> str:
+    def load() -> str:
         owned = plan_scope(service)
-        rows = SavingsQuery(service.store, owned).table(asked, COLUMNS, MAX_CSV_ROWS)
-        fits = largest_batches(service.store, owned, asked)
+        rows = SavingsQuery(service.store, owned).table(filters, COLUMNS, MAX_CSV_ROWS)
+        fits = largest_batches(service.store, owned, filters)
         if not fits.largest():
             return table_as_csv(COLUMNS, rows)
         return as_csv(COLUMNS, fits.with_largest_batch(row._asdict() for row in rows))
 
-    text = await anyio.to_thread.run_sync(found)
+    text = await anyio.to_thread.run_sync(load)
     headers = {"Cache-Control": "no-store", "Content-Disposition": 'attachment; filename="savings.csv"'}
     return Response(text, 200, headers, "text/csv")
 
 
 @router.get("/trends.json")
-async def trends(service: ServiceDep, asked: QueryParameters) -> Response:
-    """Columns by day, for the charts."""
-    days = await anyio.to_thread.run_sync(lambda: SavingsQuery(service.store, plan_scope(service)).by_day(asked))
+async def trends(service: ServiceDep, filters: QueryParameters) -> Response:
+    """Columns of the charts by day."""
+    days = await anyio.to_thread.run_sync(lambda: SavingsQuery(service.store, plan_scope(service)).by_day(filters))
     names = ("day", "plans", "over_budget", "saved_bytes", "saved", "overhead")
     body = {name: [day[name] for day in days] for name in names}
     return Response(msgspec.json.encode(body), 200, {"Cache-Control": "no-store"}, "application/json")

@@ -1,6 +1,6 @@
-"""The largest batches that stored fits have found, for the rows of the dashboard.
+"""Largest batch sizes of stored fits, joined to the rows of the dashboard.
 
-A fit is asked about a model, and its plan is of that model at the size found: the two have their name in common.
+A fit is joined by model name, as its plan belongs to a graph of another batch size.
 """
 
 from __future__ import annotations
@@ -19,62 +19,62 @@ if TYPE_CHECKING:
     from app.pages.savings_query import SavingsFilter
 
 BATCH = "batch"
-FIT_SEARCH_SECONDS = 20  # of a search that the page of a plan asks for
+FIT_SEARCH_SECONDS = 20  # time limit of a fit requested on a plan's page
 MAX_FITS = 10_000
-JOIN_COLUMNS = ("model", "device", "runtime", "counts")  # of a fit and of a row that it is beside
+JOIN_COLUMNS = ("model", "device", "runtime", "counts")  # equal for a fit and its dashboard row
 
 
 class LargestBatches:
-    """The largest batch by planner, of each model on the same terms."""
+    """Largest batch per planner, for each combination of `JOIN_COLUMNS`."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]]):
-        """`rows` have ON, planner, size, budget_bytes and plan_id, the largest first."""
-        self._by: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+        """`rows`: `JOIN_COLUMNS`, planner, size, budget_bytes and plan_id, sorted by descending size."""
+        self._fits: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
         for row in rows:
-            self._by.setdefault(tuple(row[name] for name in JOIN_COLUMNS), []).append(row)
+            self._fits.setdefault(tuple(row[name] for name in JOIN_COLUMNS), []).append(row)
 
-    def beside(self, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """What belongs beside a row of the dashboard: the fit by the same planner, else the largest there is."""
-        same = self._by.get(tuple(row[name] for name in JOIN_COLUMNS), [])
-        return next((fit for fit in same if fit["planner"] == row["planner"]), same[0] if same else None)
+    def fit_for(self, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The fit for a dashboard row: by the same planner, else the largest; None without one."""
+        fits = self._fits.get(tuple(row[name] for name in JOIN_COLUMNS), [])
+        return next((fit for fit in fits if fit["planner"] == row["planner"]), fits[0] if fits else None)
 
     def largest(self) -> list[Mapping[str, Any]]:
-        """The largest of each model on each device, by name."""
-        return sorted((fits[0] for fits in self._by.values()), key=lambda fit: (fit["model"], -fit["size"]))
+        """The largest fit of each combination of `JOIN_COLUMNS`, sorted by model name."""
+        return sorted((fits[0] for fits in self._fits.values()), key=lambda fit: (fit["model"], -fit["size"]))
 
     def with_largest_batch(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The rows with `largest_batch` and the memory it fits, null where no fit is stored."""
-        found = []
+        """The rows with `fit`, `largest_batch` and `largest_batch_bytes` (its memory); None without a stored fit."""
+        joined = []
         for row in rows:
-            fit = self.beside(row)
+            fit = self.fit_for(row)
             size, memory = (None, None) if fit is None else (fit["size"], fit["budget_bytes"])
-            found.append({**row, "largest_batch": size, "largest_batch_bytes": memory, "fit": fit})
-        return found
+            joined.append({**row, "largest_batch": size, "largest_batch_bytes": memory, "fit": fit})
+        return joined
 
 
 def fit_fields(report: Mapping[str, Any], graph_id: str) -> dict[str, Any]:
-    """What asks for the largest batch on the terms of a plan; the memory is its device's until another is named."""
-    left_out = {*NOT_IN_FIT, "budget", "max_overhead", "fits", "batch", "iterations"}
-    terms = {name: said for name, said in report["request"].items() if name not in left_out}
+    """Request for the largest batch with the settings of a plan; the memory limit is that of its device."""
+    excluded = {*NOT_IN_FIT, "budget", "max_overhead", "fits", "batch", "iterations"}
+    fields = {name: value for name, value in report["request"].items() if name not in excluded}
     device = report["device"]
     memory = {"fits": device} if isinstance(device, str) else {}
-    return terms | memory | {"graph_id": graph_id, "grow": BATCH, "search_seconds": FIT_SEARCH_SECONDS}
+    return fields | memory | {"graph_id": graph_id, "grow": BATCH, "search_seconds": FIT_SEARCH_SECONDS}
 
 
-def best_fits(asked: SavingsFilter, own: sa.ColumnElement[bool] | None) -> sa.Subquery:
-    """The largest fit of each planner of the models, planner, device and runtime asked for, on the terms ON."""
-    terms = (graphs.c.name, plans.c.device, plans.c.runtime, plans.c.counts, plans.c.planner)
-    place = sa.func.row_number().over(
-        partition_by=terms, order_by=(results.c.size.desc(), plans.c.budget_bytes, plans.c.id)
+def best_fits(filters: SavingsFilter, own: sa.ColumnElement[bool] | None) -> sa.Subquery:
+    """The largest fit per planner and `JOIN_COLUMNS`, filtered by model, planner, device and runtime."""
+    columns = (graphs.c.name, plans.c.device, plans.c.runtime, plans.c.counts, plans.c.planner)
+    rank = sa.func.row_number().over(
+        partition_by=columns, order_by=(results.c.size.desc(), plans.c.budget_bytes, plans.c.id)
     )
-    every = (
+    fits = (
         sa.select(
             graphs.c.name.label("model"),
-            *terms[1:],
+            *columns[1:],
             results.c.size,
             plans.c.budget_bytes,
             plans.c.id.label("plan_id"),
-            place.label("place"),
+            rank.label("rank"),
         )
         .select_from(results)
         .join(result_plans, result_plans.c.result_id == results.c.id)
@@ -83,24 +83,24 @@ def best_fits(asked: SavingsFilter, own: sa.ColumnElement[bool] | None) -> sa.Su
         .where(results.c.kind == "fit", results.c.grow == BATCH, results.c.size.is_not(None))
     )
     equal = {"planner": plans.c.planner, "device": plans.c.device, "runtime": plans.c.runtime}
-    every = every.where(*(column == getattr(asked, name) for name, column in equal.items() if getattr(asked, name)))
-    if asked.model:
-        every = every.where(graphs.c.name.icontains(asked.model, autoescape=True))
+    fits = fits.where(*(column == getattr(filters, name) for name, column in equal.items() if getattr(filters, name)))
+    if filters.model:
+        fits = fits.where(graphs.c.name.icontains(filters.model, autoescape=True))
     if own is not None:
-        every = every.where(own)
-    found = every.subquery()
-    return sa.select(found).where(found.c.place == 1).subquery()
+        fits = fits.where(own)
+    ranked = fits.subquery()
+    return sa.select(ranked).where(ranked.c.rank == 1).subquery()
 
 
 def largest_size_by(fits: sa.Subquery, by: tuple[str, ...]) -> sa.Subquery:
     """The largest size for each combination of `by`."""
-    terms = [fits.c[name] for name in by]
-    return sa.select(*terms, sa.func.max(fits.c.size).label("size")).group_by(*terms).subquery()
+    columns = [fits.c[name] for name in by]
+    return sa.select(*columns, sa.func.max(fits.c.size).label("size")).group_by(*columns).subquery()
 
 
-def largest_batches(store: Store, owned: OperationScope | None, asked: SavingsFilter) -> LargestBatches:
-    """What fits of the models, planner, device and runtime asked for have found; of those owned only."""
-    found = best_fits(asked, None if owned is None else in_scope(store, owned, plans.c.id))
-    best = sa.select(found).order_by(found.c.size.desc(), found.c.plan_id).limit(MAX_FITS)
+def largest_batches(store: Store, owned: OperationScope | None, filters: SavingsFilter) -> LargestBatches:
+    """Stored fits that match the filters, among the operations of `owned` (None: all)."""
+    fits = best_fits(filters, None if owned is None else in_scope(store, owned, plans.c.id))
+    best = sa.select(fits).order_by(fits.c.size.desc(), fits.c.plan_id).limit(MAX_FITS)
     with store.reading() as connection:
         return LargestBatches([dict(row) for row in connection.execute(best).mappings()])

@@ -1,10 +1,10 @@
-"""What every page has: the frame around it, its headers, and how it says that something went wrong.
+"""Frame of every page: navigation, headers, content security policy, error pages.
 
     router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
     @router.get("/jobs")
-    async def jobs(request: Request, service: Serving) -> Response:
-        return page(request, "jobs.html", title="Jobs", here="/jobs", rows=rows)
+    async def jobs(request: Request, service: ServiceDep) -> Response:
+        return render_page(request, "jobs.html", title="Jobs", here="/jobs", rows=rows)
 
 A template extends `base.html`, fills `main`, and names its scripts, which are modules in `static/js`:
 
@@ -38,7 +38,7 @@ from planner.errors import PlannerError
 
 log = logging.getLogger(__name__)
 
-#: Nothing from elsewhere, no script or style inside a page, and no other page around one.
+#: Resources of this service only, no inline scripts or styles, and no framing by other sites.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors {ancestors}"
@@ -57,7 +57,7 @@ NAVIGATION = (
     ("/compare", "Compare"),
     ("/docs", "HTTP"),
 )
-THEME_COOKIE = "remat_theme"  # a cookie that js/frame.js sets
+THEME_COOKIE = "remat_theme"  # set by js/frame.js
 PAGE_ERRORS = (AppError, ProblemDetails, GraphError, PlannerError, CannotWrite)
 
 templates = jinja2.Environment(
@@ -70,26 +70,26 @@ templates = jinja2.Environment(
 templates.globals |= {
     "UNITS": UNITS,
     "asset": asset_url,
-    "unit_of": format_values.byte_unit_of,
-    "span_of": format_values.time_unit_of,
+    "byte_unit_of": format_values.byte_unit_of,
+    "time_unit_of": format_values.time_unit_of,
 }
 templates.filters |= format_values.FILTERS
 
 
 class PageRoute(APIRoute):
-    """A path whose faults are pages too."""
+    """A route whose errors are rendered as pages."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        answer = super().get_route_handler()
+        handle = super().get_route_handler()
 
         async def handler(request: Request) -> Response:
             try:
-                return await answer(request)
+                return await handle(request)
             except PAGE_ERRORS as error:
                 return error_page(request, to_problem(error, request.url.path), headers_of(error))
             except RequestValidationError as error:
-                said = "; ".join(f"{found['loc'][-1]}: {found['msg']}" for found in error.errors()[:5])
-                return error_page(request, problem_body(422, "bad_parameter", "A parameter breaks a rule", said))
+                detail = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors()[:5])
+                return error_page(request, problem_body(422, "bad_parameter", "Invalid parameter", detail))
             except HTTPException:
                 raise
             except Exception as error:
@@ -108,23 +108,23 @@ def render_page(
     status: int = 200,
     embed: bool = False,
     headers: dict[str, str] | None = None,
-    **said: Any,
+    **context: Any,
 ) -> Response:
-    """A template within the frame. `here` is the place of the navigation it belongs to.
+    """The template within the frame; `here`: its path in the navigation.
 
-    With `embed` there is no navigation and other sites may frame the page; it must then offer nothing that acts.
+    `embed`: without navigation, and other sites may frame the page, so it must not contain buttons with effects.
     """
     caller: Caller | None = request.scope.get(CALLER)
     text = templates.get_template(template).render(
         title=title,
         here=here,
-        places=NAVIGATION,
+        navigation=NAVIGATION,
         embed=embed,
         caller=caller,
         csrf=csrf_token(request),
         theme=theme_of(request),
         origin=str(request.base_url).rstrip("/"),
-        **said,
+        **context,
     )
     policy = CONTENT_SECURITY_POLICY.format(ancestors="*" if embed else "'none'")
     return Response(
@@ -132,32 +132,32 @@ def render_page(
     )
 
 
-def render_fragment(request: Request, template: str, **said: Any) -> Response:
-    """A piece of a page, for a script that puts it in its place."""
+def render_fragment(request: Request, template: str, **context: Any) -> Response:
+    """A part of a page, inserted by a script."""
     caller: Caller | None = request.scope.get(CALLER)
-    text = templates.get_template(template).render(caller=caller, csrf=csrf_token(request), **said)
+    text = templates.get_template(template).render(caller=caller, csrf=csrf_token(request), **context)
     policy = CONTENT_SECURITY_POLICY.format(ancestors="'none'")
     return Response(text, 200, HEADERS | {"Content-Security-Policy": policy}, "text/html; charset=utf-8")
 
 
-def error_page(request: Request, said: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
-    """A page that says what is so, and what to do."""
-    status = int(said["status"])
-    return render_page(request, "fault.html", title=said["title"], status=status, headers=headers, said=said)
+def error_page(request: Request, problem: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+    """A page with the problem and what to do about it."""
+    status = int(problem["status"])
+    return render_page(request, "error.html", title=problem["title"], status=status, headers=headers, problem=problem)
 
 
 def wants_page(request: Request) -> bool:
-    """Whether a person has gone there, not a program."""
+    """Whether the client is a browser: accepts HTML, and the path is not of the API."""
     return not request.url.path.startswith("/v1/") and "text/html" in request.headers.get("accept", "")
 
 
 def theme_of(request: Request) -> str:
-    """The colours that the reader has chosen here before; empty: those of the system."""
-    chosen = request.cookies.get(THEME_COOKIE, "")
-    return chosen if chosen in ("light", "dark") else ""
+    """Colour scheme of the cookie; empty: that of the system."""
+    theme = request.cookies.get(THEME_COOKIE, "")
+    return theme if theme in ("light", "dark") else ""
 
 
 def csrf_token(request: Request) -> str:
-    """What a script sends back with whatever changes something; empty where no session is."""
+    """Token that every changing request of a session must send; empty without a session."""
     token: str = request.scope.get(CSRF, "")
     return token

@@ -1,4 +1,4 @@
-"""`/jobs`: operations, how they go, an end to them, and the same question once more."""
+"""`/jobs`: list of jobs (operations), progress and result of one job, retry."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from app.pages.frame import PageRoute, render_page
 from app.pages.login import demand_same_origin
 from app.pages.result_view import result_view
 from app.store import records
+from app.store.states import STATES
 from app.store.store import Store
 from app.store.tables import graphs, plans, result_plans
 from planner.layout.csv_buffers import parse_seconds
@@ -45,7 +46,7 @@ SHOWN_FIELDS = (
     "seed",
     "iterations",
 )
-MAX_MODEL_NAMES = 5  # budgets of a curve
+MAX_LISTED_BUDGETS = 5  # of a curve
 
 
 @router.get("/jobs")
@@ -55,49 +56,49 @@ async def jobs(
     state: JobStateFilter = "",
     cursor: Annotated[str, Query(pattern="^(op[0-9a-f]{26})?$")] = "",
 ) -> Response:
-    """A page of operations, newest first."""
+    """List of jobs, newest first."""
 
-    def found() -> dict[str, Any]:
-        some = service.jobs.list(cursor or None, JOBS_PER_PAGE, state or None)
-        models = _named(service.store, some.operations)
-        return {"rows": [_row(one, models) for one in some.operations], "next": some.after}
+    def load() -> dict[str, Any]:
+        page = service.jobs.list(cursor or None, JOBS_PER_PAGE, state or None)
+        models = _model_names(service.store, page.operations)
+        return {"rows": [_row(operation, models) for operation in page.operations], "next": page.after}
 
-    said = await anyio.to_thread.run_sync(found)
-    return render_page(request, "jobs.html", title="Jobs", here="/jobs", state=state, cursor=cursor, **said)
+    context = await anyio.to_thread.run_sync(load)
+    return render_page(
+        request, "jobs.html", title="Jobs", here="/jobs", states=STATES, state=state, cursor=cursor, **context
+    )
 
 
 @router.get("/jobs/{operation_id}")
 async def job(request: Request, service: ServiceDep, operation_id: str) -> Response:
-    """One operation, followed as it goes."""
+    """One job with live progress, and its result."""
 
-    def found() -> dict[str, Any]:
+    def load() -> dict[str, Any]:
         operation = service.jobs.status(operation_id)
-        row = _row(operation, _named(service.store, [operation]))
-        row["asked"] = [(name, operation.fields[name]) for name in SHOWN_FIELDS if name in operation.fields]
+        row = _row(operation, _model_names(service.store, [operation]))
+        row["fields"] = [(name, operation.fields[name]) for name in SHOWN_FIELDS if name in operation.fields]
         if operation.kind == "plan" and operation.result is not None:
-            row["report"] = msgspec.json.decode(records.report_of(service.store, operation.result, ("plan",)))
-        row["result_of"] = result_view(service.store, operation)
-        return row
+            plan = msgspec.json.decode(records.report_of(service.store, operation.result, ("plan",)))["plan"]
+            row |= {"plan_figures": plan, "best": _plan_best(plan)}
+        return row | {"found": result_view(service.store, operation)}
 
-    row = await anyio.to_thread.run_sync(found)
+    row = await anyio.to_thread.run_sync(load)
     if row["kind"] == "batch":
         return RedirectResponse(row["page"], 303)
-    title = f"Job {row['model']}"
-    return render_page(
-        request, "job.html", title=title, here="/jobs", row=row, report=row.get("report"), found=row["result_of"]
-    )
+    title, plan = f"Job {row['model']}", row.get("plan_figures")
+    return render_page(request, "job.html", title=title, here="/jobs", row=row, plan=plan, found=row["found"])
 
 
 @router.post("/jobs/{operation_id}/retry")
 async def retry(request: Request, service: ServiceDep, operation_id: str) -> Response:
-    """Ask the same question again; the answer names the page of the operation that looks for it."""
+    """Submit the same request again; the response has the page of the new job."""
     demand_same_origin(request)
     operation = await anyio.to_thread.run_sync(_resubmit, service, operation_id)
     body = msgspec.json.encode({"id": operation.id, "page": f"/jobs/{operation.id}"})
     return Response(body, 201, {"Cache-Control": "no-store"}, "application/json")
 
 
-#: Kind of operation -> seconds that its fields ask for. Raises BadRequest.
+#: Kind of operation -> requested search seconds. Raises BadRequest.
 SEARCH_SECONDS: dict[str, Callable[[Mapping[str, Any]], float]] = {
     "plan": lambda fields: parse_request(fields).search_seconds,
     "curve": lambda fields: parse_curve(fields).request.search_seconds,
@@ -107,82 +108,101 @@ SEARCH_SECONDS: dict[str, Callable[[Mapping[str, Any]], float]] = {
 
 
 def _resubmit(service: Service, operation_id: str) -> Operation:
-    """The operation that looks for the same once more; the old one while it is at it. Raises what posting it would."""
+    """A new operation for the same request, or the old one if it is unfinished. Raises as posting the request does."""
     old = service.jobs.status(operation_id)
     if old.kind not in SEARCH_SECONDS:
-        raise Conflict(f"{operation_id} is a {old.kind}; its own page has those of its items again that failed")
+        raise Conflict(f"{operation_id} is a {old.kind}; retry its failed items on its own page")
     if not old.finished:
         return old
     require_search_time(service, SEARCH_SECONDS[old.kind](old.fields))
     if old.graph_id is not None:
         service.has_graph(old.graph_id)
         key = records.request_key(old.graph_id, old.fields, old.kind)
-        question = SolveRequest(key, old.graph_id, old.fields, kind=old.kind)
+        solve_request = SolveRequest(key, old.graph_id, old.fields, kind=old.kind)
     else:
-        question = data_request(service.store.blobs.get(str(old.asked)), old.fields, old.kind)
-    return service.jobs.submit(scope_request(service, question))
+        solve_request = data_request(service.store.blobs.get(str(old.asked)), old.fields, old.kind)
+    return service.jobs.submit(scope_request(service, solve_request))
 
 
 def graph_names(store: Store, ids: list[str]) -> dict[str, str]:
-    """Id of a graph -> its name."""
-    asked = sa.select(graphs.c.id, graphs.c.name).where(graphs.c.id.in_(set(ids)))
+    """Graph id -> name."""
+    query = sa.select(graphs.c.id, graphs.c.name).where(graphs.c.id.in_(set(ids)))
     with store.reading() as connection:
-        return {row.id: row.name for row in connection.execute(asked)}
+        return {row.id: row.name for row in connection.execute(query)}
 
 
-def result_model_names(store: Store, found: list[str]) -> dict[str, str]:
-    """Id of a curve or a fit -> the name of the model that its plans are of."""
-    asked = (
+def result_model_names(store: Store, result_ids: list[str]) -> dict[str, str]:
+    """Id of a curve or fit -> model name of its plans."""
+    if not result_ids:
+        return {}
+    query = (
         sa.select(result_plans.c.result_id, sa.func.min(graphs.c.name).label("name"))
         .join(plans, plans.c.id == result_plans.c.plan_id)
         .join(graphs, graphs.c.id == plans.c.graph_id)
-        .where(result_plans.c.result_id.in_(set(found)))
+        .where(result_plans.c.result_id.in_(set(result_ids)))
         .group_by(result_plans.c.result_id)
     )
-    if not found:
-        return {}
     with store.reading() as connection:
-        return {row.result_id: row.name for row in connection.execute(asked)}
+        return {row.result_id: row.name for row in connection.execute(query)}
 
 
 def goal_text(fields: Mapping[str, Any], kind: str = "plan") -> str:
-    """What a question asks for, in a word or two."""
+    """Goal of a request in a few words: `50%`, `lowest peak`, `largest batch in 8GiB`."""
     if kind == "layout":
-        return "an address for every buffer"
+        return "buffer addresses"
     if kind == "fit":
         return f"largest {fields.get('grow', 'batch')} in {fields.get('budget') or fields.get('fits')}"
     if fields.get("budgets") is not None:
         budgets = list(map(str, fields["budgets"]))
-        if len(budgets) > MAX_MODEL_NAMES:
+        if len(budgets) > MAX_LISTED_BUDGETS:
             return f"{budgets[0]} to {budgets[-1]}, {len(budgets)} budgets"
         return ", ".join(budgets)
     if fields.get("budget") is not None:
         return "lowest peak" if fields["budget"] == 0 else str(fields["budget"])
     if fields.get("max_overhead") is not None:
-        return f"time +{fields['max_overhead']}"
+        return f"overhead up to {fields['max_overhead']}"
     if fields.get("fits") is not None:
-        return f"fits {fields['fits']}"
-    return "time +10 %"
+        return f"memory of {fields['fits']}"
+    return "overhead up to 10%"
 
 
 def _row(operation: Operation, models: Mapping[str, str]) -> dict[str, Any]:
-    """What lists and pages say of an operation; `models` by id of a graph, and of a result about no stored graph."""
-    said, kind = operation.wire(), operation.kind
+    """Template row of an operation; `models`: names by graph id, or by result id without a stored graph."""
+    kind = operation.kind
     plan = None if operation.result is None else f"/plans/{operation.result}"
     is_batch, progress = kind == "batch", operation.progress or {}
     goal = f"{progress.get('total', 0)} plans" if is_batch else goal_text(operation.fields, kind)
-    return said | {
+    return operation.wire() | {
         "model": models.get(operation.graph_id or operation.found or "", "") or kind,
         "page": f"/batches/{batch_id_of(operation.id)}" if is_batch else f"/jobs/{operation.id}",
         "goal": goal,
         "finished": operation.finished,
+        "best": _progress_best(progress),
+        "stage_note": f": {operation.stage}" if operation.state == "running" and operation.stage else "",
         "plan": plan,
         "can_retry": operation.finished and kind in SEARCH_SECONDS,
         "planner": "" if kind in ("layout", "batch") else operation.fields.get("planner", "auto"),
     }
 
 
-def _named(store: Store, operations: Sequence[Operation]) -> dict[str, str]:
-    """Names of the models that the operations are about, as `_row` looks for them."""
-    about = graph_names(store, [one.graph_id for one in operations if one.graph_id])
-    return about | result_model_names(store, [one.found for one in operations if one.found and not one.graph_id])
+def _model_names(store: Store, operations: Sequence[Operation]) -> dict[str, str]:
+    """Model names of the operations, keyed as `_row` expects."""
+    names = graph_names(store, [each.graph_id for each in operations if each.graph_id])
+    return names | result_model_names(store, [each.found for each in operations if each.found and not each.graph_id])
+
+
+def _progress_best(progress: Mapping[str, Any]) -> dict[str, Any]:
+    """Best plan so far, its bound and gap; None for unknown figures."""
+    incumbent, bound = progress.get("incumbent") or {}, progress.get("bound") or {}
+    return {
+        "peak_bytes": incumbent.get("peak_bytes"),
+        "overhead": incumbent.get("overhead"),
+        "bound_overhead": bound.get("overhead"),
+        "gap": progress.get("gap"),
+    }
+
+
+def _plan_best(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of `_progress_best` for a finished plan."""
+    figures = {name: plan[name] for name in ("peak_bytes", "overhead", "gap")}
+    return figures | {"bound_overhead": plan["bound"]["overhead"]}

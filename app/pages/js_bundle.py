@@ -1,10 +1,10 @@
-"""A script with what it imports inside, so that a page asks for one file and not for ten, one after the other.
+"""Bundle of a script with its imports, so that a page loads one file instead of a chain of ten.
 
     import { size } from "./format.js";   ──▶   const $format = (() => { ...; return { size, share }; })();
                                                  const { size } = $format;
 
-Ours are written so that lines tell: an import is a line of its own and names a file beside it, an export begins one.
-Whoever imports a script gets its exports as ever.
+Only for our own scripts: an import is a line of its own and names a file of the same folder; an export begins a line.
+The entry keeps its exports.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (?P<name>\w
 
 
 def bundle(entry: str, scripts: Mapping[str, str]) -> str:
-    """The script `entry` after those that it imports, each once. Raises KeyError for one that is not in `scripts`."""
+    """Imported scripts in dependency order, each once, then `entry`. Raises KeyError for an unknown import."""
     order: dict[str, None] = {}
 
-    def follow(name: str) -> None:
-        for found in IMPORT.finditer(scripts[name]):
-            follow(found["module"])
+    def visit(name: str) -> None:
+        for match in IMPORT.finditer(scripts[name]):
+            visit(match["module"])
         order[name] = None
 
-    follow(entry)
-    inside = [_closed(name, scripts[name]) for name in order if name != entry]
-    return "\n".join([*inside, IMPORT.sub(_taken, scripts[entry])])
+    visit(entry)
+    modules = [_as_module(name, scripts[name]) for name in order if name != entry]
+    return "\n".join([*modules, IMPORT.sub(_destructured, scripts[entry])])
 
 
-def _closed(name: str, script: str) -> str:
-    """The script as a function of its own, whose result is what it exports."""
-    exports = ", ".join(found["name"] for found in EXPORT.finditer(script))
-    body = EXPORT.sub("", IMPORT.sub(_taken, script))
+def _as_module(name: str, script: str) -> str:
+    """The script in a function that returns its exports."""
+    exports = ", ".join(match["name"] for match in EXPORT.finditer(script))
+    body = EXPORT.sub("", IMPORT.sub(_destructured, script))
     return f"const ${name} = (() => {{\n{body}\nreturn {{ {exports} }};\n}})();"
 
 
-def _taken(found: re.Match[str]) -> str:
-    names = found["names"]
-    return f"const {{ {names.replace(' as ', ': ')} }} = ${found['module']};" if names else ""
+def _destructured(match: re.Match[str]) -> str:
+    """An import as a destructuring assignment."""
+    names = match["names"]
+    return f"const {{ {names.replace(' as ', ': ')} }} = ${match['module']};" if names else ""

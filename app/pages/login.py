@@ -1,4 +1,4 @@
-"""`/login`: a key for a session. The key goes into no page and no cookie."""
+"""`/login`: exchange an API key for a session. The key is never in a page or cookie."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from app.pages.frame import PageRoute, render_page
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-MAX_FORM_BYTES = 4096  # bytes of the form
+MAX_FORM_BYTES = 4096
 NextPath = Annotated[str, Query(max_length=2000)]
 
 
 @router.get("/login")
 async def login(request: Request, next: NextPath = "/") -> Response:
-    """The form; without keys there is nothing to ask for."""
+    """The form; a redirect if the service requires no keys."""
     if _access(request) is None:
         return Response(status_code=303, headers={"Location": _local_path(next)})
-    return _asked(request, next)
+    return _login_form(request, next)
 
 
 @router.post("/login")
 async def create_session(request: Request, service: ServiceDep) -> Response:
-    """A session for whoever brings a good key."""
+    """Start a session for a valid key."""
     demand_same_origin(request)
     access = _access(request)
     body = await read_body(request, service.settings.model_copy(update={"body_bytes": MAX_FORM_BYTES}))
     form = parse_qs(body.decode(errors="replace"))
-    given, next = (form.get(name, [""])[0] for name in ("key", "next"))
+    key_text, next = (form.get(name, [""])[0] for name in ("key", "next"))
     if access is None:
         return Response(status_code=303, headers={"Location": _local_path(next)})
-    key = await anyio.to_thread.run_sync(sessions.find_key, access.key_store, given.strip())
+    key = await anyio.to_thread.run_sync(sessions.find_key, access.key_store, key_text.strip())
     if key is None:
-        return _asked(request, next, "That is no key of this service. One looks like remat_…_…; copy all of it.")
+        return _login_form(request, next, "Unknown key. Copy the whole key; it has the form remat_…_…")
     if (state := key.state(access.clock())) != "good":
-        said = "has expired" if state == "expired" else "was revoked"
-        return _asked(request, next, f"Key {key.id} {said}. Ask whoever runs this service for another.")
+        reason = "has expired" if state == "expired" else "was revoked"
+        return _login_form(request, next, f"Key {key.id} {reason}. Ask the operator of this service for a new key.")
     secret = await anyio.to_thread.run_sync(
         _create_session, access, key, request.client.host if request.client else None
     )
-    answer = Response(status_code=303, headers={"Location": _local_path(next), "Cache-Control": "no-store"})
-    answer.set_cookie(
+    response = Response(status_code=303, headers={"Location": _local_path(next), "Cache-Control": "no-store"})
+    response.set_cookie(
         sessions.COOKIE,
         secret,
         max_age=sessions.SESSION_S,
@@ -59,32 +59,32 @@ async def create_session(request: Request, service: ServiceDep) -> Response:
         samesite="strict",
         secure=request.url.scheme == "https",
     )
-    return answer
+    return response
 
 
 @router.post("/logout")
 async def end_session(request: Request) -> Response:
-    """The session ends."""
+    """End the session."""
     demand_same_origin(request)
     access, secret = _access(request), request.cookies.get(sessions.COOKIE)
     if access is not None and secret:
         await anyio.to_thread.run_sync(sessions.end, access.key_store, secret)
-    answer = Response(status_code=303, headers={"Location": "/login", "Cache-Control": "no-store"})
-    answer.delete_cookie(sessions.COOKIE, httponly=True, samesite="strict")
-    return answer
+    response = Response(status_code=303, headers={"Location": "/login", "Cache-Control": "no-store"})
+    response.delete_cookie(sessions.COOKIE, httponly=True, samesite="strict")
+    return response
 
 
 def demand_same_origin(request: Request) -> None:
-    """Raises OutOfScope for a form that a page of another site sends."""
+    """Raise OutOfScope for a request that a page of another site sent (CSRF)."""
     origin = request.headers.get("origin")
     site = request.headers.get("sec-fetch-site", "same-origin")
     if site not in ("same-origin", "none") or (origin and urlsplit(origin).netloc != request.headers.get("host")):
-        raise OutOfScope("this was sent by a page of another site; open the page here and send it from there")
+        raise OutOfScope("cross-site request; open this service's own page and submit the form there")
 
 
-def _asked(request: Request, next: str, wrong: str = "") -> Response:
+def _login_form(request: Request, next: str, error: str = "") -> Response:
     return render_page(
-        request, "login.html", title="Key", status=401 if wrong else 200, next=_local_path(next), wrong=wrong
+        request, "login.html", title="Log in", status=401 if error else 200, next=_local_path(next), error=error
     )
 
 
@@ -94,10 +94,10 @@ def _create_session(access: AccessControl, key: ApiKey, peer: str | None) -> str
     return secret
 
 
-def _local_path(place: str) -> str:
-    """The place, where it is one of this service; else the dashboard."""
-    plain = place.isascii() and place.isprintable() and "\\" not in place
-    return place if plain and place.startswith("/") and not place.startswith("//") else "/"
+def _local_path(path: str) -> str:
+    """The path if it belongs to this service, else the dashboard."""
+    plain = path.isascii() and path.isprintable() and "\\" not in path
+    return path if plain and path.startswith("/") and not path.startswith("//") else "/"
 
 
 def _access(request: Request) -> AccessControl | None:

@@ -1,4 +1,4 @@
-"""`/plans/{id}`: what a plan does, in pictures; the data they are drawn from, and downloads."""
+"""`/plans/{id}`: charts of a plan, their data, and downloads."""
 
 from __future__ import annotations
 
@@ -34,22 +34,23 @@ from planner.request.curve_and_fit_request import NOT_IN_CURVE
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-#: Lists of a plan that grow with the graph, and are left to the pictures.
+#: Lists of a plan that grow with the graph; the page shows them as charts.
 LONG_FIELDS = ("order", "kept", "recomputed", "choices")
-MAX_REASONS, MAX_PLANS = 30, 200
+MAX_RECOMPUTED_ROWS, MAX_PLANS = 30, 200
 CURVE_BUDGETS = ("90%", "80%", "70%", "60%", "50%", "40%", "30%", "20%")
-CURVE_SECONDS = 20
-PICTURES = {"timeline": "timeline", "map": "layout", "graph": "source", "curve": None}  # and the section it needs
+CURVE_SECONDS = 20  # time limit of a curve requested on a plan's page
+CHARTS = ("timeline", "map", "graph", "curve")
 BINARY = "application/octet-stream"
-Embed = Annotated[bool, Query(description="without navigation, for other pages to frame")]
-Version = Annotated[str, Query(alias="v", description="of what draws the data; a new one asks anew")]
+MEDIA_TYPES = {"json": "application/json", "csv": "text/csv; charset=utf-8", "svg": "image/svg+xml", "png": "image/png"}
+Embed = Annotated[bool, Query(description="without navigation, for framing by other pages")]
+Version = Annotated[str, Query(alias="v", description="hash of the scripts; a new version is fetched again")]
 PlanId = Annotated[str, Path()]
 
 
 @router.get("/plans/{plan_id}")
 async def plan_page(request: Request, service: ServiceDep, plan_id: PlanId, embed: Embed = False) -> Response:
-    """The page of a plan."""
-    report, parts, others = await anyio.to_thread.run_sync(_read, service, plan_id)
+    """Page of a plan."""
+    report, sections_of_plan, plans_of_graph = await anyio.to_thread.run_sync(_read, service, plan_id)
     explain = report.pop("explain")
     name = axes.printable(report["model"].get("name") or "model", 120)
     return frame.render_page(
@@ -62,23 +63,22 @@ async def plan_page(request: Request, service: ServiceDep, plan_id: PlanId, embe
         file=file_name(name),
         base=f"/plans/{plan_id}",
         data=data_url(plan_id),
-        sketch=report.pop(preview.SECTION),
+        preview_data=report.pop(preview.SECTION),
         report=report,
-        verdict=verdict(report),
+        headline=headline(report),
         explain=explain,
-        total_again=report["plan"]["again"],
-        has_layout="layout" in parts,
+        has_layout="layout" in sections_of_plan,
         has_png=_has_png(),
         formats=[FORMATS[name] for name in sorted(FORMATS, key=lambda name: name != "rows")],
-        question=_curve_question(report, others),
-        fit_question=msgspec.json.encode(fit_query.fit_fields(report, report["row"]["graph_id"])).decode(),
-        others=[_labelled(row) for row in others if row["id"] != plan_id],
-        **curve_of(report, others),
+        curve_request=_curve_request(report),
+        fit_request=msgspec.json.encode(fit_query.fit_fields(report, report["row"]["graph_id"])).decode(),
+        other_plans=[_labelled(row) for row in plans_of_graph if row["id"] != plan_id],
+        **curve_context(report, plans_of_graph),
     )
 
 
 def embed_policy(request: Request, service: Service, embed: bool) -> dict[str, str]:
-    """The policy of a page that those whom the settings name may frame; of others the usual one."""
+    """Headers that let the sites of `REMAT_EMBED_ANCESTORS` frame the page; empty without `embed`."""
     if not embed:
         return {}
     policy = frame.CONTENT_SECURITY_POLICY.format(ancestors=service.settings.embed_ancestors)
@@ -86,213 +86,220 @@ def embed_policy(request: Request, service: Service, embed: bool) -> dict[str, s
 
 
 def data_url(plan_id: str) -> dict[str, str]:
-    """Where the pictures' columns are; under another address when another version draws them."""
+    """URLs of the charts' columns; they change with the version of the scripts."""
     return {name: f"/plans/{plan_id}/{name}.bin?v={assets.assets_digest()}" for name in ("memory", "names", "graph")}
 
 
 def summary_of(store: Store, plan_id: str) -> dict[str, Any]:
-    """The figures without the lists that grow with the graph, and in `plan.again` how many nodes run again.
-
-    Raises NotFound.
-    """
+    """The report without `LONG_FIELDS`; `plan.recomputed_count` is the number of recomputed nodes. Raises NotFound."""
     row = store.row(plans, plan_id)
     raw = msgspec.json.decode(store.blobs.get(row["figures"]), type=dict[str, msgspec.Raw])
     plan = msgspec.json.decode(raw.pop("plan"), type=dict[str, msgspec.Raw])
-    again = len(msgspec.json.decode(plan["recomputed"], type=list[msgspec.Raw]))
-    figures = {name: msgspec.json.decode(said) for name, said in plan.items() if name not in LONG_FIELDS}
-    report = {name: msgspec.json.decode(said) for name, said in raw.items()}
-    return report | {"plan": figures | {"again": again}, "row": row}
+    recomputed_count = len(msgspec.json.decode(plan["recomputed"], type=list[msgspec.Raw]))
+    figures = {name: msgspec.json.decode(value) for name, value in plan.items() if name not in LONG_FIELDS}
+    report = {name: msgspec.json.decode(value) for name, value in raw.items()}
+    return report | {"plan": figures | {"recomputed_count": recomputed_count}, "row": row}
 
 
 def _read(service: Service, plan_id: str) -> tuple[dict[str, Any], dict[str, str], list[dict[str, Any]]]:
-    """`summary_of` with explanations, the sections there are, and the caller's plans of the graph on the same terms.
+    """`summary_of` with explanations and preview, stored sections, and the caller's comparable plans of the graph.
 
     Raises NotFound.
     """
     store, owned = service.store, plan_scope(service)
     report = summary_of(store, plan_id)
-    row, parts = report["row"], sections_of(store, plan_id)
-    report["explain"] = _explain(store, parts)
+    row, stored = report["row"], sections_of(store, plan_id)
+    report["explain"] = _explain(store, stored)
     report[preview.SECTION] = (
-        preview.inline_preview(store.blobs.get(parts[preview.SECTION])) if preview.SECTION in parts else ""
+        preview.inline_preview(store.blobs.get(stored[preview.SECTION])) if preview.SECTION in stored else ""
     )
     same = [plans.c[name] == row[name] for name in ("graph_id", "runtime", "device", "counts", "baseline_peak_bytes")]
-    if owned is not None:  # others may have asked about the same graph
+    if owned is not None:  # other tenants may have planned the same graph
         same.append(in_scope(store, owned, plans.c.id))
-    asked = sa.select(plans).where(*same).order_by(plans.c.seen_at.desc()).limit(MAX_PLANS)
+    query = sa.select(plans).where(*same).order_by(plans.c.seen_at.desc()).limit(MAX_PLANS)
     with store.reading() as connection:
-        others = [dict(found) for found in connection.execute(asked).mappings()]
-    if all(other["id"] != plan_id for other in others):
-        others.append(row)
-    return report, parts, sorted(others, key=lambda other: (axes.budget_of(other), other["overhead"] or 0.0))
+        comparable = [dict(plan) for plan in connection.execute(query).mappings()]
+    if all(plan["id"] != plan_id for plan in comparable):
+        comparable.append(row)
+    return report, stored, sorted(comparable, key=lambda plan: (axes.budget_of(plan), plan["overhead"] or 0.0))
 
 
 def sections_of(store: Store, plan_id: str) -> dict[str, str]:
-    """Name -> blob, of a plan that is known to be there."""
-    asked = sa.select(sections.c.name, sections.c.blob).where(sections.c.plan_id == plan_id)
+    """Section name -> blob id, of an existing plan."""
+    query = sa.select(sections.c.name, sections.c.blob).where(sections.c.plan_id == plan_id)
     with store.reading() as connection:
-        return {row.name: row.blob for row in connection.execute(asked)}
+        return {row.name: row.blob for row in connection.execute(query)}
 
 
-def _explain(store: Store, parts: Mapping[str, str]) -> dict[str, Any]:
-    """The section, with the first of its reasons; empty where the plan was made without it."""
-    if "explain" not in parts:
+def _explain(store: Store, stored: Mapping[str, str]) -> dict[str, Any]:
+    """Section `explain` with at most `MAX_RECOMPUTED_ROWS`; empty if the plan was stored without it."""
+    if "explain" not in stored:
         return {"recomputed": [], "binding": None, "holders": [], "baseline_holders": []}
-    raw = msgspec.json.decode(store.blobs.get(parts["explain"]), type=dict[str, msgspec.Raw])
+    raw = msgspec.json.decode(store.blobs.get(stored["explain"]), type=dict[str, msgspec.Raw])
     rows = msgspec.json.decode(raw.pop("recomputed"), type=list[msgspec.Raw])
-    explain = {name: msgspec.json.decode(said) for name, said in raw.items()}
-    return explain | {"recomputed": [msgspec.json.decode(row) for row in rows[:MAX_REASONS]]}
+    explain = {name: msgspec.json.decode(value) for name, value in raw.items()}
+    return explain | {"recomputed": [msgspec.json.decode(row) for row in rows[:MAX_RECOMPUTED_ROWS]]}
 
 
-def verdict(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The first line of an answer: its word, and the rest of it."""
-    said = text.headline(report)
-    fits = said.startswith("fits")
-    word = "fits" if fits else "does not fit"
-    rest = f"{said.removeprefix(word).strip()}; {text.optimality(report['plan'])}"
-    return {"fits": fits, "word": word.capitalize(), "rest": rest}
+def headline(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The headline of a plan: whether it fits, that verdict in words, and the rest of the line."""
+    line = text.headline(report)
+    fits = line.startswith("fits")
+    verdict = "fits" if fits else "does not fit"
+    rest = f"{line.removeprefix(verdict).strip()}; {text.optimality(report['plan'])}"
+    return {"fits": fits, "verdict": verdict.capitalize(), "rest": rest}
 
 
 def _labelled(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Option of the list of plans to compare with."""
     budget = f"budget {text.format_bytes(row['budget_bytes'])}" if row["budget_bytes"] else "lowest peak"
-    time = f"{text.format_percent(row['overhead'])} more time"
-    return {"id": row["id"], "words": f"{row['planner']}, {budget}: {text.format_bytes(row['peak_bytes'])}, {time}"}
+    peak, overhead = text.format_bytes(row["peak_bytes"]), text.format_percent(row["overhead"])
+    return {"id": row["id"], "label": f"{row['planner']}, {budget}: {peak}, {overhead} slower"}
 
 
-def curve_of(report: Mapping[str, Any], others: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the part with the curve shows."""
-    svg = drawn.curve(others, report["id"], report["model"].get("name") or "model") if len(others) > 1 else ""
-    return {"points": others, "plan_id": report["id"], "curve_svg": drawn.inline_svg(svg)}
+def curve_context(report: Mapping[str, Any], points: list[dict[str, Any]]) -> dict[str, Any]:
+    """Template variables of `plan_curve.html`; `points`: the plans of the curve."""
+    svg = drawn.curve(points, report["id"], report["model"].get("name") or "model") if len(points) > 1 else ""
+    return {"points": points, "plan_id": report["id"], "curve_svg": drawn.inline_svg(svg)}
 
 
-def _curve_question(report: Mapping[str, Any], others: list[dict[str, Any]]) -> str:
-    """The question that the button asks: this plan's own terms at several budgets."""
-    left_out = {*NOT_IN_CURVE, "budgets", "return", "iterations"}
-    terms = {name: said for name, said in report["request"].items() if name not in left_out}
-    terms |= {"graph_id": report["row"]["graph_id"], "budgets": CURVE_BUDGETS, "search_seconds": CURVE_SECONDS}
-    return msgspec.json.encode(terms).decode()
+def _curve_request(report: Mapping[str, Any]) -> str:
+    """Request (JSON) for a curve with the settings of this plan."""
+    excluded = {*NOT_IN_CURVE, "budgets", "return", "iterations"}
+    fields = {name: value for name, value in report["request"].items() if name not in excluded}
+    fields |= {"graph_id": report["row"]["graph_id"], "budgets": CURVE_BUDGETS, "search_seconds": CURVE_SECONDS}
+    return msgspec.json.encode(fields).decode()
 
 
 @router.get("/plans/{plan_id}/curve")
 async def curve_part(request: Request, service: ServiceDep, plan_id: PlanId, embed: Embed = False) -> Response:
-    """The part of the page with the curve, as the store has it now."""
-    report, _, others = await anyio.to_thread.run_sync(_read, service, plan_id)
-    said = curve_of(report, others)
+    """The part of the page with the curve, from the plans stored now."""
+    report, _, points = await anyio.to_thread.run_sync(_read, service, plan_id)
+    context = curve_context(report, points)
     return frame.render_fragment(
-        request, "plan_curve.html", base=f"/plans/{plan_id}", embed=embed, has_png=_has_png(), **said
+        request, "plan_curve.html", base=f"/plans/{plan_id}", embed=embed, has_png=_has_png(), **context
     )
 
 
 @router.get("/plans/{plan_id}/memory.bin")
 async def memory_data(request: Request, service: ServiceDep, plan_id: PlanId, version: Version = "") -> Response:
-    """What memory over steps and the address map are drawn from."""
+    """Columns of the memory chart and the address map."""
     return await _columns(request, service, plan_id, "memory")
 
 
 @router.get("/plans/{plan_id}/names.bin")
 async def names_data(request: Request, service: ServiceDep, plan_id: PlanId, version: Version = "") -> Response:
-    """What the numbers of the other columns are called."""
+    """Names for the indices of the other columns."""
     return await _columns(request, service, plan_id, "names")
 
 
 @router.get("/plans/{plan_id}/graph.bin")
 async def graph_data(request: Request, service: ServiceDep, plan_id: PlanId, version: Version = "") -> Response:
-    """What the graph is drawn from, and what is held before."""
+    """Columns of the graph view, and lifetimes of the baseline."""
     return await _columns(request, service, plan_id, "graph")
 
 
 async def _columns(request: Request, service: Service, plan_id: str, task: str) -> Response:
-    """Columns that a child makes, from memory where this tenant has had them made a moment ago. Raises NotFound."""
+    """Columns computed in a child process, or cached for this tenant. Raises NotFound."""
     key = tenant_of(service), plan_id, task
     data = service.kept.get(key)
     if data is None:
         data = await run_child_task(service, plan_id, task)
         service.kept.put(key, data)
-    etag, said = f"{plan_id}-{task}-{assets.assets_digest()}", {"Vary": "Accept-Encoding"}
+    etag, headers = f"{plan_id}-{task}-{assets.assets_digest()}", {"Vary": "Accept-Encoding"}
     if accepts_gzip(request.headers.get("accept-encoding", "")):
-        return immutable_response(request, data, f"{etag}-gzip", BINARY, **said, **{"Content-Encoding": "gzip"})
-    return immutable_response(request, await anyio.to_thread.run_sync(gzip.decompress, data), etag, BINARY, **said)
+        return immutable_response(request, data, f"{etag}-gzip", BINARY, **headers, **{"Content-Encoding": "gzip"})
+    return immutable_response(request, await anyio.to_thread.run_sync(gzip.decompress, data), etag, BINARY, **headers)
 
 
 async def run_child_task(service: Service, plan_id: str, task: str) -> Any:
-    """What a child makes of a plan's figures and sections. Raises NotFound, Gone, SolveFailed."""
+    """Result of a child process on a plan's figures and sections. Raises NotFound, Gone, SolveFailed."""
     payload = await anyio.to_thread.run_sync(_payload, service.store, plan_id)
     return await service.run_in_child("picture", {"task": task, **payload})
 
 
 def _payload(store: Store, plan_id: str) -> dict[str, Any]:
     row = store.row(plans, plan_id)
-    parts = sections_of(store, plan_id)
-    if "timeline" not in parts or "source" not in parts:
-        raise Gone(f"plan {plan_id} was kept without its timeline and source; plan the graph again")
-    wanted = [name for name in ("timeline", "layout", "explain", "source") if name in parts]
+    stored = sections_of(store, plan_id)
+    if "timeline" not in stored or "source" not in stored:
+        raise Gone(f"plan {plan_id} is stored without its timeline and source; plan the graph again")
+    needed = [name for name in ("timeline", "layout", "explain", "source") if name in stored]
     return {
         "figures": store.blobs.get(row["figures"]),
-        "sections": {name: store.blobs.get(parts[name]) for name in wanted},
+        "sections": {name: store.blobs.get(stored[name]) for name in needed},
     }
 
 
 @router.get("/plans/{plan_id}/{picture}.{form}")
-async def picture(request: Request, service: ServiceDep, plan_id: PlanId, picture: str, form: str) -> Response:
-    """A picture as a file, or the plan, its source or its timeline. Raises NotFound, Gone, BadUsage."""
+async def download(request: Request, service: ServiceDep, plan_id: PlanId, picture: str, form: str) -> Response:
+    """A chart, the plan, its source or its timeline as a file. Raises NotFound, Gone, BadUsage."""
     if (picture, form) in FILES:
         data, name = await anyio.to_thread.run_sync(_file, service.store, plan_id, FILES[picture, form])
-        media = {"json": "application/json", "csv": "text/csv; charset=utf-8"}[form]
-        return _download(request, data, f"{plan_id}-{picture}", media, f"{name}-{picture}.{form}")
-    if picture not in PICTURES or form not in ("svg", "png"):
-        raise NotFound(f"there is no {picture[:40]}.{form[:10]} of a plan; its page lists what there is")
+        return _download(request, data, f"{plan_id}-{picture}", MEDIA_TYPES[form], f"{name}-{picture}.{form}")
+    if picture not in CHARTS or form not in ("svg", "png"):
+        raise NotFound(f"unknown file {picture[:40]}.{form[:10]}; the plan's page lists its files")
     if form == "png" and not _has_png():
-        raise BadUsage("PNG needs the extra `png`; ask for .svg, or install 'remat[png]'", code="missing_extra")
-    row = await anyio.to_thread.run_sync(service.store.row, plans, plan_id)
+        raise BadUsage("PNG needs the extra `png`; request .svg, or install 'remat[png]'", code="missing_extra")
+    etag = f"{plan_id}-{picture}-{form}-{assets.assets_digest()}"
     if picture == "curve":
-        report, _, others = await anyio.to_thread.run_sync(_read, service, plan_id)
-        name = report["model"].get("name") or "model"
-        svg = drawn.curve(others, plan_id, name, linked=False)
-        data = await anyio.to_thread.run_sync(plots.png, svg) if form == "png" else svg.encode()
+        data, name, points = await _curve_file(service, plan_id, form)
+        etag += f"-{points}-{records.now()}"  # changes with every new plan of the graph
     else:
         data = await run_child_task(service, plan_id, f"{picture}.{form}")
-        name = (await anyio.to_thread.run_sync(records.graph_of, service.store, row["graph_id"]))["name"]
-    media = {"svg": "image/svg+xml", "png": "image/png"}[form]
-    etag = f"{plan_id}-{picture}-{form}-{assets.assets_digest()}"
-    if picture == "curve":  # grows with the plans there are
-        etag += f"-{len(others)}-{records.now()}"
-    return _download(request, data, etag, media, f"{file_name(name)}-{picture}.{form}")
+        name = await _model_name(service, plan_id)
+    return _download(request, data, etag, MEDIA_TYPES[form], f"{file_name(name)}-{picture}.{form}")
+
+
+async def _curve_file(service: Service, plan_id: str, form: str) -> tuple[bytes, str, int]:
+    """The curve as SVG or PNG, the model's name, and the number of plans. Raises NotFound."""
+    report, _, points = await anyio.to_thread.run_sync(_read, service, plan_id)
+    name = report["model"].get("name") or "model"
+    svg = drawn.curve(points, plan_id, name, linked=False)
+    data = await anyio.to_thread.run_sync(plots.png, svg) if form == "png" else svg.encode()
+    return data, name, len(points)
+
+
+async def _model_name(service: Service, plan_id: str) -> str:
+    """Name of the planned model. Raises NotFound."""
+    row = await anyio.to_thread.run_sync(service.store.row, plans, plan_id)
+    name: str = (await anyio.to_thread.run_sync(records.graph_of, service.store, row["graph_id"]))["name"]
+    return name
 
 
 @router.get("/plans/{plan_id}/rewritten/{format}")
 async def rewritten_graph(request: Request, service: ServiceDep, plan_id: PlanId, format: str) -> Response:
-    """The rewritten graph in a format that graphs leave in. Raises NotFound, and what the format cannot say."""
+    """The rewritten graph in a format of `FORMATS`. Raises NotFound, or an error if the format cannot represent it."""
     form = FORMATS.get(format)
     if form is None:
-        raise NotFound(f"there is no format {format[:40]!r}; there are {', '.join(FORMATS)}")
+        raise NotFound(f"unknown format {format[:40]!r}; use one of {', '.join(FORMATS)}")
     document = await anyio.to_thread.run_sync(records.section_of, service.store, plan_id, "graph")
     data = document if format == "rows" else await service.write_graph(document, format)
-    row = await anyio.to_thread.run_sync(service.store.row, plans, plan_id)
-    name = (await anyio.to_thread.run_sync(records.graph_of, service.store, row["graph_id"]))["name"]
-    saved_as = f"{file_name(name)}-rewritten{form.suffix}"
+    saved_as = f"{file_name(await _model_name(service, plan_id))}-rewritten{form.suffix}"
     return _download(request, data, f"{plan_id}-graph-{format}", form.media_types[0], saved_as)
 
 
 def _download(request: Request, data: bytes, etag: str, media_type: str, name: str) -> Response:
-    """A file to be saved; asked for again only whether it is the same."""
+    """Response that browsers save as a file; revalidated by its ETag."""
     headers = {
         "Content-Disposition": f'attachment; filename="{name}"',
         "Cache-Control": "no-cache",
-        "Content-Security-Policy": assets.POLICY,
+        "Content-Security-Policy": assets.ASSET_POLICY,
     }
     return immutable_response(request, data, etag, media_type, **headers)
 
 
 def _plan_json(store: Store, plan_id: str) -> bytes:
+    """The plan with the sections that `remat verify` needs."""
     return records.report_of(store, plan_id, ("timeline", "layout", "source"))
 
 
 def _source_json(store: Store, plan_id: str) -> bytes:
+    """The graph that was planned."""
     return records.section_of(store, plan_id, "source")
 
 
 def _timeline_csv(store: Store, plan_id: str) -> bytes:
-    """A row a step: what runs and the bytes after; beside it the bytes of the same step before."""
+    """One row per step: node, run and bytes after planning, and bytes of the same step before."""
     figures = msgspec.json.decode(store.blobs.get(store.row(plans, plan_id)["figures"]), type=ReportSummary)
     steps = msgspec.json.decode(records.section_of(store, plan_id, "timeline"), type=TimelineColumns)
     order, after, before = figures.plan.order, steps.step_bytes, steps.baseline_step_bytes
@@ -311,15 +318,16 @@ FILES: dict[tuple[str, str], Callable[[Store, str], bytes]] = {
 
 
 def _file(store: Store, plan_id: str, make: Callable[[Store, str], bytes]) -> tuple[bytes, str]:
-    """The file, and the model's name as files are called."""
+    """Content of the file, and the model's name for its file name."""
     row = store.row(plans, plan_id)
     return make(store, plan_id), file_name(records.graph_of(store, row["graph_id"])["name"])
 
 
 def file_name(name: str) -> str:
-    """The name in letters that every file system and header takes."""
+    """The name with only characters that are valid in file names and headers."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:60] or "model"
 
 
 def _has_png() -> bool:
+    """Whether the extra `png` is installed."""
     return importlib.util.find_spec("resvg_py") is not None

@@ -1,4 +1,4 @@
-"""What a job has found that is no plan: a curve, the largest size that fits, or where buffers lie."""
+"""Template data of results other than plans: curve, largest size that fits, layout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.store.store import Store
 
 
 class LayoutResult(msgspec.Struct):
-    """What a page says of a layout."""
+    """Fields of a layout document that pages show."""
 
     offsets: list[int]
     arena_bytes: int
@@ -24,7 +24,7 @@ class LayoutResult(msgspec.Struct):
 
 
 def result_view(store: Store, operation: Operation) -> dict[str, Any] | None:
-    """What the page of the job shows, by its `kind`; None where nothing of the sort was found. Raises NotFound."""
+    """Result of a finished curve, fit or layout, with its `kind`; None if there is none. Raises NotFound."""
     if operation.found is None or operation.kind not in RESULT_VIEWS:
         return None
     document = records.result_of(store, operation.kind, operation.found)
@@ -32,28 +32,29 @@ def result_view(store: Store, operation: Operation) -> dict[str, Any] | None:
 
 
 def _curve(document: bytes) -> dict[str, Any]:
-    """The picture, and a row a budget."""
-    said = msgspec.json.decode(document)
-    rows = [{**point, "page": _page_of(point)} for point in said["points"]]
-    return {"picture": inline_svg(svg.curve(said)), "rows": rows, "baseline": said["baseline"]}
+    """Chart, and one row per budget."""
+    result = msgspec.json.decode(document)
+    rows = [{**point, "page": _plan_page(point)} for point in result["points"]]
+    return {"chart": inline_svg(svg.curve(result)), "rows": rows, "baseline": result["baseline"]}
 
 
 def _fit(document: bytes) -> dict[str, Any]:
-    """The size, the first that does not fit, and whatever was tried."""
-    said = msgspec.json.decode(document)
+    """Largest size that fits, the first that does not, and all sizes tried."""
+    result = msgspec.json.decode(document)
     names = ("grow", "dimension", "size", "budget_bytes", "max_overhead", "next", "tried", "stopped")
-    return {name: said[name] for name in names} | {"page": _page_of(said)}
+    return {name: result[name] for name in names} | {"page": _plan_page(result)}
 
 
 def _layout(document: bytes) -> dict[str, Any]:
-    said = msgspec.json.decode(document, type=LayoutResult)
-    figures = {"arena_bytes": said.arena_bytes, "bound_bytes": said.bound_bytes, "status": said.status}
-    return figures | {"buffers": len(said.offsets)}
+    """Arena size, its lower bound, number of buffers."""
+    result = msgspec.json.decode(document, type=LayoutResult)
+    figures = {"arena_bytes": result.arena_bytes, "bound_bytes": result.bound_bytes, "status": result.status}
+    return figures | {"buffers": len(result.offsets)}
 
 
-def _page_of(said: Mapping[str, Any]) -> str | None:
-    """The page of the plan that a document names."""
-    path = said.get("plan")
+def _plan_page(document: Mapping[str, Any]) -> str | None:
+    """Page of the plan that a document refers to."""
+    path = document.get("plan")
     return None if path is None else f"/plans/{path.rpartition('/')[2]}"
 
 

@@ -1,4 +1,4 @@
-"""Every page."""
+"""Routers of all pages."""
 
 from __future__ import annotations
 

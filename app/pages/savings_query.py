@@ -1,8 +1,8 @@
-"""The dashboard's rows, summed up by the database: one a question, with the best plan there is for it.
+"""Rows and sums of the dashboard, computed by the database: one row per request, with its best plan.
 
-A question is a graph, a goal (budget, most extra time, or what fits), a planner, a device and a runtime. Beside its
-plan stand the framework's default, which every plan knows, and checkpointing, where a plan of it is stored: what the
-planner `segments` has found for the same graph, goal, device and runtime.
+A request is a graph, a goal (budget, maximum overhead, or device memory), a planner, a device and a runtime. A row
+compares its plan with the framework's default, known from every plan, and with checkpointing, if stored: the best plan
+of the planner `segments` for the same graph, goal, device and runtime.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from app.store.tables import Timestamp, graphs, plans
 
 CHECKPOINTING = "segments"
 OVER_BUDGET = "over_budget"
-MAX_CHOICES = 200  # of one filter
+MAX_CHOICES = 200  # options per filter
 MAX_DAYS = 3660
-MAX_CSV_ROWS = 10_000  # of a CSV
-COMPARABLE_BY = ("graph_id", "goal", "device", "runtime", "counts")  # of plans that may be compared
+MAX_CSV_ROWS = 10_000
+COMPARABLE_BY = ("graph_id", "goal", "device", "runtime", "counts")  # equal for comparable plans
 OUTCOMES = ("fits", "over", "proven")
-#: What rows are sorted by, and how at first.
+#: Sort column -> its initial direction.
 SORTS = {
     "model": "asc",
     "goal": "asc",
@@ -46,7 +46,7 @@ SORTS = {
     "largest_batch": "desc",
     "created_at": "desc",
 }
-#: Columns of the CSV, in their order.
+#: Columns of the CSV, in order.
 COLUMNS = (
     "model",
     "nodes",
@@ -81,80 +81,84 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class SavingsFilter:
-    """Which rows, in which order; empty: all. This is what the address of the page says."""
+    """Filters and sort order, as in the URL query of the page; an empty filter matches all."""
 
-    model: str = ""  # part of a name
+    model: str = ""  # substring of the name
     goal: str = ""
     planner: str = ""
     device: str = ""
     runtime: str = ""
-    outcome: str = ""  # of OUTCOMES
-    since: str = ""  # a day, UTC
-    until: str = ""  # the last day
+    outcome: str = ""  # one of OUTCOMES
+    since: str = ""  # first day, UTC, YYYY-MM-DD
+    until: str = ""  # last day
     sort: str = "created_at"
     direction: str = "desc"
     page: int = 1
 
-    def query(self, **other: Any) -> dict[str, str]:
-        """The address's query, with `other` in it; what is as at first is left out."""
-        first, names = SavingsFilter(), {"since": "from", "until": "to"}
-        said = {name: other.get(name, getattr(self, name)) for name in SavingsFilter.__slots__}
-        return {names.get(name, name): str(value) for name, value in said.items() if value != getattr(first, name)}
+    def query(self, **changes: Any) -> dict[str, str]:
+        """URL query with `changes` applied; defaults are omitted."""
+        defaults, names = SavingsFilter(), {"since": "from", "until": "to"}
+        values = {name: changes.get(name, getattr(self, name)) for name in SavingsFilter.__slots__}
+        return {names.get(name, name): str(value) for name, value in values.items() if value != getattr(defaults, name)}
 
 
 GOAL = sa.case(
     (plans.c.budget.is_not(None), plans.c.budget),
     (
         plans.c.max_overhead.is_not(None),
-        sa.literal("time +") + sa.cast(sa.cast(plans.c.max_overhead * 100, sa.Integer), sa.Text) + sa.literal(" %"),
+        sa.literal("overhead up to ")
+        + sa.cast(sa.cast(plans.c.max_overhead * 100, sa.Integer), sa.Text)
+        + sa.literal("%"),
     ),
-    else_="what fits",
+    else_="device memory",
 )
 BEST_FIRST = (sa.case((plans.c.status == OVER_BUDGET, 1), else_=0), plans.c.overhead, plans.c.peak_bytes, plans.c.id)
 
 
 class SavingsQuery:
-    """What one caller may see of the store; each method is one or two queries."""
+    """Queries over the plans that a caller may see; one or two database queries per method."""
 
     def __init__(self, store: Store, owned: OperationScope | None):
         self._store = store
         self._own = None if owned is None else in_scope(store, owned, plans.c.id)
 
-    def rows(self, asked: SavingsFilter, limit: int, offset: int = 0) -> list[dict[str, Any]]:
-        """Rows in the order asked for."""
-        return self.shown(asked, limit, offset)[0]
+    def rows(self, filters: SavingsFilter, limit: int, offset: int = 0) -> list[dict[str, Any]]:
+        """Rows that match the filters, in their sort order."""
+        return self.rows_and_sums(filters, limit, offset)[0]
 
-    def sums(self, asked: SavingsFilter) -> dict[str, Any]:
-        """Over all rows: how many fit, what is saved, what is paid."""
-        return self.shown(asked, 0)[1]
+    def sums(self, filters: SavingsFilter) -> dict[str, Any]:
+        """Sums over all rows that match: plans that fit, bytes saved, time cost."""
+        return self.rows_and_sums(filters, 0)[1]
 
-    def shown(self, asked: SavingsFilter, limit: int, offset: int = 0) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """`rows` and `sums` of one look at the plans, which is what takes the time."""
-        best = self._best(asked).cte("best")
-        places = sa.select(best.c.plan_id).order_by(*_order(best, asked)).limit(limit).offset(offset)
-        shown = sa.select(best).where(best.c.plan_id.in_(places)).cte("shown")  # whole rows are not sorted
+    def rows_and_sums(
+        self, filters: SavingsFilter, limit: int, offset: int = 0
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """`rows` and `sums` by one query, as selecting the best plans is the slow part of both."""
+        best = self._best(filters).cte("best")
+        plan_ids = sa.select(best.c.plan_id).order_by(*_order(best, filters)).limit(limit).offset(offset)
+        shown = sa.select(best).where(best.c.plan_id.in_(plan_ids)).cte("shown")  # sorts ids only, not whole rows
         figures = _sums(best)
         sums = sa.select(*(figure.label(f"all_{name}") for name, figure in figures.items())).cte("sums")
-        both = sa.select(sums, shown).select_from(sums.outerjoin(shown, sa.true())).order_by(*_order(shown, asked))
+        both = sa.select(sums, shown).select_from(sums.outerjoin(shown, sa.true())).order_by(*_order(shown, filters))
         with self._store.reading() as connection:
-            found = connection.execute(both).all()
-        said = {name: found[0][place] for place, name in enumerate(figures)}
+            records = connection.execute(both).all()
+        totals = {name: records[0][column] for column, name in enumerate(figures)}
         names = list(shown.c.keys())
-        rows = [dict(zip(names, row[len(figures) :], strict=True)) for row in found]
+        rows = [dict(zip(names, row[len(figures) :], strict=True)) for row in records]
         return (
             [row | {"measured_seconds": None} for row in rows if row["plan_id"] is not None],
-            {name: float(value) if "seconds" in name else int(value) for name, value in said.items()},
+            {name: float(value) if "seconds" in name else int(value) for name, value in totals.items()},
         )
 
-    def table(self, asked: SavingsFilter, names: Sequence[str], limit: int) -> list[sa.Row[Any]]:
-        """The rows with these columns alone; null for those that are not of a plan."""
-        best = self._best(asked).subquery("best")
+    def table(self, filters: SavingsFilter, names: Sequence[str], limit: int) -> list[sa.Row[Any]]:
+        """The rows with the given columns only; null for columns that plans do not have."""
+        best = self._best(filters).subquery("best")
         columns = (best.c[name] if name in best.c else sa.null().label(name) for name in names)
         with self._store.reading() as connection:
-            return list(connection.execute(sa.select(*columns).order_by(*_order(best, asked)).limit(limit)))
+            return list(connection.execute(sa.select(*columns).order_by(*_order(best, filters)).limit(limit)))
 
-    def by_day(self, asked: SavingsFilter) -> list[dict[str, Any]]:
-        """Plans first made on each day (UTC) and what they save, oldest first."""
+    def by_day(self, filters: SavingsFilter) -> list[dict[str, Any]]:
+        """Number and mean savings of the plans created on each day (UTC), oldest first."""
         day = _day(self._store)
         figures = (
             sa.func.count().label("plans"),
@@ -163,13 +167,13 @@ class SavingsQuery:
             sa.func.avg(plans.c.saved).label("saved"),
             sa.func.avg(plans.c.overhead).label("overhead"),
         )
-        made = sa.select(day.label("day"), *figures).join(graphs, graphs.c.id == plans.c.graph_id)
-        made = made.where(*self._conditions(asked)).group_by(day).order_by(day.desc()).limit(MAX_DAYS)
+        days = sa.select(day.label("day"), *figures).join(graphs, graphs.c.id == plans.c.graph_id)
+        days = days.where(*self._conditions(filters)).group_by(day).order_by(day.desc()).limit(MAX_DAYS)
         with self._store.reading() as connection:
-            return [dict(row) for row in connection.execute(made).mappings()][::-1]
+            return [dict(row) for row in connection.execute(days).mappings()][::-1]
 
     def choices(self) -> dict[str, list[str]]:
-        """What each filter may be set to."""
+        """Options of each filter."""
         columns: Mapping[str, sa.ColumnElement[Any]] = {
             "goal": GOAL,
             "planner": plans.c.planner,
@@ -178,87 +182,76 @@ class SavingsQuery:
             "model": graphs.c.name,
         }
         own = [] if self._own is None else [self._own]
-        found: dict[str, list[str]] = {}
+        choices: dict[str, list[str]] = {}
         with self._store.reading() as connection:
             for name, column in columns.items():
-                asked = sa.select(column.label("one")).select_from(plans)
+                query = sa.select(column.label("choice")).select_from(plans)
                 if name == "model":
-                    asked = asked.join(graphs, graphs.c.id == plans.c.graph_id)
-                asked = asked.where(*own).distinct().order_by("one").limit(MAX_CHOICES)
-                found[name] = [str(row.one) for row in connection.execute(asked)]
-        return found
+                    query = query.join(graphs, graphs.c.id == plans.c.graph_id)
+                query = query.where(*own).distinct().order_by("choice").limit(MAX_CHOICES)
+                choices[name] = [str(row.choice) for row in connection.execute(query)]
+        return choices
 
-    def _conditions(self, asked: SavingsFilter) -> list[sa.ColumnElement[bool]]:
+    def _conditions(self, filters: SavingsFilter) -> list[sa.ColumnElement[bool]]:
         equal = {"goal": GOAL, "planner": plans.c.planner, "device": plans.c.device, "runtime": plans.c.runtime}
-        found: list[sa.ColumnElement[bool]] = [] if self._own is None else [self._own]
-        found += [column == getattr(asked, name) for name, column in equal.items() if getattr(asked, name)]
-        if asked.model:
-            found.append(graphs.c.name.icontains(asked.model, autoescape=True))
-        made = sa.type_coerce(plans.c.created_at, Timestamp)
-        if asked.since:
-            found.append(made >= f"{asked.since}T00:00:00.000Z")
-        if asked.until:
-            found.append(made <= f"{asked.until}T23:59:59.999Z")
-        return found
+        conditions: list[sa.ColumnElement[bool]] = [] if self._own is None else [self._own]
+        conditions += [column == getattr(filters, name) for name, column in equal.items() if getattr(filters, name)]
+        if filters.model:
+            conditions.append(graphs.c.name.icontains(filters.model, autoescape=True))
+        created = sa.type_coerce(plans.c.created_at, Timestamp)
+        if filters.since:
+            conditions.append(created >= f"{filters.since}T00:00:00.000Z")
+        if filters.until:
+            conditions.append(created <= f"{filters.until}T23:59:59.999Z")
+        return conditions
 
-    def _best(self, asked: SavingsFilter) -> sa.Select[Any]:
-        """A row a question."""
-        question = (plans.c.graph_id, GOAL, plans.c.planner, plans.c.device, plans.c.runtime, plans.c.counts)
-        names = (
-            "graph_id",
-            "planner",
-            "device",
-            "runtime",
-            "counts",
-            "budget_bytes",
-            "baseline_peak_bytes",
-            "baseline_seconds",
-            "peak_bytes",
-            "arena_bytes",
-            "seconds",
-            "saved_bytes",
-            "saved",
-            "overhead",
-            "gap",
-            "executed",
-            "created_at",
+    def _best(self, filters: SavingsFilter) -> sa.Select[Any]:
+        """The best plan of each request, with checkpointing beside it."""
+        every = self._ranked_plans(filters)
+        checkpointing = self._checkpointing()
+        same = [every.c[name] == checkpointing.c[name] for name in COMPARABLE_BY]
+        best = (
+            sa.select(
+                *(column for column in every.c if column.name != "rank"),
+                *(
+                    checkpointing.c[name].label(f"checkpointing_{name}")
+                    for name in ("peak_bytes", "seconds", "overhead")
+                ),
+                checkpointing.c.status.label("checkpointing_status"),
+            )
+            .outerjoin(checkpointing, sa.and_(*same))
+            .where(every.c.rank == 1)
         )
-        every = (
+        if filters.sort == "largest_batch":
+            best = self._with_largest(best, every, filters)
+        outcome = {"fits": every.c.outcome != OVER_BUDGET, "over": every.c.outcome == OVER_BUDGET}
+        if filters.outcome:
+            best = best.where(outcome.get(filters.outcome, every.c.outcome == filters.outcome))
+        return best
+
+    def _ranked_plans(self, filters: SavingsFilter) -> sa.Subquery:
+        """Plans that match the filters, with their `rank` among those of the same request; the best has rank 1."""
+        request = (plans.c.graph_id, GOAL, plans.c.planner, plans.c.device, plans.c.runtime, plans.c.counts)
+        return (
             sa.select(
                 plans.c.id.label("plan_id"),
+                plans.c.graph_id,
                 graphs.c.name.label("model"),
                 graphs.c.nodes,
                 GOAL.label("goal"),
                 plans.c.status.label("outcome"),
-                *(plans.c[name] for name in names),
+                *(plans.c[name] for name in COLUMNS if name in plans.c),
                 plans.c.executed_peak_bytes.label("measured_peak_bytes"),
-                sa.func.row_number().over(partition_by=question, order_by=BEST_FIRST).label("place"),
+                sa.func.row_number().over(partition_by=request, order_by=BEST_FIRST).label("rank"),
             )
             .join(graphs, graphs.c.id == plans.c.graph_id)
-            .where(*self._conditions(asked))
+            .where(*self._conditions(filters))
             .subquery("every_plan")
         )
-        known = self._checkpointing()
-        same = [every.c[name] == known.c[name] for name in COMPARABLE_BY]
-        best = (
-            sa.select(
-                *(column for column in every.c if column.name != "place"),
-                *(known.c[name].label(f"checkpointing_{name}") for name in ("peak_bytes", "seconds", "overhead")),
-                known.c.status.label("checkpointing_status"),
-            )
-            .outerjoin(known, sa.and_(*same))
-            .where(every.c.place == 1)
-        )
-        if asked.sort == "largest_batch":
-            best = self._with_largest(best, every, asked)
-        outcome = {"fits": every.c.outcome != OVER_BUDGET, "over": every.c.outcome == OVER_BUDGET}
-        if asked.outcome:
-            best = best.where(outcome.get(asked.outcome, every.c.outcome == asked.outcome))
-        return best
 
-    def _with_largest(self, best: sa.Select[Any], every: sa.Subquery, asked: SavingsFilter) -> sa.Select[Any]:
-        """With what `Fitted` puts beside a row: the largest batch by its planner, else by any."""
-        fits, sizes = best_fits(asked, self._own), []
+    def _with_largest(self, best: sa.Select[Any], every: sa.Subquery, filters: SavingsFilter) -> sa.Select[Any]:
+        """With the column `largest_batch`, as in `LargestBatches`: by the row's planner, else by any."""
+        fits, sizes = best_fits(filters, self._own), []
         for by in ((*JOIN_COLUMNS, "planner"), JOIN_COLUMNS):
             largest = largest_size_by(fits, by)
             best = best.outerjoin(largest, sa.and_(*(every.c[name] == largest.c[name] for name in by)))
@@ -266,18 +259,18 @@ class SavingsQuery:
         return best.add_columns(sa.func.coalesce(*sizes).label("largest_batch"))
 
     def _checkpointing(self) -> sa.Subquery:
-        """The best plan of checkpointing for each question."""
+        """The best checkpointing plan of each graph, goal, device and runtime."""
         same = [GOAL.label("goal") if name == "goal" else plans.c[name] for name in COMPARABLE_BY]
         own = [] if self._own is None else [self._own]
-        place = sa.func.row_number().over(partition_by=same, order_by=BEST_FIRST).label("place")
+        rank = sa.func.row_number().over(partition_by=same, order_by=BEST_FIRST).label("rank")
         figures = (plans.c.peak_bytes, plans.c.seconds, plans.c.overhead, plans.c.status)
-        every = sa.select(*same, *figures, place).where(plans.c.planner == CHECKPOINTING, *own).subquery()
-        return sa.select(every).where(every.c.place == 1).subquery("checkpointing")
+        every = sa.select(*same, *figures, rank).where(plans.c.planner == CHECKPOINTING, *own).subquery()
+        return sa.select(every).where(every.c.rank == 1).subquery("checkpointing")
 
 
-def _order(best: sa.FromClause, asked: SavingsFilter) -> tuple[sa.ColumnElement[Any], ...]:
-    column = best.c[asked.sort]
-    return sa.nulls_last(column.desc() if asked.direction == "desc" else column.asc()), best.c.plan_id
+def _order(best: sa.FromClause, filters: SavingsFilter) -> tuple[sa.ColumnElement[Any], ...]:
+    column = best.c[filters.sort]
+    return sa.nulls_last(column.desc() if filters.direction == "desc" else column.asc()), best.c.plan_id
 
 
 def _sums(best: sa.FromClause) -> dict[str, sa.ColumnElement[Any]]:
@@ -308,5 +301,5 @@ def _sums(best: sa.FromClause) -> dict[str, sa.ColumnElement[Any]]:
 def _day(store: Store) -> sa.ColumnElement[str]:
     if store.is_sqlite:
         return sa.func.substr(sa.type_coerce(plans.c.created_at, sa.Text), 1, 10)
-    moment = sa.type_coerce(plans.c.created_at, sa.TIMESTAMP(timezone=True))
-    return sa.func.to_char(sa.func.timezone("UTC", moment), "YYYY-MM-DD")
+    created = sa.type_coerce(plans.c.created_at, sa.TIMESTAMP(timezone=True))
+    return sa.func.to_char(sa.func.timezone("UTC", created), "YYYY-MM-DD")

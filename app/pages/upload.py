@@ -1,4 +1,4 @@
-"""`/upload`: a model dropped, a question put, the plan followed until it is there."""
+"""`/upload`: form that uploads a model and requests a plan; its script opens the job or the plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_DEVICE = "a100-80gb"
 
 @router.get("/upload")
 async def upload(request: Request, service: ServiceDep) -> Response:
-    """The form; its script posts to /v1/graphs and /v1/plans."""
+    """The form; its script posts to /v1/graphs, then to /v1/plans."""
     planners = await anyio.to_thread.run_sync(catalogue.planners)
     devices = await anyio.to_thread.run_sync(catalogue.devices)
     return render_page(
@@ -29,6 +29,6 @@ async def upload(request: Request, service: ServiceDep) -> Response:
         devices=devices,
         device=DEFAULT_DEVICE,
         runtimes=list(RUNTIMES),
-        most_seconds=service.settings.search_seconds,
-        most_bytes=service.settings.body_bytes,
+        max_seconds=service.settings.search_seconds,
+        max_bytes=service.settings.body_bytes,
     )

@@ -32,12 +32,12 @@ PATIENCE_MS = 120_000  # of everything that waits, on a machine that does much e
 
 
 class Served:
-    """A service in a process of its own, until it is stopped."""
+    """A service in a process of its own."""
 
     def __init__(self, data: Path):
         environment = {**os.environ, "REMAT_WORKERS": "1", "REMAT_DRAIN_SECONDS": "1", "PYTHONUNBUFFERED": "1"}
         command = [sys.executable, "-m", "remat", "serve", "--port", "0", "--data", str(data)]
-        said = data / "said.txt"  # not a pipe, which nobody would empty
+        said = data / "said.txt"  # not a pipe: it would fill up
         with said.open("w") as file:
             self.process = subprocess.Popen(command, stderr=file, env=environment)
         deadline = time.monotonic() + PATIENCE_MS / 1000
@@ -47,7 +47,7 @@ class Served:
         self.url = found[1]
 
     def stop(self) -> None:
-        """Ends it."""
+        """Stop the service."""
         self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(60)
@@ -58,7 +58,7 @@ class Served:
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Sixty plans of three models, one of which has markup for a name."""
+    """Service with sixty plans of three models, one with markup as its name."""
     data = tmp_path_factory.mktemp("browsed")
     store = Store.open_for_serving(Settings(data=data))
     fill(store, 60, ("resnet50", MARKUP, "lstm"))
@@ -82,7 +82,7 @@ def chromium() -> Iterator[Browser]:
 
 
 def running(app: Any) -> Iterator[str]:
-    """Where it is served in this process, until it is stopped."""
+    """URL of the application, served by a thread of this process."""
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -95,7 +95,7 @@ def running(app: Any) -> Iterator[str]:
 
 
 class Watched:
-    """A page, and whatever went wrong on it that the test did not ask for."""
+    """A page, and the unexpected errors on it."""
 
     def __init__(self, page: Page, host: str):
         self.page, self.host = page, host
@@ -108,7 +108,7 @@ class Watched:
         page.on("requestfailed", self._failed)
 
     def expect(self, pattern: str) -> None:
-        """The test means to cause faults like this."""
+        """Ignore errors that match: the test causes them."""
         self.expected.append(pattern)
 
     def note(self, fault: str) -> None:
@@ -129,7 +129,7 @@ class Watched:
 
 @pytest.fixture
 def opened(chromium: Browser) -> Iterator[Callable[..., Watched]]:
-    """Opens pages of a service; each is looked over at the end."""
+    """Opens pages of a service; asserts at the end that none had errors."""
     pages: list[Watched] = []
 
     def open(url: str, size: Any = WIDE, **context: Any) -> Watched:

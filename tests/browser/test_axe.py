@@ -1,4 +1,4 @@
-"""axe finds nothing wrong with any page: in light and dark, wide and narrow."""
+"""Accessibility of every page by axe: light and dark, wide and narrow."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def places(url: str, gated: str) -> dict[str, str]:
-    """What the braces of PAGES stand for."""
+    """Values of the placeholders in PAGES."""
     asked = {"graph": chain(6, "six blocks"), "planner": "greedy", "iterations": 10}
     ids = []
     with httpx2.Client(base_url=url, timeout=300) as client:
@@ -69,7 +69,7 @@ def places(url: str, gated: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_axe_finds_nothing(url: str, places: dict[str, str], opened: Callable[..., Watched], page: str) -> None:
+def test_axe_finds_no_violation(url: str, places: dict[str, str], opened: Callable[..., Watched], page: str) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     place = page.format(**places)

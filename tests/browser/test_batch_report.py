@@ -1,4 +1,4 @@
-"""The page of a batch in Chromium, opened from its file with no network: sorted, its plans opened, looked at by axe."""
+"""HTML report of a batch in Chromium, opened from its file without network: sorting, plans, accessibility."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    """Two plans, one over its budget, and a model that is none, as an address."""
+    """URL of a report with two plans, one plan over budget, and a failed model."""
     rows = [row("small", saved=0.1), row("large"), row(EVIL, "over_budget", saved=0.05), failed("broken")]
     path = tmp_path / "report.html"
     path.write_text(render_html(rows, lambda one: None if one["plan"] is None else report(one["model"]), len(rows)))
     return path.as_uri()
 
 
-def test_the_page_needs_its_file_and_nothing_else(file: str, opened: Callable[..., Watched]) -> None:
+def test_the_report_works_offline_from_its_file(file: str, opened: Callable[..., Watched]) -> None:
     page = opened(file, offline=True).page
     names = page.locator("tbody th")
     assert names.all_inner_texts() == ["large", "small", EVIL, "broken"]
@@ -41,7 +41,7 @@ def test_the_page_needs_its_file_and_nothing_else(file: str, opened: Callable[..
 
 
 @pytest.mark.parametrize(("scheme", "size"), [("light", WIDE), ("dark", NARROW)])
-def test_axe_finds_nothing_wrong_with_it(file: str, opened: Callable[..., Watched], scheme: str, size: Any) -> None:
+def test_axe_finds_no_violation(file: str, opened: Callable[..., Watched], scheme: str, size: Any) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     watched = opened(file, size, offline=True, color_scheme=scheme, bypass_csp=True)  # axe is put into the page

@@ -1,4 +1,4 @@
-"""What a person does with the dashboard: look, filter, sort, share the address, turn the light off."""
+"""The dashboard in Chromium: filters, sorting, links, charts, theme."""
 
 from __future__ import annotations
 
@@ -36,40 +36,40 @@ def test_trends_follow_the_filters(served: Served, opened: Callable[..., Watched
     from playwright.sync_api import expect
 
     page = opened(f"{served.url}/").page
-    expect(page.locator("#plans-by-day")).to_have_attribute("aria-label", re.compile("60 in all"))
+    expect(page.locator("#plans-by-day")).to_have_attribute("aria-label", re.compile("60 in total"))
     page.get_by_label("Planner").select_option("greedy")
-    expect(page.locator("#plans-by-day")).to_have_attribute("aria-label", re.compile("15 in all"))
+    expect(page.locator("#plans-by-day")).to_have_attribute("aria-label", re.compile("15 in total"))
     drawn = page.locator("#saved-by-day canvas").evaluate(
         "canvas => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.some(Boolean)"
     )
     assert drawn
 
 
-def test_the_csv_is_what_is_shown(served: Served, opened: Callable[..., Watched]) -> None:
+def test_the_csv_has_the_filtered_rows(served: Served, opened: Callable[..., Watched]) -> None:
     page = opened(f"{served.url}/?planner=auto").page
     with page.expect_download() as download:
         page.get_by_role("link", name="CSV").click()
     assert len(download.value.path().read_text().splitlines()) == 1 + 15
 
 
-def test_markup_in_a_name_does_nothing(served: Served, opened: Callable[..., Watched]) -> None:
+def test_markup_in_a_name_stays_text(served: Served, opened: Callable[..., Watched]) -> None:
     page = opened(f"{served.url}/?model=%3Cimg").page
     assert page.locator("main img").count() == 0
     assert page.locator("tbody a").first.inner_text() == '<img src=x onerror=alert(1)> & "net"'
 
 
-def test_colours_are_the_systems_until_they_are_chosen(served: Served, opened: Callable[..., Watched]) -> None:
+def test_the_theme_is_that_of_the_system_until_one_is_selected(served: Served, opened: Callable[..., Watched]) -> None:
     page = opened(f"{served.url}/", color_scheme="dark").page
     ground = "() => getComputedStyle(document.documentElement).backgroundColor"
     dark = page.evaluate(ground)
-    page.get_by_label("Colours").select_option("light")
+    page.get_by_label("Theme").select_option("light")
     light = page.evaluate(ground)
     assert light != dark
     page.reload()
     assert page.evaluate(ground) == light
 
 
-def test_a_keyboard_gets_to_the_content_at_once(served: Served, opened: Callable[..., Watched]) -> None:
+def test_a_keyboard_user_can_skip_to_the_content(served: Served, opened: Callable[..., Watched]) -> None:
     page = opened(f"{served.url}/").page
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to content"
@@ -78,7 +78,7 @@ def test_a_keyboard_gets_to_the_content_at_once(served: Served, opened: Callable
 
 
 @pytest.mark.parametrize("path", ["/", "/jobs", "/batches", "/upload", "/compare", "/nothing"])
-def test_nothing_is_wider_than_a_narrow_screen(served: Served, opened: Callable[..., Watched], path: str) -> None:
+def test_no_page_scrolls_sideways_on_a_narrow_screen(served: Served, opened: Callable[..., Watched], path: str) -> None:
     watched = opened(f"{served.url}{path}", NARROW)
     watched.expect("404")
     assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -86,7 +86,7 @@ def test_nothing_is_wider_than_a_narrow_screen(served: Served, opened: Callable[
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
 @pytest.mark.parametrize("path", ["/", "/?model=none", "/jobs", "/batches", "/upload", "/compare", "/nothing"])
-def test_axe_finds_nothing(served: Served, opened: Callable[..., Watched], path: str, colours: str) -> None:
+def test_axe_finds_no_violation(served: Served, opened: Callable[..., Watched], path: str, colours: str) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     watched = opened(f"{served.url}{path}", color_scheme=colours)

@@ -1,4 +1,4 @@
-"""A model is uploaded, its job followed to the plan, another one stopped and asked again; and the service dies."""
+"""Jobs in Chromium: upload, progress, cancel, retry, batches, lost connection."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ pytestmark = pytest.mark.browser
 
 
 def ask(opened: Callable[..., Watched], served: Served, model: Path, **fields: str) -> Watched:
-    """The page after the form was sent."""
+    """Page after the upload form was submitted."""
     watched = opened(f"{served.url}/upload")
     watched.page.locator("#file").set_input_files(model)
     for name, value in fields.items():
         watched.page.locator(f"[name={name}]").fill(value)
-    watched.page.get_by_role("button", name="Plan it").click()
+    watched.page.get_by_role("button", name="Create plan").click()
     return watched
 
 
-def test_a_model_is_uploaded_watched_and_its_plan_opened(
+def test_a_model_is_uploaded_and_its_job_leads_to_the_plan(
     served: Served, opened: Callable[..., Watched], tmp_path: Path
 ) -> None:
     from playwright.sync_api import expect
@@ -42,25 +42,23 @@ def test_a_model_is_uploaded_watched_and_its_plan_opened(
     plan = page.get_by_role("link", name="Open the plan")
     expect(plan).to_be_visible(timeout=PATIENCE_MS)
     expect(page.locator("#peak")).to_have_text(re.compile(r"^[0-9.]+ KiB$"))
-    expect(page.locator("#race canvas")).to_be_visible(timeout=PATIENCE_MS)
+    expect(page.locator("#convergence-chart canvas")).to_be_visible(timeout=PATIENCE_MS)
     plan.click()
     expect(page).to_have_url(re.compile("/plans/[0-9a-f]{64}"))
     expect(page.get_by_role("heading", level=1)).to_contain_text("eight <b>blocks</b>")
 
 
-def test_a_job_over_budget_says_so_and_what_to_do(
-    served: Served, opened: Callable[..., Watched], tmp_path: Path
-) -> None:
+def test_a_job_over_budget_shows_what_to_change(served: Served, opened: Callable[..., Watched], tmp_path: Path) -> None:
     from playwright.sync_api import expect
 
     model = tmp_path / "chain.json"
     model.write_text(json.dumps(chain(5, "five")))
     page = ask(opened, served, model, budget="1%", search_seconds="1").page
     expect(page.get_by_role("heading", name="No plan within the budget was found")).to_be_visible(timeout=PATIENCE_MS)
-    expect(page.locator(".notice")).to_contain_text("Ask for a larger budget")
+    expect(page.locator(".notice")).to_contain_text("Increase the budget")
 
 
-def test_a_file_that_is_no_model_says_what_is_wrong(
+def test_an_invalid_model_file_shows_the_findings(
     served: Served, opened: Callable[..., Watched], tmp_path: Path
 ) -> None:
     from playwright.sync_api import expect
@@ -70,10 +68,10 @@ def test_a_file_that_is_no_model_says_what_is_wrong(
     watched = ask(opened, served, model)
     watched.expect("status of 4")
     expect(watched.page.get_by_role("alert").filter(has_text="expected")).to_be_visible(timeout=PATIENCE_MS)
-    expect(watched.page.get_by_role("button", name="Plan it")).to_be_enabled()
+    expect(watched.page.get_by_role("button", name="Create plan")).to_be_enabled()
 
 
-def test_a_job_is_stopped_and_asked_again(served: Served, opened: Callable[..., Watched], tmp_path: Path) -> None:
+def test_a_job_is_cancelled_and_retried(served: Served, opened: Callable[..., Watched], tmp_path: Path) -> None:
     from playwright.sync_api import expect
 
     model = tmp_path / "long.json"
@@ -84,7 +82,7 @@ def test_a_job_is_stopped_and_asked_again(served: Served, opened: Callable[..., 
     expect(page.locator("#state")).to_contain_text("running", timeout=PATIENCE_MS)
     page.get_by_role("button", name="Cancel").click()
     expect(page.locator("#state")).to_contain_text("cancelled", timeout=PATIENCE_MS)
-    page.get_by_role("button", name="Ask again").click()
+    page.get_by_role("button", name="Retry").click()
     expect(page).not_to_have_url(first, timeout=PATIENCE_MS)
     expect(page).to_have_url(re.compile("/jobs/op"))
     page.get_by_role("button", name="Cancel").click()
@@ -93,7 +91,7 @@ def test_a_job_is_stopped_and_asked_again(served: Served, opened: Callable[..., 
     expect(page.get_by_role("link", name="thousand", exact=True).first).to_be_visible()
 
 
-def test_the_largest_batch_is_asked_for_on_a_plans_page_and_shown_on_that_of_its_job(
+def test_a_fit_requested_on_a_plans_page_is_shown_on_the_page_of_its_job(
     served: Served, opened: Callable[..., Watched]
 ) -> None:
     from playwright.sync_api import expect
@@ -105,11 +103,11 @@ def test_the_largest_batch_is_asked_for_on_a_plans_page_and_shown_on_that_of_its
     page.get_by_role("button", name="Find the largest batch").click()
     expect(page).to_have_url(re.compile("/jobs/op"), timeout=PATIENCE_MS)
     expect(page.locator("#size")).to_have_text(re.compile(r"^\d+$"), timeout=PATIENCE_MS)
-    page.get_by_role("link", name="Open its plan").click()
+    page.get_by_role("link", name="Open the plan").click()
     expect(page).to_have_url(re.compile("/plans/[0-9a-f]{64}"))
 
 
-def test_a_batch_is_followed_to_its_end_and_what_failed_is_retried(
+def test_a_batch_is_followed_to_its_end_and_its_failed_items_retried(
     served: Served, opened: Callable[..., Watched]
 ) -> None:
     from playwright.sync_api import expect
@@ -135,13 +133,13 @@ def test_a_batch_is_followed_to_its_end_and_what_failed_is_retried(
     assert found["items"]["failed"] == 4
 
 
-def test_a_page_says_when_the_service_is_gone(opened: Callable[..., Watched], tmp_path: Path) -> None:
+def test_a_page_shows_when_the_service_is_unreachable(opened: Callable[..., Watched], tmp_path: Path) -> None:
     from playwright.sync_api import expect
 
     dying = Served(tmp_path)
     watched = opened(f"{dying.url}/jobs")
     watched.expect("failed|ERR_CONNECTION_REFUSED|console|script")
-    expect(watched.page.locator("#lost")).to_be_hidden()
+    expect(watched.page.locator("#offline")).to_be_hidden()
     dying.stop()
-    expect(watched.page.locator("#lost")).to_be_visible(timeout=PATIENCE_MS)
-    expect(watched.page.get_by_role("alert").first).to_contain_text("does not answer")
+    expect(watched.page.locator("#offline")).to_be_visible(timeout=PATIENCE_MS)
+    expect(watched.page.get_by_role("alert").first).to_contain_text("does not respond")

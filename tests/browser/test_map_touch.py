@@ -1,4 +1,4 @@
-"""The address map under fingers and keys: two touches zoom about the place between them, keys zoom and move."""
+"""Address map by touch and keyboard: pinching, dragging, zooming."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ VIEW = "() => ({...window.remat.map.view, steps: window.remat.map.steps, arena: 
 
 
 def touch(cdp: Any, kind: str, *points: tuple[float, float]) -> None:
-    """What the browser is told of fingers."""
+    """Dispatch a touch event."""
     at = [{"x": x, "y": y, "id": k} for k, (x, y) in enumerate(points)]
     cdp.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": at})
 
 
-def test_two_fingers_zoom_about_the_place_between_them(opened: Any) -> None:
+def test_pinching_zooms_about_the_point_between_two_fingers(opened: Any) -> None:
     canvas = opened.locator("#map canvas").nth(1)
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
@@ -60,7 +60,7 @@ def test_two_fingers_zoom_about_the_place_between_them(opened: Any) -> None:
     assert opened.evaluate(VIEW)["x"] == pytest.approx(before["x"], abs=1e-6)
 
 
-def test_keys_zoom_move_and_go_back_to_the_whole(opened: Any) -> None:
+def test_keys_zoom_move_and_reset_the_map(opened: Any) -> None:
     canvas = opened.locator("#map canvas").nth(1)
     canvas.focus()
     whole, drawn = opened.evaluate(VIEW), pixels(opened, "#map")

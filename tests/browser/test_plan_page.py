@@ -1,4 +1,4 @@
-"""What one does on a plan's page, in Chromium: point, zoom, search, open, compare, save; and what that stands on."""
+"""Page of a plan in Chromium: cursor, zoom, search, blocks, comparison, downloads, and the functions of its scripts."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MARKUP = "<img src=x onerror=alert(1)>"
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A service of this process."""
+    """URL of a service in this process."""
     app = create_app(Settings(data=tmp_path_factory.mktemp("data"), workers=1, wait_seconds=60, drain_seconds=1))
     yield from running(app)
 
 
 @pytest.fixture(scope="module")
 def plans(url: str) -> list[str]:
-    """Two plans of a transformer, one value of which is called as no name should be."""
+    """Two plans of a transformer; one value has markup as its name."""
     text = json.dumps(generators.transformer(200)).replace('"v7"', json.dumps(MARKUP))
     asked = {"graph": json.loads(text), "planner": "greedy", "iterations": 50}
     answers = [
@@ -44,7 +44,7 @@ def plans(url: str) -> list[str]:
 
 @pytest.fixture
 def page(chromium: Any, url: str) -> Iterator[Any]:
-    """A page of its own, on which nothing is complained of and nothing asked of another host."""
+    """A new page; asserts that it has no console errors and no foreign requests."""
     context = chromium.new_context(viewport={"width": 1200, "height": 900}, accept_downloads=True)
     context.set_default_timeout(LONG_MS)
     page = context.new_page()
@@ -61,14 +61,14 @@ def page(chromium: Any, url: str) -> Iterator[Any]:
 
 @pytest.fixture
 def opened(page: Any, url: str, plans: list[str]) -> Any:
-    """The page of the first plan, all of it there."""
+    """Page of the first plan, completely loaded."""
     page.goto(f"{url}/plans/{plans[0]}")
     page.wait_for_selector("html[data-read]", state="attached")
     return page
 
 
 def pixels(page: Any, place: str) -> bytes:
-    """What a canvas shows, after the frame that is due."""
+    """Pixels of a canvas, after the pending frame."""
     page.evaluate("() => new Promise((seen) => requestAnimationFrame(() => requestAnimationFrame(seen)))")
     return bytes(page.locator(f"{place} canvas").first.screenshot())
 
@@ -92,7 +92,7 @@ SHOWN = """() => {
 }"""
 
 
-def test_a_large_plan_is_sketched_before_its_columns_come(page: Any, url: str) -> None:
+def test_a_large_plan_shows_its_preview_before_its_columns_arrive(page: Any, url: str) -> None:
     graph = generators.transformer(12_000)
     asked = {"graph": graph, "planner": "as_given", "budget": "100%", "search_seconds": 1}
     answer = httpx2.post(f"{url}/v1/plans", json=asked, headers={"Prefer": "wait=300"}, timeout=300)
@@ -100,7 +100,7 @@ def test_a_large_plan_is_sketched_before_its_columns_come(page: Any, url: str) -
     held: list[Any] = []
     page.route("**/memory.bin*", lambda route: held.append(route))
     page.goto(f"{url}/plans/{answer.json()['id']}")
-    page.wait_for_function("() => performance.getEntriesByName('remat:sketched').length")
+    page.wait_for_function("() => performance.getEntriesByName('remat:preview').length")
     assert page.evaluate("window.remat === undefined") and page.evaluate(SHOWN) == [1, 1]
     for route in held:
         route.continue_()
@@ -109,7 +109,7 @@ def test_a_large_plan_is_sketched_before_its_columns_come(page: Any, url: str) -
     assert min(shares) > 0.8, shares  # it was drawn for another size than this page has, and names no peak
 
 
-def test_pointing_at_the_peak_shows_who_holds_it(opened: Any, url: str, plans: list[str]) -> None:
+def test_pointing_at_the_peak_lists_its_live_values(opened: Any, url: str, plans: list[str]) -> None:
     report = httpx2.get(f"{url}/v1/plans/{plans[0]}?return=timeline&return=explain", timeout=60).json()
     steps = report["timeline"]["step_bytes"]
     peak = steps.index(max(steps))
@@ -120,26 +120,28 @@ def test_pointing_at_the_peak_shows_who_holds_it(opened: Any, url: str, plans: l
     opened.mouse.move(box["x"] + x + wide * (peak + 0.5) / opened.evaluate("window.remat.memory.count"), box["y"] + 90)
     opened.wait_for_function("(step) => window.remat.memory.step === step", arg=peak)
     after = opened.locator("#memory [data-part=holders] section").nth(1)
-    assert "the peak" in after.locator("h3").inner_text()
+    assert ", peak" in after.locator("h3").inner_text()
     shown = after.locator(".holders .name").all_inner_texts()
     assert shown[0] == report["explain"]["holders"][0]["value"]
     ran, again = report["plan"]["order"][peak]
     assert ran in after.locator("p").first.inner_text() and again == 0
 
 
-def test_keys_move_the_cursor_and_say_where_it_is(opened: Any) -> None:
+def test_keys_move_the_cursor_and_announce_its_step(opened: Any) -> None:
     canvas = opened.locator("#memory canvas").nth(1)
     canvas.focus()
     canvas.press("Home")
     canvas.press("ArrowRight")
-    opened.wait_for_function("() => document.querySelector('[data-part=words]').textContent.includes('at step 1,')")
+    opened.wait_for_function(
+        "() => document.querySelector('[data-part=announcement]').textContent.includes('at step 1,')"
+    )
     canvas.press("p")
     opened.wait_for_function("() => window.remat.memory.step === window.remat.memory.series[1].at")
     canvas.press("Escape")
     assert opened.evaluate("window.remat.memory.step") is None
 
 
-def test_zooming_changes_the_map_and_the_whole_comes_back(opened: Any) -> None:
+def test_zooming_changes_the_map_and_reset_restores_it(opened: Any) -> None:
     canvas = opened.locator("#map canvas").nth(1)
     canvas.scroll_into_view_if_needed()
     before = pixels(opened, "#map")
@@ -161,7 +163,7 @@ def test_zooming_changes_the_map_and_the_whole_comes_back(opened: Any) -> None:
     assert pixels(opened, "#map") == before
 
 
-def test_the_map_names_what_is_pointed_at(opened: Any) -> None:
+def test_the_map_names_the_buffer_at_the_pointer(opened: Any) -> None:
     i = opened.evaluate(
         "() => { const m = window.remat.map; return m.rects.bytes.indexOf(Math.max(...m.rects.bytes)); }"
     )
@@ -174,44 +176,44 @@ def test_the_map_names_what_is_pointed_at(opened: Any) -> None:
     canvas.hover(position={"x": at[0], "y": at[1]})
     opened.wait_for_function("(i) => window.remat.map.chosen === i", arg=i)
     name = opened.evaluate("(i) => window.remat.data.column('values')[window.remat.map.rects.value[i]]", i)
-    assert opened.locator("#map [data-part=said]").inner_text().startswith(f"{name}:")
+    assert opened.locator("#map [data-part=selection]").inner_text().startswith(f"{name}:")
     canvas.focus()
     canvas.press("ArrowRight")
     assert opened.evaluate("window.remat.map.chosen") != i
 
 
-def test_a_search_marks_what_it_finds_and_goes_there(opened: Any) -> None:
+def test_a_search_marks_matches_and_zooms_to_them(opened: Any) -> None:
     before = pixels(opened, "#map")
     opened.fill("#map [data-do=search]", "onerror")
-    assert "rectangle" in opened.inner_text("#map [data-part=found]")
+    assert "rectangle" in opened.inner_text("#map [data-part=matches]")
     assert pixels(opened, "#map") != before
     opened.press("#map [data-do=search]", "Enter")
-    assert MARKUP in opened.inner_text("#map [data-part=said]")
+    assert MARKUP in opened.inner_text("#map [data-part=selection]")
     assert opened.locator("img").count() == 0
     opened.fill("#map [data-do=search]", "no such name")
-    assert "no name" in opened.inner_text("#map [data-part=found]")
+    assert "No names match" in opened.inner_text("#map [data-part=matches]")
 
 
 @pytest.mark.parametrize("by", ["again", "layer", "away"])
-def test_colours_follow_what_is_chosen(opened: Any, by: str) -> None:
+def test_the_map_is_coloured_by_the_selected_attribute(opened: Any, by: str) -> None:
     before = pixels(opened, "#map")
     opened.select_option("#map [data-do=by]", by)
     assert pixels(opened, "#map") != before
     assert opened.locator("#map .legend li").count() >= 1
 
 
-def test_a_block_opens_to_nodes_and_says_why_one_runs_again(opened: Any) -> None:
+def test_a_block_opens_to_nodes_with_the_reason_for_each_recomputation(opened: Any) -> None:
     opened.check("#graph [data-do=only]")
-    rows = opened.locator("#graph .nodes tr.twice-run")
+    rows = opened.locator("#graph .nodes tr.recomputed-node")
     assert rows.count() >= 1  # blocks with few such nodes are open
     assert "runs twice: frees" in rows.first.inner_text()
     opened.fill("#graph [data-do=find]", "no such node")
-    assert opened.inner_text("#graph [data-part=count]") == "No node is like this."
+    assert opened.inner_text("#graph [data-part=count]") == "No nodes match."
 
 
-def test_files_open_and_verify(opened: Any, tmp_path: Path) -> None:
+def test_downloaded_files_are_valid(opened: Any, tmp_path: Path) -> None:
     for place, name in (
-        ("text=The plan", "plan.json"),
+        ("a[href$='plan.json']", "plan.json"),
         ("#map a:has-text('SVG')", "map.svg"),
         ("#trade a:has-text('SVG')", "curve.svg"),
     ):
@@ -236,8 +238,8 @@ def test_two_plans_are_compared(page: Any, url: str, plans: list[str]) -> None:
     assert page.locator("#memory [data-part=holders] section").count() == 2
 
 
-def test_pure_functions_of_the_pictures(opened: Any) -> None:
-    """The index of spans, scales, search, zoom and pixels, against what is obvious."""
+def test_pure_functions_of_the_charts(opened: Any) -> None:
+    """Index of spans, scales, search, zoom and pixels, against brute force."""
     found = opened.evaluate(
         """async ([spansAt, scaleAt, rasterAt]) => {
           const { Spans, search, atMost } = await import(spansAt);
@@ -288,19 +290,19 @@ def test_pure_functions_of_the_pictures(opened: Any) -> None:
     assert found["pixel"] == 0xFF030201 and found["mixed"] == 0xFF003264
 
 
-def test_the_nodes_of_a_block_are_drawn_and_say_why_they_run_again(opened: Any) -> None:
+def test_the_drawing_of_a_block_shows_the_reason_for_each_recomputation(opened: Any) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    button = opened.locator("#graph .block > button").filter(has_text="again").first
+    button = opened.locator("#graph .block > button").filter(has_text="recomputed").first
     button.click()
     drawing = opened.locator("#graph .drawing").first
     drawing.wait_for()
-    again = drawing.locator("[role=button].twice-run")
+    again = drawing.locator("[role=button].recomputed-node")
     assert again.count() >= 1 and again.count() == drawing.locator(".what", has_text="↻").count()
     again.first.click()
     said = drawing.locator("[role=status]")
     assert again.first.get_attribute("aria-pressed") == "true"
-    assert "runs twice: frees" in said.inner_text() and drawing.locator(".edge.chosen").count() >= 1
+    assert "runs twice: frees" in said.inner_text() and drawing.locator(".edge.selected").count() >= 1
     opened.keyboard.press("End")
     opened.keyboard.press("ArrowUp")
     opened.keyboard.press("Enter")
@@ -313,8 +315,8 @@ def test_the_nodes_of_a_block_are_drawn_and_say_why_they_run_again(opened: Any) 
     assert opened.locator("#graph .drawing").count() == 0
 
 
-def test_a_drawing_is_in_rows_and_says_what_it_leaves_out(opened: Any) -> None:
-    """Makers stand above their readers, on the way back below; no two share a place."""
+def test_a_drawing_is_in_rows_and_limited_in_nodes(opened: Any) -> None:
+    """Producers are above their readers, in the backward pass below; no two nodes share a place."""
     found = opened.evaluate(
         """async (at) => {
           const { drawn, placed } = await import(at);
@@ -345,7 +347,7 @@ def test_a_drawing_is_in_rows_and_says_what_it_leaves_out(opened: Any) -> None:
     assert found == {"faults": [], "all": 50, "some": [0, 1, 29, 30, 31]}
 
 
-def test_holders_of_the_peak_have_names_before_the_graph_is_read(opened: Any) -> None:
+def test_live_values_at_the_peak_have_names_before_the_graph_is_loaded(opened: Any) -> None:
     held = opened.evaluate(
         """async (at) => {
           const { heldAtPeak } = await import(at), held = heldAtPeak([{value: "a", bytes: 3}], [1, 3]);

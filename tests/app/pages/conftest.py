@@ -1,4 +1,4 @@
-"""A service with plans to show, and one with none."""
+"""Clients of a service with stored plans, and of an empty one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARKUP = '<img src=x onerror=alert(1)> & "net"'
 
 @pytest.fixture(scope="package")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    """Sixty plans of three models, one of which has markup for a name, and the largest batch of that one."""
+    """Sixty plans of three models, one with markup as its name, and a fit of that model."""
     app = create_app(Settings(data=tmp_path_factory.mktemp("shown"), workers=1, drain_seconds=1))
     fill(app.state.service.store, 60, ("resnet50", MARKUP, "lstm"))
     fit(app.state.service.store, MARKUP, "auto", 4800)

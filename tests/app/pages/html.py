@@ -1,4 +1,4 @@
-"""HTML as tests look at it: elements with their attributes and text, in the order they come."""
+"""HTML parsed for tests: elements with attributes and text, in document order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Element:
         return " ".join("".join(one if isinstance(one, str) else f" {one.text} " for one in self.inside).split())
 
     def all(self, tag: str = "", **attributes: str) -> list[Element]:
-        """Elements below, of that tag and with those attributes."""
+        """Descendants with the tag and attributes."""
         found: list[Element] = []
         for one in self.inside:
             if isinstance(one, Element):
@@ -60,7 +60,7 @@ class _Parser(HTMLParser):
 
 
 def parsed(text: str) -> Element:
-    """The document; every element that opens is closed."""
+    """The document; asserts that every element is closed."""
     parser = _Parser()
     parser.feed(text)
     parser.close()

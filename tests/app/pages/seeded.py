@@ -1,4 +1,4 @@
-"""Stores with plans for the pages to show: rows as plans leave them, made without planning."""
+"""Stores with random plans for tests of pages; the rows are written without planning."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from app.store.tables import graphs, plans, result_plans, results, to_timestamp
 GIB = 2**30
 NETWORKS = ("resnet50", "vit_base", "bert_large", "gpt2_medium", "unet", "convnext_tiny", "llama_decoder", "lstm")
 BUDGETS = ("90%", "70%", "50%", "30%", "8GiB")
-PLANNERS = {"auto": 0.05, "blocks": 0.06, "segments": 0.25, "greedy": 0.12}  # and the time each pays
+PLANNERS = {"auto": 0.05, "blocks": 0.06, "segments": 0.25, "greedy": 0.12}  # planner -> its overhead
 
 
 def fill(store: Store, count: int, names: Sequence[str] = NETWORKS, seed: int = 0) -> None:
-    """`count` plans of models of those names, over the last thirty days."""
+    """Store `count` plans of models with the given names, created over the last thirty days."""
     draw, began = random.Random(seed), datetime.now(UTC) - timedelta(days=30)
     per_model = len(BUDGETS) * len(PLANNERS)
     rows_of_graphs: list[dict[str, Any]] = []
@@ -90,7 +90,7 @@ def fill(store: Store, count: int, names: Sequence[str] = NETWORKS, seed: int = 
 
 
 def fit(store: Store, model: str, planner: str, size: int | None, grow: str = "batch") -> str:
-    """Id of the plan of that model and planner that a fit is said to have found."""
+    """Store a fit with a plan of that model and planner; returns the plan's id."""
     which = sa.select(plans.c.id).join(graphs).where(graphs.c.name == model, plans.c.planner == planner)
     at, id = to_timestamp(datetime.now(UTC)), f"{model}{planner}{size}{grow}"
     row = {"id": id, "kind": "fit", "grow": grow, "size": size, "blob": "0" * 64, "created_at": at, "seen_at": at}

@@ -1,4 +1,4 @@
-"""The dashboard shows what the store holds, filtered and sorted by the address."""
+"""The dashboard shows stored plans, filtered and sorted by the URL query."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def lines(client: TestClient, query: str = "") -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(client.get(f"/savings.csv{query}").text)))
 
 
-def test_a_row_a_question(shown: TestClient) -> None:
+def test_the_table_has_one_row_per_request(shown: TestClient) -> None:
     assert len(rows(shown)) == 3 * len(BUDGETS) * len(PLANNERS)
 
 
@@ -53,10 +53,10 @@ def test_filters_leave_rows_out(shown: TestClient, query: str, count: int) -> No
     if count:
         assert len(rows(shown, query)) == count
     else:
-        assert "No plan is like that" in shown.get(f"/{query}").text
+        assert "No plans match" in shown.get(f"/{query}").text
 
 
-def test_outcomes_part_the_rows(shown: TestClient) -> None:
+def test_every_row_has_one_outcome(shown: TestClient) -> None:
     fits, over, proven = (lines(shown, f"?outcome={name}") for name in ("fits", "over", "proven"))
     assert fits and over and proven
     assert len(fits) + len(over) == 60
@@ -79,7 +79,7 @@ def test_rows_are_sorted_by_every_column_with_unknown_ones_last(shown: TestClien
     assert back == known[::-1]
 
 
-def test_an_address_has_what_differs_from_the_first_view_only() -> None:
+def test_the_url_query_omits_defaults() -> None:
     assert SavingsFilter().query() == {}
     assert SavingsFilter(planner="auto", since="2026-01-01", page=2).query(page=1) == {
         "planner": "auto",
@@ -87,41 +87,41 @@ def test_an_address_has_what_differs_from_the_first_view_only() -> None:
     }
 
 
-def test_what_was_not_measured_is_said_to_be_so(shown: TestClient) -> None:
+def test_values_that_were_not_measured_say_so(shown: TestClient) -> None:
     page = parsed(shown.get("/").text)
     head = [one.text for one in page.all("tr", class_="groups")[0].all("th")]
     assert head[1:6] == ["Framework's default", "Plan, predicted", "Checkpointing", "Measured", "Fit"]
     found = rows(shown)
     assert {row[15] for row in found} == {"not measured"}
-    ran = [row for row in found if row[17] == "bit for bit"]
+    ran = [row for row in found if row[17] == "bit-identical"]
     assert ran and all(row[14] == row[7] for row in ran)
     assert all(row[14] == "not measured" for row in found if row not in ran)
 
 
-def test_the_largest_batch_stands_in_short_and_beside_its_rows(shown: TestClient) -> None:
+def test_the_largest_batch_is_on_its_card_and_in_its_rows(shown: TestClient) -> None:
     page = parsed(shown.get("/").text)
     (card,) = [one for one in page.all("div", class_="card") if one.text.startswith("Largest batch")]
-    assert "4 800" in card.text and MARKUP in card.text and "by auto" in card.text
+    assert "4,800" in card.text and MARKUP in card.text and "by auto" in card.text
     cells = {(row[0], row[2]): row[16] for row in rows(shown)}
-    assert cells[MARKUP, "auto"].startswith("4 800 in") and cells[MARKUP, "greedy"].endswith(", auto")
-    assert cells["lstm", "auto"] == "not asked"
+    assert cells[MARKUP, "auto"].startswith("4,800 in") and cells[MARKUP, "greedy"].endswith(", auto")
+    assert cells["lstm", "auto"] == "not computed"
     assert {row["largest_batch"] for row in lines(shown, "?planner=auto")} == {"", "4800"}
 
 
-def test_without_a_fit_the_card_says_how_to_get_one(shown: TestClient) -> None:
+def test_without_a_fit_the_card_shows_how_to_request_one(shown: TestClient) -> None:
     page = parsed(shown.get("/?model=lstm").text)
     (card,) = [one for one in page.all("div", class_="card") if one.text.startswith("Largest batch")]
-    assert "not asked" in card.text and "/v1/fits" in card.text
+    assert "not computed" in card.text and "/v1/fits" in card.text
 
 
-def test_an_empty_store_says_what_to_do(empty: TestClient) -> None:
+def test_an_empty_store_shows_how_to_upload_a_model(empty: TestClient) -> None:
     page = parsed(empty.get("/").text)
-    assert "No plan has been made here yet" in page.text
+    assert "No plans yet" in page.text
     assert [one for one in page.all("a") if one.attributes["href"] == "/upload" and one.above("main")]
     assert empty.get("/trends.json").json()["day"] == []
 
 
-def test_days_add_up(shown: TestClient) -> None:
+def test_plans_by_day_add_up_to_all_plans(shown: TestClient) -> None:
     days = shown.get("/trends.json").json()
     assert sum(days["plans"]) == 60
     assert days["day"] == sorted(set(days["day"]))
@@ -132,7 +132,7 @@ def test_days_add_up(shown: TestClient) -> None:
 @pytest.mark.parametrize(
     "query", ["sort=secret", "from=soon", "from=2026-13-01", "to=2026-02-30", "page=0", "outcome=x", "colour=red"]
 )
-def test_what_nobody_asks_for_is_refused(shown: TestClient, query: str) -> None:
+def test_invalid_query_parameters_are_refused(shown: TestClient, query: str) -> None:
     assert shown.get(f"/?{query}").status_code == 422
 
 
@@ -144,7 +144,7 @@ def board_of(store_settings: dict[str, Any], tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def test_sums_are_those_of_the_rows(board_of: Store) -> None:
+def test_sums_equal_the_sums_of_the_rows(board_of: Store) -> None:
     board = SavingsQuery(board_of, None)
     every, sums = board.rows(SavingsFilter(), 1000), board.sums(SavingsFilter())
     assert (sums["rows"], sums["models"]) == (40, 2)
@@ -163,7 +163,7 @@ def test_sums_are_those_of_the_rows(board_of: Store) -> None:
     assert [day["plans"] for day in board.by_day(SavingsFilter())]
 
 
-def test_checkpointing_is_that_of_the_same_question(board_of: Store) -> None:
+def test_checkpointing_figures_are_those_of_the_same_request(board_of: Store) -> None:
     board = SavingsQuery(board_of, None)
     every = board.rows(SavingsFilter(), 1000)
     own = {(row["model"], row["goal"]): row for row in every if row["planner"] == "segments"}
@@ -175,7 +175,7 @@ def test_checkpointing_is_that_of_the_same_question(board_of: Store) -> None:
         )
 
 
-def test_a_question_asked_twice_has_its_better_plan(board_of: Store) -> None:
+def test_a_row_shows_the_best_plan_of_its_request(board_of: Store) -> None:
     with board_of.writing() as connection:
         first = dict(
             connection.execute(sa.select(plans).where(plans.c.status != "over_budget")).mappings().first() or {}
@@ -187,7 +187,7 @@ def test_a_question_asked_twice_has_its_better_plan(board_of: Store) -> None:
     assert len(found) == 40 and first["id"] in found
 
 
-def test_fits_of_batches_stand_beside_plans_on_the_same_terms(board_of: Store) -> None:
+def test_largest_batches_are_joined_to_plans_of_the_same_model_and_device(board_of: Store) -> None:
     found = fit(board_of, "net", "auto", 48)
     for planner, size, grow in (
         ("auto", 40, "batch"),
@@ -226,7 +226,7 @@ def test_fits_of_batches_stand_beside_plans_on_the_same_terms(board_of: Store) -
     assert largest_batches(board_of, None, SavingsFilter(model="other")).largest() == []
 
 
-def test_a_tenant_sees_their_own_only(board_of: Store) -> None:
+def test_a_tenant_sees_only_its_own_plans(board_of: Store) -> None:
     fit(board_of, "net", "auto", 48)
     assert largest_batches(board_of, OperationScope([]), SavingsFilter()).largest() == []
     none = SavingsQuery(board_of, OperationScope([]))

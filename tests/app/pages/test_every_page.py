@@ -1,4 +1,4 @@
-"""What is true of every page: nothing runs inside it, everything has a name, and markup in names stays text."""
+"""Properties of every page: no inline scripts, accessible names, markup in names stays text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def page(request: pytest.FixtureRequest, shown: TestClient) -> Element:
     return parsed(answer.text)
 
 
-def test_nothing_runs_inside_a_page_and_nothing_comes_from_elsewhere(page: Element) -> None:
+def test_a_page_has_no_inline_script_or_style_and_no_foreign_resource(page: Element) -> None:
     for one in page.all():
         assert "style" not in one.attributes and one.tag != "style"
         assert not [name for name in one.attributes if name.startswith("on")]
@@ -42,7 +42,7 @@ def test_nothing_runs_inside_a_page_and_nothing_comes_from_elsewhere(page: Eleme
     assert all(script.attributes.get("src") and not script.inside for script in page.all("script"))
 
 
-def test_a_page_can_be_walked_with_a_keyboard_and_heard(page: Element) -> None:
+def test_a_page_is_accessible_by_keyboard_and_screen_reader(page: Element) -> None:
     (html,) = page.all("html")
     assert html.attributes["lang"] == "en"
     assert len(page.all("main")) == len(page.all("h1")) == 1
@@ -69,7 +69,7 @@ def test_markup_in_a_name_stays_text(shown: TestClient) -> None:
     assert MARKUP in [one.text for one in page.all("a")]
 
 
-def test_what_is_not_there_is_a_page_for_people_and_a_problem_for_programs(shown: TestClient) -> None:
+def test_an_unknown_path_is_a_page_for_browsers_and_a_problem_object_for_programs(shown: TestClient) -> None:
     for path in ("/jobs/op0", "/nothing"):
         answer = shown.get(path, headers=PERSON)
         assert answer.status_code == 404

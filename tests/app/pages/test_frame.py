@@ -1,4 +1,4 @@
-"""Every page comes in the frame, with headers that let nothing in from elsewhere; files are kept by their content."""
+"""Frame of pages: security headers, error pages, assets cached by content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ELSEWHERE = re.compile(rb"""(?:https?:)?//[A-Za-z0-9-]+\.[A-Za-z]""")
 NAMED = (b"http://www.w3.org/", b"https://github.com/leeoniya/uPlot")
 
 
-def test_a_page_lets_nothing_in_from_elsewhere(client: TestClient) -> None:
+def test_the_content_security_policy_allows_own_resources_only(client: TestClient) -> None:
     policy = client.get("/").headers["content-security-policy"]
     said = dict(part.strip().split(" ", 1) for part in policy.split(";"))
     assert said["default-src"] == "'none'"
@@ -25,7 +25,7 @@ def test_a_page_lets_nothing_in_from_elsewhere(client: TestClient) -> None:
     assert "unsafe" not in policy
 
 
-def test_every_file_that_is_served_names_no_other_host(client: TestClient) -> None:
+def test_no_asset_names_another_host(client: TestClient) -> None:
     for name in asset_files():
         answer = client.get(asset_url(name))
         assert answer.status_code == 200, name
@@ -35,7 +35,7 @@ def test_every_file_that_is_served_names_no_other_host(client: TestClient) -> No
         assert not ELSEWHERE.search(text), name
 
 
-def test_a_file_is_kept_for_good_under_the_address_of_its_content(client: TestClient) -> None:
+def test_an_asset_is_cached_forever_under_its_content_hash(client: TestClient) -> None:
     now = asset_url("css/remat.css")
     first = client.get(now)
     assert first.headers["cache-control"] == CACHE_FOREVER
@@ -43,12 +43,12 @@ def test_a_file_is_kept_for_good_under_the_address_of_its_content(client: TestCl
     assert client.get("/assets/older/css/remat.css").headers["cache-control"] == "no-cache"
 
 
-def test_only_listed_files_are_served(client: TestClient) -> None:
+def test_only_known_assets_are_served(client: TestClient) -> None:
     for name in ("../frame.py", "..%2f..%2fcli.py", "vendor/htmx/origin.json", "nothing.js", ""):
         assert client.get(f"/assets/x/{name}").status_code == 404
 
 
-def test_a_fault_of_a_page_is_a_page(client: TestClient) -> None:
+def test_an_error_of_a_page_is_a_page(client: TestClient) -> None:
     answer = client.get("/?%3Cscript%3Eit=1")
     assert answer.status_code == 422
     assert answer.headers["content-type"].startswith("text/html")
@@ -58,7 +58,7 @@ def test_a_fault_of_a_page_is_a_page(client: TestClient) -> None:
     assert "unknown_parameter" in answer.text
 
 
-def test_a_page_comes_in_the_colours_that_were_chosen(client: TestClient) -> None:
+def test_a_page_is_rendered_in_the_theme_of_the_cookie(client: TestClient) -> None:
     said = {chosen: client.get("/", headers={"Cookie": f"remat_theme={chosen}"}).text for chosen in ("dark", "<b>")}
     assert '<html lang="en" data-theme="dark">' in said["dark"]
     assert '<html lang="en">' in said["<b>"]

@@ -1,4 +1,4 @@
-"""Pages of jobs say how they go and what to do, whatever became of them; the same question can be asked again."""
+"""Pages of jobs: state, result, actions; retries of the same request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def id_of(place: int) -> str:
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[TestClient]:
-    """One job of each state, one over budget, and a curve; nothing runs them."""
+    """One job of each state, one over budget, and a curve; no worker runs them."""
     app = create_app(Settings(data=tmp_path, workers=0, drain_seconds=1))
     store = app.state.service.store
     records.save_graph(store, GRAPH)
@@ -66,22 +66,22 @@ def test_every_job_is_listed_and_filtered_by_state(client: TestClient) -> None:
     assert not failed.all("img") and MARKUP in failed.text
 
 
-def test_only_what_runs_can_be_cancelled_and_only_what_ended_asked_again(client: TestClient) -> None:
+def test_unfinished_jobs_can_be_cancelled_and_finished_jobs_retried(client: TestClient) -> None:
     buttons = [[one.text for one in page(client, place).all("section")[0].all("button")] for place in range(7)]
-    cancel, again = ["Cancel, keep the best so far"], ["Ask again"]
+    cancel, again = ["Cancel and keep the best so far"], ["Retry"]
     assert buttons == [cancel, cancel, again, again, again, again, again]
 
 
-def test_a_page_says_what_became_of_the_job(client: TestClient) -> None:
+def test_the_page_of_a_job_shows_its_outcome(client: TestClient) -> None:
     failed = page(client, 2)
     assert PROBLEM["title"] in failed.text and PROBLEM["detail"] in failed.text and not failed.all("img")
-    assert "There was no plan yet" in page(client, 3).text
+    assert "No plan was found before" in page(client, 3).text
     assert page(client, 4).all("a", id="plan")[0].attributes["href"].startswith("/plans/")
     over = page(client, 5).text
-    assert "No plan within the budget was found" in over and "60 B" in over and "Ask for a larger budget" in over
+    assert "No plan within the budget was found" in over and "60 B" in over and "Increase the budget" in over
 
 
-def test_the_same_question_is_asked_again_once(client: TestClient) -> None:
+def test_a_second_retry_returns_the_job_of_the_first(client: TestClient) -> None:
     first = client.post(f"/jobs/{id_of(3)}/retry")
     assert first.status_code == 201, first.text
     assert client.post(f"/jobs/{id_of(3)}/retry").json() == first.json()  # it waits already
@@ -90,7 +90,7 @@ def test_the_same_question_is_asked_again_once(client: TestClient) -> None:
 
 
 def put(client: TestClient, path: str, body: dict[str, Any]) -> str:
-    """Id of the operation of that question, which was stopped before anybody looked."""
+    """Id of an operation for the request, cancelled before a worker claimed it."""
     asked = client.post(path, json=body, headers={"Prefer": "wait=0"})
     assert asked.status_code == 202, asked.text
     assert client.post(f"{asked.headers['location']}:cancel").json()["state"] == "cancelled"
@@ -107,10 +107,10 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_is_asked_again_as_it_was_asked(client: TestClient, kind: str) -> None:
+def test_a_retry_has_the_fields_of_the_original_request(client: TestClient, kind: str) -> None:
     first = put(client, *KINDS[kind])
     page = parsed(client.get(f"/jobs/{first}").text)
-    assert [one.text for one in page.all("section")[0].all("button")] == ["Ask again"]
+    assert [one.text for one in page.all("section")[0].all("button")] == ["Retry"]
     again = client.post(f"/jobs/{first}/retry")
     assert again.status_code == 201, again.text
     store = client.app.state.service.store  # type: ignore[attr-defined]
@@ -121,7 +121,7 @@ def test_every_kind_is_asked_again_as_it_was_asked(client: TestClient, kind: str
 
 
 def ended(client: TestClient, kind: str, document: dict[str, Any], *plans: dict[str, Any]) -> Element:
-    """The page of a job that has found that."""
+    """Page of a finished job with the given result."""
     store = client.app.state.service.store  # type: ignore[attr-defined]
     found = records.save_result(store, kind, {"document": document, "plans": plans}, GRAPH["id"])
     now, fields = records.now(), {"budget": "80B", "grow": "batch"}
@@ -135,7 +135,7 @@ def ended(client: TestClient, kind: str, document: dict[str, Any], *plans: dict[
 MODEL = {"name": MARKUP, "hash": "0", "nodes": 1, "values": 1}
 
 
-def test_the_page_of_a_curve_draws_it_and_leads_to_its_plans(client: TestClient) -> None:
+def test_the_page_of_a_curve_draws_it_and_links_its_plans(client: TestClient) -> None:
     common = {"budget": "50%", "budget_bytes": 50, "bound_overhead": 0.05}
     points = [
         common | {"status": "found", "overhead": 0.125, "peak_bytes": 50},
@@ -145,7 +145,7 @@ def test_the_page_of_a_curve_draws_it_and_leads_to_its_plans(client: TestClient)
     shown = ended(client, "curve", document, solved(7), solved(8))
     assert shown.all("svg") and not shown.all("style") and not shown.all("img")
     rows = shown.all("tbody")[0].all("tr")
-    assert ["found" in rows[0].text, "12.50 %" in rows[0].text, "not reached" in rows[1].text] == [True] * 3
+    assert ["found" in rows[0].text, "12.50%" in rows[0].text, "not reached" in rows[1].text] == [True] * 3
     links = [row.all("a")[0].attributes["href"] for row in rows]
     assert len(set(links)) == 2 and all(client.get(f"/v1{link}").status_code == 200 for link in links)
     assert shown.all("h1")[0].text == MARKUP  # a question about no stored graph: its plans say whose it is
@@ -182,21 +182,21 @@ def fit_document(size: int | None) -> dict[str, Any]:
     }
 
 
-def test_the_page_of_a_fit_says_the_size_and_what_was_tried(client: TestClient) -> None:
+def test_the_page_of_a_fit_shows_the_size_and_the_sizes_tried(client: TestClient) -> None:
     shown = ended(client, "fit", fit_document(12), solved(7))
     assert shown.all("strong", id="size")[0].text == "12"
-    assert "13 does not: proven, no plan peaks below 99 bytes" in shown.text
-    (plan,) = [one for one in shown.all("a") if one.text == "Open its plan"]
+    assert "13 does not fit: proven, no plan peaks below 99 bytes" in shown.text
+    (plan,) = [one for one in shown.all("a") if one.text == "Open the plan"]
     assert client.get(f"/v1{plan.attributes['href']}").status_code == 200
 
 
-def test_the_page_of_a_fit_that_nothing_fits_says_what_to_do(client: TestClient) -> None:
+def test_the_page_of_a_fit_without_a_fitting_size_shows_what_to_change(client: TestClient) -> None:
     shown = ended(client, "fit", fit_document(None))
-    assert "Not even 1 fits" in shown.text and "Ask for more memory" in shown.text
+    assert "Even batch 1 does not fit" in shown.text and "Increase the memory" in shown.text
 
 
-@pytest.mark.parametrize(("status", "words"), [("proven", "proven smallest"), ("over_capacity", "over capacity")])
-def test_the_page_of_a_layout_says_the_arena(client: TestClient, status: str, words: str) -> None:
+@pytest.mark.parametrize(("status", "words"), [("proven", "proven optimal"), ("over_capacity", "over capacity")])
+def test_the_page_of_a_layout_shows_the_arena_size(client: TestClient, status: str, words: str) -> None:
     found = {"offsets": [0, 64], "arena_bytes": 96, "bound_bytes": 90, "status": status}
     shown = ended(client, "layout", found)
     assert shown.all("p", id="arena")[0].text == "96 B" and "90 B" in shown.text and words in shown.text
@@ -207,7 +207,7 @@ def test_the_page_of_a_layout_says_the_arena(client: TestClient, status: str, wo
 @pytest.mark.parametrize(
     ("place", "headers", "status"), [(3, {"Origin": "https://elsewhere.example"}, 403), (99, {}, 404)]
 )
-def test_what_cannot_be_asked_again_is_refused(
+def test_a_retry_from_another_site_or_of_an_unknown_job_is_refused(
     client: TestClient, place: int, headers: dict[str, str], status: int
 ) -> None:
     assert client.post(f"/jobs/{id_of(place)}/retry", headers=headers).status_code == status

@@ -1,4 +1,4 @@
-"""Scripts arrive with what they import inside."""
+"""Scripts are served as bundles with their imports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCRIPTS = {
 }
 
 
-def test_what_is_imported_comes_first_and_once() -> None:
+def test_imported_scripts_come_first_and_once() -> None:
     made = bundle("entry", SCRIPTS)
     places = [made.index(f"const ${name} = ") for name in ("ones", "sums", "hello")]
     assert places == sorted(places) and made.count("const $ones = ") == 1
@@ -26,13 +26,13 @@ def test_what_is_imported_comes_first_and_once() -> None:
     assert not re.search(r"^import", made, re.MULTILINE)
 
 
-def test_a_script_that_is_not_there_is_an_error() -> None:
+def test_an_unknown_import_is_an_error() -> None:
     with pytest.raises(KeyError):
         bundle("a", {"a": 'import { b } from "./b.js";'})
 
 
 @pytest.mark.parametrize("path", sorted(path.name for path in (STATIC / "js").glob("*.js")))
-def test_no_script_of_ours_asks_for_another_when_it_is_read(path: str) -> None:
+def test_no_served_script_has_static_imports(path: str) -> None:
     served = asset_files()[f"js/{path}"].decode()
     assert not re.search(r"^\s*(import|export)\b.*\bfrom ", served, re.MULTILINE)
     assert not re.search(r'^import "', served, re.MULTILINE)

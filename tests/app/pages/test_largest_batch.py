@@ -1,4 +1,4 @@
-"""The page of a plan asks for the largest batch on the plan's own terms, and the dashboard shows what was found."""
+"""The page of a plan requests the largest batch with the plan's settings; the dashboard shows the result."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.app.conftest import one_layer
 from tests.app.pages.html import parsed
 
 
-def test_what_a_plans_page_asks_is_found_and_stands_on_the_dashboard(tmp_path: Path) -> None:
-    """In a service of its own, whose dashboard shows no other plans."""
+def test_a_fit_requested_on_a_plans_page_is_shown_on_the_dashboard(tmp_path: Path) -> None:
+    """Uses a service of its own, whose dashboard shows no other plans."""
     with TestClient(create_app(Settings(data=tmp_path, workers=1, drain_seconds=1))) as client:
         check_dashboard(client)
 
@@ -22,8 +22,8 @@ def test_what_a_plans_page_asks_is_found_and_stands_on_the_dashboard(tmp_path: P
 def check_dashboard(client: TestClient) -> None:
     asked = {"graph": one_layer(), "loss": "loss", "budget": "90%", "planner": "greedy", "iterations": 5}
     plan = client.post("/v1/plans", json=asked | {"execute": "auto"}).json()
-    (form,) = parsed(client.get(f"/plans/{plan['id']}").text).all("form", id="ask-fit")
-    question = json.loads(form.attributes["data-question"])
+    (form,) = parsed(client.get(f"/plans/{plan['id']}").text).all("form", id="request-fit")
+    question = json.loads(form.attributes["data-request"])
     assert (question["fits"], question["loss"], question["planner"]) == ("a100-80gb", "loss", "greedy")
     del question["fits"]  # another memory is named
     found = client.post("/v1/fits", json=question | {"budget": "64KiB", "iterations": 5}).json()
@@ -34,5 +34,5 @@ def check_dashboard(client: TestClient) -> None:
     assert f"/plans/{found['plan'].rpartition('/')[2]}" in [one.attributes["href"] for one in card.all("a")]
     (row,) = [line for line in page.all("tbody")[0].all("tr") if line.all("a", href=f"/plans/{plan['id']}")]
     cells = [cell.text for cell in row.inside if not isinstance(cell, str)]
-    assert (cells[14], cells[17]) == (cells[7], "bit for bit")  # measured as predicted
+    assert (cells[14], cells[17]) == (cells[7], "bit-identical")  # measured as predicted
     assert cells[16].startswith(str(found["size"]))

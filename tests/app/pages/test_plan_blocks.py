@@ -1,4 +1,4 @@
-"""A graph falls into layers by its names, and where they say nothing by the planner's blocks."""
+"""Layers of a graph: by names, else by the planner's blocks."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from planner.request.target_runtime import runtime_named
         ("///", ()),
     ],
 )
-def test_a_gradient_belongs_where_its_node_does(name: str, path: tuple[str, ...]) -> None:
+def test_a_gradient_node_belongs_to_the_layer_of_its_forward_node(name: str, path: tuple[str, ...]) -> None:
     assert path_of(name) == path
 
 
-def test_names_are_cut_where_they_make_few_layers() -> None:
+def test_layers_are_name_prefixes() -> None:
     names = [f"net/layer{k // 10}/op{k}" for k in range(100)]
     found = layers_by_name([*names, *(f"grad/{name}" for name in reversed(names)), "loss"])
     assert found is not None
@@ -42,13 +42,13 @@ def test_names_are_cut_where_they_make_few_layers() -> None:
     assert layer.tolist() == [*(k // 10 for k in range(100)), *(k // 10 for k in reversed(range(100))), 10]
 
 
-def test_names_that_say_nothing_make_no_layers() -> None:
+def test_names_without_parts_give_no_layers() -> None:
     assert layers_by_name([f"n{k}" for k in range(20)]) is None
     assert layers_by_name([]) is None
     assert layers_by_name(["a/b", "a/c"]) is None  # one layer is none
 
 
-def test_a_net_without_names_falls_into_the_planner_s_blocks() -> None:
+def test_a_net_without_structured_names_has_the_planners_blocks_as_layers() -> None:
     graph = load(json.dumps(generators.transformer(600)).encode())
     lowered = lower(graph, resolve_device("a100-80gb"), runtime_named("arena"))
     names, layer = layers_of(graph, lowered, True)
@@ -59,7 +59,7 @@ def test_a_net_without_names_falls_into_the_planner_s_blocks() -> None:
     assert len(both) > 5  # a block is a stretch of the way out with what belongs to it on the way back
 
 
-def test_columns_come_out_as_they_went_in() -> None:
+def test_columns_survive_encoding_and_decoding() -> None:
     arrays = {
         "large": np.asarray([2**52, 1], np.int64),
         "real": np.asarray([0.5]),

@@ -1,4 +1,4 @@
-"""A plan's page says what the plan does, and what is so where there is little to say; its files are what they claim."""
+"""Page of a plan: headline, columns of the charts, downloads, comparison, tenancy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MARKUP = '<script>alert("&1")</script>'
 
 
 def read(client: TestClient, id: str, *parts: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The columns of several answers, and what the first says besides."""
+    """Meta of the first response, and the columns of all."""
     found = [decode_columns(client.get(f"/plans/{id}/{part}.bin").content) for part in parts]
     return found[0][0], {name: column for _, columns in found for name, column in columns.items()}
 
@@ -44,19 +44,19 @@ def plans(client: TestClient) -> list[str]:
     return [planned(client, chain(8, "of the page"), budget=budget) for budget in ("60%", "80%")]
 
 
-def test_the_page_says_what_the_plan_does(client: TestClient, plans: list[str]) -> None:
+def test_the_page_shows_headline_recomputed_nodes_and_curve(client: TestClient, plans: list[str]) -> None:
     report = client.get(f"/v1/plans/{plans[0]}").json()
     answer = client.get(f"/plans/{plans[0]}")
     assert answer.status_code == 200
     assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
     text = answer.text
     assert "<strong>Fits</strong> 96.00 KiB: peak 96.00 KiB" in text
-    assert f"{len(report['plan']['recomputed'])} nodes run again" in text
+    assert f"{len(report['plan']['recomputed'])} recomputed node" in text
     assert f"/compare?a={plans[0]}&amp;b={plans[1]}" in text  # another plan of the same graph
     assert 'class="ring"' in text and "<style" not in text  # the curve, styled by the sheet
 
 
-def test_columns_come_in_gzip_to_who_takes_it_and_plain_to_others(client: TestClient, plans: list[str]) -> None:
+def test_columns_are_gzipped_if_the_client_accepts_it(client: TestClient, plans: list[str]) -> None:
     path = f"/plans/{plans[0]}/memory.bin"
     small, plain = (client.get(path, headers={"Accept-Encoding": coding}) for coding in ("gzip", "identity"))
     assert small.headers["content-encoding"] == "gzip" and "content-encoding" not in plain.headers
@@ -65,7 +65,7 @@ def test_columns_come_in_gzip_to_who_takes_it_and_plain_to_others(client: TestCl
     assert small.headers["etag"] != plain.headers["etag"] and small.headers["vary"].startswith("Accept-Encoding")
 
 
-def test_columns_are_the_report_s_own_numbers(client: TestClient, plans: list[str]) -> None:
+def test_columns_equal_the_numbers_of_the_report(client: TestClient, plans: list[str]) -> None:
     report = client.get(f"/v1/plans/{plans[0]}?return=timeline&return=layout&return=explain").json()
     meta, columns = read(client, plans[0], "memory", "names")
     assert columns["after"].tolist() == report["timeline"]["step_bytes"]
@@ -84,7 +84,7 @@ def test_columns_are_the_report_s_own_numbers(client: TestClient, plans: list[st
     assert meta["has_layout"] and meta["holders"]["after"][0]["value"] == report["explain"]["holders"][0]["value"]
 
 
-def test_what_is_held_before_adds_up_to_the_timeline(client: TestClient, plans: list[str]) -> None:
+def test_baseline_lifetimes_add_up_to_the_timeline(client: TestClient, plans: list[str]) -> None:
     _, memory = read(client, plans[0], "memory", "names")
     _, graph = read(client, plans[0], "graph")
     for step, told in enumerate(memory["before"].tolist()):
@@ -96,7 +96,7 @@ def test_what_is_held_before_adds_up_to_the_timeline(client: TestClient, plans: 
     assert sorted(name for name, count in runs.items() if count > 1) == sorted(report["plan"]["recomputed"])
 
 
-def test_columns_are_kept_by_who_has_them(client: TestClient, plans: list[str]) -> None:
+def test_columns_are_cached_by_the_client(client: TestClient, plans: list[str]) -> None:
     path = plan.data_url(plans[0])["memory"]
     first = client.get(path)
     assert assets.assets_digest() in path and "immutable" in first.headers["cache-control"]
@@ -119,9 +119,9 @@ def test_names_with_markup_stay_text(client: TestClient) -> None:
     assert disposition == 'attachment; filename="script-alert-1-script-plan.json"'
 
 
-def test_a_plan_without_addresses_says_so(client: TestClient) -> None:
+def test_a_plan_without_layout_has_no_address_map(client: TestClient) -> None:
     id = planned(client, chain(5, "flat"), layout="none")
-    assert "made without addresses" in client.get(f"/plans/{id}").text
+    assert "has no layout" in client.get(f"/plans/{id}").text
     meta, columns = read(client, id, "memory")
     assert not meta["has_layout"] and len(columns["first"]) == 0 and meta["holders"]["after"]
     assert client.get(f"/plans/{id}/map.svg").status_code == 404
@@ -132,7 +132,7 @@ def test_a_graph_of_one_node_has_a_page(client: TestClient) -> None:
     graph = {"format": "remat/1", "values": [value("x", "input")], "nodes": [node], "outputs": ["y"]}
     id = planned(client, graph, budget="100%")
     text = client.get(f"/plans/{id}").text
-    assert "Nothing is computed again" in text and "the only stored plan" in text
+    assert "No node is recomputed" in text and "the only stored plan" in text
     _, columns = read(client, id, "graph")
     assert columns["runs"].tolist() == [1]
     for picture in ("timeline", "map", "graph", "curve"):
@@ -147,14 +147,14 @@ def test_a_graph_without_nodes_has_a_page(client: TestClient) -> None:
         assert client.get(f"/plans/{id}/{data}").status_code == 200, data
 
 
-def test_a_plan_over_budget_says_what_to_do(client: TestClient) -> None:
+def test_a_plan_over_budget_shows_what_to_change(client: TestClient) -> None:
     id = planned(client, chain(6, "tight"), budget=1)
     text = client.get(f"/plans/{id}").text
     assert "<strong>Does not fit</strong>" in text and "No plan within this budget was found" in text
     assert "remat fit" in text
 
 
-def test_a_plan_that_is_not_there_is_a_page(client: TestClient) -> None:
+def test_an_unknown_plan_is_an_error_page(client: TestClient) -> None:
     for path in (
         "/plans/none",
         "/plans/none/memory.bin",
@@ -167,7 +167,7 @@ def test_a_plan_that_is_not_there_is_a_page(client: TestClient) -> None:
         assert "no plan" in answer.text
 
 
-def test_files_are_what_they_claim(client: TestClient, plans: list[str]) -> None:
+def test_downloads_have_the_content_of_their_format(client: TestClient, plans: list[str]) -> None:
     whole = client.get(f"/plans/{plans[0]}/plan.json")
     assert saved_report.verify(whole.json())["valid"]
     assert client.get(f"/plans/{plans[0]}/source.json").json()["format"] == "remat/1"
@@ -199,8 +199,8 @@ def test_two_plans_are_compared_as_remat_diff_does(client: TestClient, plans: li
     assert "budget_bytes" in text and "order, from step" in text
     found = client.get("/compare.csv", params={"a": plans[0], "b": plans[1]}).text
     assert [row["what"] for row in csv.DictReader(io.StringIO(found))][:2] == ["budget_bytes", "peak_bytes"]
-    assert "The two plans are the same" in client.get("/compare", params={"a": plans[0], "b": plans[0]}).text
-    assert "Give the ids of two plans" in client.get("/compare").text
+    assert "The two plans are equal" in client.get("/compare", params={"a": plans[0], "b": plans[0]}).text
+    assert "Enter the ids of two plans" in client.get("/compare").text
 
 
 def test_plans_of_two_models_are_compared_by_their_nodes(client: TestClient, plans: list[str]) -> None:
@@ -215,11 +215,11 @@ def test_an_embedded_page_has_no_navigation_and_may_be_framed(tmp_path: Path) ->
         id = planned(client, chain(4))
         answer = client.get(f"/plans/{id}?embed=1")
         assert "frame-ancestors https://wiki.example" in answer.headers["content-security-policy"]
-        assert "<nav" not in answer.text and "<form" not in answer.text and "ask-curve" not in answer.text
+        assert "<nav" not in answer.text and "<form" not in answer.text and "request-curve" not in answer.text
         assert "frame-ancestors 'none'" in client.get(f"/plans/{id}").headers["content-security-policy"]
 
 
-def test_a_plan_is_its_tenant_s(gated: Gated, tenant: Callable[[str], dict[str, str]]) -> None:
+def test_a_plan_is_visible_to_its_tenant_only(gated: Gated, tenant: Callable[[str], dict[str, str]]) -> None:
     graph = chain(5, "of a")
     ids = [gated.plan(tenant("a"), graph=graph, budget=budget).json()["id"] for budget in ("70%", "90%")]
     paths = [
@@ -232,7 +232,7 @@ def test_a_plan_is_its_tenant_s(gated: Gated, tenant: Callable[[str], dict[str, 
         assert other.status_code == 404 and "of a" not in other.text, path
 
 
-def test_what_others_asked_about_the_same_graph_is_on_no_page(
+def test_plans_of_other_tenants_of_the_same_graph_are_on_no_page(
     gated: Gated, tenant: Callable[[str], dict[str, str]]
 ) -> None:
     graph, found = chain(6, "of both"), {}
@@ -243,15 +243,15 @@ def test_what_others_asked_about_the_same_graph_is_on_no_page(
         assert found["a"][1] in text and not any(id in text for id in found["b"])
 
 
-def test_the_button_asks_for_a_curve_of_the_same_graph(client: TestClient, plans: list[str]) -> None:
-    said = client.get(f"/plans/{plans[0]}").text.partition('data-question="')[2].partition('"')[0]
+def test_the_button_requests_a_curve_of_the_same_graph(client: TestClient, plans: list[str]) -> None:
+    said = client.get(f"/plans/{plans[0]}").text.partition('data-request="')[2].partition('"')[0]
     question = json.loads(said.replace("&#34;", '"'))
     assert question["budgets"][0] == "90%" and "budget" not in question and "iterations" not in question
     answer = client.post("/v1/curves", json=question | {"budgets": ["90%", "70%"], "search_seconds": 1})
     assert answer.status_code in (201, 202), answer.text
 
 
-def test_the_front_leaves_out_what_is_beaten_and_lifts_bounds() -> None:
+def test_the_pareto_front_omits_dominated_plans_and_tightens_bounds() -> None:
     def row(budget: int, overhead: float, bound: float, status: str = "found") -> dict[str, Any]:
         return {
             "budget_bytes": budget,

@@ -1,40 +1,29 @@
-// Two plans over each other: memory over steps, and who holds it.
+// Memory over steps of two plans in one chart.
 
-import { columnsAt } from "./columns.js";
-import { ask } from "./net.js";
-import { Spans } from "./spans.js";
-import { heldAtPeak, heldIn, MemoryPicture } from "./timeline.js";
+import { fetchColumns } from "./columns.js";
+import { liveValuesOfPlan, nodeNamesOfSteps } from "./plan_series.js";
+import { announceSteps, heldAtPeak, MemoryChart } from "./timeline.js";
 
-/** One plan as a line of the picture. */
+/** One plan as a series of the chart. */
 function seriesOf(data, name, ink) {
-  const [first, last, bytes, value] = ["first", "last", "bytes", "value"].map((column) => data.column(column));
-  const nameOf = (i) => (value[i] < 0 ? "workspace" : data.column("values")[value[i]]);
+  const steps = data.column("after");
   return {
-    name, ink, steps: data.column("after"),
-    ran: (step) => data.column("nodes")[data.column("step_node")[step]] ?? "a copy",
-    held: data.meta.has_layout
-      ? heldIn(new Spans(first, last), bytes, nameOf, () => "")
-      : heldAtPeak(data.meta.holders.after, data.column("after")),
+    name, ink, steps, nodeAt: nodeNamesOfSteps(data),
+    liveAt: data.meta.has_layout ? liveValuesOfPlan(data) : heldAtPeak(data.meta.holders.after, steps),
   };
 }
 
-async function start(room) {
-  const { a: pathA, b: pathB, aNames, bNames } = room.dataset;
-  const [a, b, namesA, namesB] = await Promise.all([pathA, pathB, aNames, bNames].map((path) => columnsAt(ask, path)));
+async function start(section) {
+  const { a: pathA, b: pathB, aNames, bNames } = section.dataset;
+  const [a, b, namesA, namesB] = await Promise.all([pathA, pathB, aNames, bNames].map(fetchColumns));
   a.join(namesA);
   b.join(namesB);
   const budget = a.meta.budget_bytes === b.meta.budget_bytes ? a.meta.budget_bytes : null;
-  const memory = new MemoryPicture(room, [seriesOf(a, "A", "kind-2"), seriesOf(b, "B", "after")], budget);
-  const words = room.querySelector("[data-part=words]");
-  let telling = 0;
-  room.addEventListener("remat:step", () => {
-    clearTimeout(telling);
-    telling = setTimeout(() => (words.textContent = memory.words), 150);
-  });
+  announceSteps(new MemoryChart(section, [seriesOf(a, "A", "kind-2"), seriesOf(b, "B", "after")], budget));
   document.documentElement.dataset.drawn = "1";
 }
 
-const room = document.getElementById("memory");
-start(room).catch((error) => {
-  room.querySelector(".sheet").replaceWith(`This could not be drawn: ${error.message}. Load the page again.`);
+const section = document.getElementById("memory");
+start(section).catch((error) => {
+  section.querySelector(".sheet").replaceWith(`The chart could not be drawn: ${error.message}. Reload the page.`);
 });

@@ -1,46 +1,47 @@
-// The nodes of one block drawn: the way out on the left and down, the way back on the right and up.
+// Drawing of the nodes of one block: the forward pass goes down on the left, the backward pass up on the right.
 //
-//    ╭ conv1 ╮ ─────────▶ ╭ grad/conv1 ╮      an edge is a read; a stub on top reads of another block or an input;
-//    ╰───┬───╯            ╰─────▲──────╯      ↻ runs again, and says why when it is chosen
+//    ╭ conv1 ╮ ─────────▶ ╭ grad/conv1 ╮      an edge is a read; a stub on top reads another block or an input;
+//    ╰───┬───╯            ╰─────▲──────╯      ↻ recomputed; selecting it shows the reason
 //    ╭ relu1 ╮ ─────────▶ ╭ grad/relu1 ╮
 
-import { grouped, seconds, size } from "./format.js";
+import { grouped, listed, runsInWords, seconds, size } from "./format.js";
 
-const MOST = 120; // nodes of a drawing
+const MAX_NODES = 120; // of a drawing
 const SVG = "http://www.w3.org/2000/svg";
-const PHASES = ["forward", "backward", "update"];
+export const PHASES = ["forward", "backward", "update"];
 const WIDE = 148, HIGH = 34, ACROSS = 20, DOWN = 22, EDGE = 16, BETWEEN = 72; // pixels
-const LONGEST = 19; // letters of a name
+const MAX_NAME_CHARS = 19;
 
-const element = (name, attributes, inside = []) => {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, said] of Object.entries(attributes)) made.setAttribute(key, String(said));
-  made.append(...inside);
-  return made;
-};
+/** An SVG element with attributes and children. */
+export function svgElement(name, attributes, children = []) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
+  element.append(...children);
+  return element;
+}
 
-/** Nodes that are drawn: all, or of many those that run again, those beside them, and the first others. */
-export function drawn(nodes, edges, again, most = MOST) {
-  if (nodes.length <= most) return nodes;
-  const chosen = new Set(nodes.filter(again).slice(0, most));
+/** Nodes to draw: all, or at most `limit`: recomputed nodes, then their neighbours, then the first others. */
+export function drawn(nodes, edges, isRecomputed, limit = MAX_NODES) {
+  if (nodes.length <= limit) return nodes;
+  const chosen = new Set(nodes.filter(isRecomputed).slice(0, limit));
   const first = new Set(chosen);
   for (const [from, to] of edges)
-    if (chosen.size < most && (first.has(from) || first.has(to))) chosen.add(first.has(from) ? to : from);
-  for (const node of nodes) if (chosen.size < most) chosen.add(node);
+    if (chosen.size < limit && (first.has(from) || first.has(to))) chosen.add(first.has(from) ? to : from);
+  for (const node of nodes) if (chosen.size < limit) chosen.add(node);
   return nodes.filter((node) => chosen.has(node));
 }
 
 /**
- * Where nodes are: `row` and `column` of each, in order. `isBack` tells those of the way back, which stand on the right
- * and go up. `edges` are [maker, reader]; nodes come in a legal order.
+ * Row and column of each node. Nodes with `isBack` (backward pass) are on the right and go up. `edges`: [producer,
+ * reader]; `nodes` in topological order.
  */
 export function placed(nodes, edges, isBack) {
-  const makers = new Map(nodes.map((node) => [node, []]));
-  for (const [from, to] of edges) if (isBack(from) === isBack(to)) makers.get(to)?.push(from);
+  const producers = new Map(nodes.map((node) => [node, []]));
+  for (const [from, to] of edges) if (isBack(from) === isBack(to)) producers.get(to)?.push(from);
   const depth = new Map(), rows = { false: [], true: [] };
   for (const node of nodes) {
     const own = rows[isBack(node)];
-    depth.set(node, Math.max(0, ...makers.get(node).map((maker) => depth.get(maker) + 1)));
+    depth.set(node, Math.max(0, ...producers.get(node).map((producer) => depth.get(producer) + 1)));
     (own[depth.get(node)] ??= []).push(node);
   }
   const place = new Map();
@@ -49,9 +50,9 @@ export function placed(nodes, edges, isBack) {
   for (const back of [false, true]) {
     const widest = Math.max(0, ...rows[back].map((row) => row.length));
     rows[back].forEach((row, k) => {
-      // beside what it reads: the mean of where its makers are
+      // near its inputs: at the mean column of its producers
       const mean = (node) => {
-        const at = makers.get(node).map((maker) => place.get(maker).column);
+        const at = producers.get(node).map((producer) => place.get(producer).column);
         return at.length ? at.reduce((sum, column) => sum + column, 0) / at.length : Infinity;
       };
       const by = new Map(row.map((node) => [node, mean(node)]));
@@ -63,13 +64,13 @@ export function placed(nodes, edges, isBack) {
   return { place, rows: many, columns: from, forward: Math.max(0, ...rows.false.map((row) => row.length)) };
 }
 
-/** A drawing of the nodes of a block. `why(n)` says why a node runs again, empty for one that runs once. */
+/** A drawing of the nodes of a block. `reason(n)`: reason for recomputing node n, empty if it runs once. */
 export class Drawing {
-  constructor(name, nodes, data, named, why) {
+  constructor(name, nodes, data, named, reason) {
     this.data = data;
     this.named = named;
-    this.why = why;
-    const [pointer, read, runs] = ["read_pointer", "read_node", "runs"].map((column) => data.column(column));
+    this.reason = reason;
+    const [pointer, read, runs] = data.list("read_pointer", "read_node", "runs");
     const inside = new Set(nodes), every = [];
     for (const n of nodes)
       for (let k = pointer[n]; k < pointer[n + 1]; k++) if (inside.has(read[k])) every.push([read[k], n]);
@@ -79,10 +80,10 @@ export class Drawing {
     this.outside = new Set(this.nodes.filter((n) => [...read.subarray(pointer[n], pointer[n + 1])].some((m) => !there.has(m))));
     this.places = placed(this.nodes, this.edges, (n) => data.column("phase")[n] !== 0);
     this.boxes = new Map();
-    const again = nodes.filter((n) => runs[n] > 1).length;
-    this.label = `Nodes of ${name}: ${grouped(this.nodes.length)} drawn, ${grouped(again)} of the block run again`;
-    this.left = nodes.length - this.nodes.length;
-    this.root = this.made();
+    const recomputed = nodes.filter((n) => runs[n] > 1).length;
+    this.label = `Nodes of ${name}: ${grouped(this.nodes.length)} drawn, ${grouped(recomputed)} recomputed in the block`;
+    this.omitted = nodes.length - this.nodes.length;
+    this.root = this.create();
   }
 
   at(n) {
@@ -91,26 +92,26 @@ export class Drawing {
     return [EDGE + column * (WIDE + ACROSS) + apart, EDGE + row * (HIGH + DOWN)];
   }
 
-  made() {
+  create() {
     const root = Object.assign(document.createElement("div"), { className: "drawing" });
-    if (this.left) {
-      const said = root.appendChild(Object.assign(document.createElement("p"), { className: "small" }));
-      said.textContent = `${grouped(this.nodes.length)} of ${grouped(this.nodes.length + this.left)} nodes are drawn: those that run again, those beside them, and the first others. The table has all.`;
+    if (this.omitted) {
+      const note = root.appendChild(Object.assign(document.createElement("p"), { className: "small" }));
+      note.textContent = `${grouped(this.nodes.length)} of ${grouped(this.nodes.length + this.omitted)} nodes are drawn: recomputed nodes, their neighbours, and the first others. The table has all nodes.`;
     }
     const wide = 2 * EDGE + this.places.columns * (WIDE + ACROSS) + BETWEEN - ACROSS;
     const high = 2 * EDGE + this.places.rows * (HIGH + DOWN) - DOWN;
-    this.svg = element("svg", {
+    this.svg = svgElement("svg", {
       width: wide, height: high, viewBox: `0 0 ${wide} ${high}`, role: "group",
-      "aria-label": `${this.label}. Arrow keys go from node to node, Enter says why one runs again.`,
+      "aria-label": `${this.label}. Arrow keys move between nodes, Enter shows the reason for a recomputation.`,
     });
-    this.lines = new Map(this.edges.map((edge) => [edge, this.svg.appendChild(element("path", { class: "edge", d: this.path(edge) }))]));
+    this.lines = new Map(this.edges.map((edge) => [edge, this.svg.appendChild(svgElement("path", { class: "edge", d: this.path(edge) }))]));
     for (const n of this.nodes) this.boxes.set(n, this.svg.appendChild(this.box(n)));
     this.boxes.get(this.nodes[0])?.setAttribute("tabindex", "0");
-    const room = root.appendChild(Object.assign(document.createElement("div"), { className: "drawing-room" }));
+    const room = root.appendChild(Object.assign(document.createElement("div"), { className: "drawing-scroll" }));
     room.append(this.svg);
-    this.said = root.appendChild(Object.assign(document.createElement("p"), { className: "said" }));
-    this.said.setAttribute("role", "status");
-    this.said.textContent = "Choose a node to see what it reads and why it runs again (↻). A stub on top reads of another block, or an input.";
+    this.description = root.appendChild(Object.assign(document.createElement("p"), { className: "selection" }));
+    this.description.setAttribute("role", "status");
+    this.description.textContent = "Select a node to see its reads and the reason for its recomputation (↻). A stub on top: it reads another block, or an input.";
     this.svg.addEventListener("click", (event) => this.choose(this.of(event.target)));
     this.svg.addEventListener("keydown", (event) => this.key(event));
     return root;
@@ -134,52 +135,46 @@ export class Drawing {
   }
 
   box(n) {
-    const [x, y] = this.at(n), again = this.data.column("runs")[n] > 1;
+    const [x, y] = this.at(n), runs = this.data.column("runs")[n], isRecomputed = runs > 1;
     const name = this.named.column("nodes")[n], op = this.named.column("ops")[n];
     const phase = PHASES[this.data.column("phase")[n]];
-    const end = (words, most) => ([...words].length > most ? `…${[...words].slice(1 - most).join("")}` : words);
+    const end = (words, limit) => ([...words].length > limit ? `…${[...words].slice(1 - limit).join("")}` : words);
     const text = (words, at, className) => {
-      const made = element("text", { x: x + 8, y: y + at, class: className });
-      made.textContent = words;
-      return made;
+      const label = svgElement("text", { x: x + 8, y: y + at, class: className });
+      label.textContent = words;
+      return label;
     };
-    const title = element("title", {});
+    const title = svgElement("title", {});
     title.textContent = `${name}, ${op}`;
-    const box = element("g", {
-      class: again ? "node twice-run" : "node", role: "button", tabindex: -1, "data-node": n, "aria-pressed": "false",
-      "aria-label": `${name}, ${op}, ${phase}, ${this.times(n)}`,
-    }, [title, element("rect", { x, y, width: WIDE, height: HIGH, rx: 4 }), text((again ? "↻ " : "") + end(name, LONGEST), 15, "what"), text(end(op, LONGEST + 3), 28, "op")]);
-    if (this.outside.has(n)) box.append(element("path", { class: "stub", d: `M${x + WIDE - 12} ${y - 8}V${y}` }));
+    const box = svgElement("g", {
+      class: isRecomputed ? "node recomputed-node" : "node", role: "button", tabindex: -1, "data-node": n, "aria-pressed": "false",
+      "aria-label": `${name}, ${op}, ${phase}, ${runsInWords(runs)}`,
+    }, [title, svgElement("rect", { x, y, width: WIDE, height: HIGH, rx: 4 }), text((isRecomputed ? "↻ " : "") + end(name, MAX_NAME_CHARS), 15, "what"), text(end(op, MAX_NAME_CHARS + 3), 28, "op")]);
+    if (this.outside.has(n)) box.append(svgElement("path", { class: "stub", d: `M${x + WIDE - 12} ${y - 8}V${y}` }));
     return box;
   }
 
-  times(n) {
-    const runs = this.data.column("runs")[n];
-    return runs === 1 ? "runs once" : runs === 2 ? "runs twice" : `runs ${runs} times`;
-  }
-
-  /** Marks a node and its edges, and says what there is to say of it. */
+  /** Marks a node and its edges, and describes it. */
   choose(n) {
     if (n === null) return;
     for (const [node, box] of this.boxes) {
       box.setAttribute("aria-pressed", String(node === n));
       box.setAttribute("tabindex", node === n ? "0" : "-1");
     }
-    for (const [[from, to], line] of this.lines) line.classList.toggle("chosen", from === n || to === n);
+    for (const [[from, to], line] of this.lines) line.classList.toggle("selected", from === n || to === n);
     this.chosen = n;
-    const names = this.named.column("nodes"), [pointer, read] = [this.data.column("read_pointer"), this.data.column("read_node")];
-    const listed = (some) => some.slice(0, 4).join(", ") + (some.length > 4 ? ` and ${some.length - 4} more` : "");
+    const names = this.named.column("nodes"), [pointer, read] = this.data.list("read_pointer", "read_node");
     const reads = [...read.subarray(pointer[n], pointer[n + 1])].map((m) => (m < 0 ? "inputs" : names[m]));
     const readers = [];
     for (let m = 0; m + 1 < pointer.length; m++)
       for (let k = pointer[m]; k < pointer[m + 1]; k++) if (read[k] === n) readers.push(names[m]);
     const words = [
       `${names[n]}, ${this.named.column("ops")[n]}, ${PHASES[this.data.column("phase")[n]]}: ${seconds(this.data.column("seconds")[n])}, writes ${size(this.data.column("written")[n])}`,
-      reads.length ? `reads of ${listed(reads)}` : "reads nothing",
+      reads.length ? `reads ${listed(reads)}` : "reads nothing",
       readers.length ? `read by ${listed(readers)}` : "read by no node",
-      this.why(n) || "runs once",
+      this.reason(n) || "runs once",
     ];
-    this.said.textContent = `${words.join("; ")}.`;
+    this.description.textContent = `${words.join("; ")}.`;
   }
 
   key(event) {
@@ -199,14 +194,14 @@ export class Drawing {
     this.boxes.get(to).focus();
   }
 
-  /** The nearest node that way, one that is little aside before one that is far; `from` where there is none. */
+  /** The nearest node in a direction, where a sideways distance counts three times; `from` if there is none. */
   beside(from, [right, down]) {
     const [x, y] = this.at(from);
-    let best = from, least = Infinity;
+    let best = from, shortest = Infinity;
     for (const n of this.nodes) {
       const [dx, dy] = [this.at(n)[0] - x, this.at(n)[1] - y];
       const ahead = dx * right + dy * down, aside = Math.abs(dx * down) + Math.abs(dy * right);
-      if (ahead > 0 && ahead + 3 * aside < least) [best, least] = [n, ahead + 3 * aside];
+      if (ahead > 0 && ahead + 3 * aside < shortest) [best, shortest] = [n, ahead + 3 * aside];
     }
     return best;
   }

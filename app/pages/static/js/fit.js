@@ -1,31 +1,29 @@
-// On the page of a plan: the largest batch of its model is looked for, and the page of that job opened.
+// Form on a plan's page: requests the largest batch of its model, and opens the page of that job.
 
-import { ask, Refused } from "./net.js";
+import { postJson, ProblemError } from "./net.js";
 
-const form = document.getElementById("ask-fit");
+const form = document.getElementById("request-fit");
 
 form?.addEventListener("submit", async (event) => {
   event.preventDefault();
-  const said = document.getElementById("fit-said"), button = form.querySelector("button");
+  const status = document.getElementById("fit-status"), button = form.querySelector("button");
   const memory = new FormData(form).get("memory").trim();
-  const question = JSON.parse(form.dataset.question);
+  const fields = JSON.parse(form.dataset.request);
   if (memory) {
-    delete question.fits;
-    question.budget = memory;
+    delete fields.fits;
+    fields.budget = memory;
   }
   button.disabled = true;
-  said.textContent = "The question is put.";
+  status.textContent = "Request sent.";
   try {
-    const answer = await ask("/v1/fits", {
-      method: "POST", body: JSON.stringify(question), headers: { "Content-Type": "application/json", Prefer: "wait=0" },
-    });
-    const found = await answer.json();
-    if (answer.status === 202) location.assign(`/jobs/${found.id}`);
-    else if (found.plan) location.assign(found.plan.replace(/^\/v1/, ""));
-    else said.textContent = "Not even a batch of 1 fits: name more memory.";
+    const response = await postJson("/v1/fits", JSON.stringify(fields));
+    const result = await response.json();
+    if (response.status === 202) location.assign(`/jobs/${result.id}`);
+    else if (result.plan) location.assign(result.plan.replace(/^\/v1/, ""));
+    else status.textContent = "Even batch 1 does not fit; increase the memory.";
   } catch (error) {
-    const first = error instanceof Refused ? error.problem?.errors?.[0] : null;
-    said.textContent = `No answer: ${first ? `${first.path}: expected ${first.expected}; ${first.remedy}` : error.message}.`;
+    const first = error instanceof ProblemError ? error.problem?.errors?.[0] : null;
+    status.textContent = `Error: ${first ? `${first.path}: expected ${first.expected}; ${first.remedy}` : error.message}.`;
   }
   button.disabled = false;
 });

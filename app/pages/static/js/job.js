@@ -1,87 +1,91 @@
-// One job, followed by its events: the best so far and the bound as they close in.
+// Live progress of one job from its event stream: state, best plan so far, lower bound.
 
-import "./jobs.js";
+import "./actions.js";
 import { chart } from "./chart.js";
 import { share, size } from "./format.js";
-import { lost, tell } from "./net.js";
+import { announce, showOffline } from "./net.js";
 
-const STATES = { queued: "waiting", running: "running", succeeded: "done", failed: "failed", cancelled: "cancelled" };
 const FINISHED = new Set(["succeeded", "failed", "cancelled"]);
+const DRAW_DELAY_MS = 100;
 const job = document.getElementById("job");
-const seconds = [];
-const best = [];
-const bound = [];
-let race = null;
-let drawing = false;
+const initialState = job.dataset.state;
+const seconds = [], best = [], bound = []; // one entry per progress event; null: unknown
+let state = initialState;
+let updateChart = null;
+let isDrawScheduled = false;
 
-function stated(state, stage) {
-  const mark = document.createElement("span");
-  mark.className = `state ${state}`;
-  mark.textContent = STATES[state] + (state === "running" && stage ? `: ${stage}` : "");
-  document.getElementById("state").replaceChildren(mark);
+function showState(stage) {
+  const label = document.createElement("span");
+  label.className = `state ${state}`;
+  label.textContent = state + (state === "running" && stage ? `: ${stage}` : "");
+  document.getElementById("state").replaceChildren(label);
 }
 
-function put(id, text) {
+function setText(id, text) {
   document.getElementById(id).textContent = text;
 }
 
 function draw() {
-  drawing = false;
-  const shown = job.dataset.kind === "plan" && // of a curve or a fit they are of one plan after the other
-    (best.some((value) => value != null) || bound.some((value) => value != null));
-  document.getElementById("closing").hidden = !shown;
-  if (!shown) return;
+  isDrawScheduled = false;
+  const isKnown = (value) => value != null;
+  // A curve or a fit solves one plan after the other, so its progress does not converge.
+  const isShown = job.dataset.kind === "plan" && (best.some(isKnown) || bound.some(isKnown));
+  document.getElementById("convergence").hidden = !isShown;
+  if (!isShown) return;
   const series = [
-    { label: "best found", colour: "after", values: [...best], steps: true },
-    { label: "no plan takes less", colour: "bound", values: [...bound], steps: true, dash: [6, 4] },
+    { label: "best plan", colour: "after", values: [...best], steps: true },
+    { label: "proven minimum", colour: "bound", values: [...bound], steps: true, dash: [6, 4] },
   ];
-  const place = document.getElementById("race");
-  if (race) race([...seconds], series);
-  else race = chart(place, { x: [...seconds], series, format: (v) => share(v, 1), xFormat: (v) => `${Number(v.toFixed(2))} s` });
-  const last = best.length - 1;
-  place.ariaLabel = `After ${seconds[last].toFixed(1)} s: best found ${best[last] == null ? "nothing" : share(best[last], 2)}, bound ${bound[last] == null ? "unknown" : share(bound[last], 2)}`;
+  const place = document.getElementById("convergence-chart");
+  if (updateChart) updateChart([...seconds], series);
+  else
+    updateChart = chart(place, {
+      x: [...seconds], series, format: (v) => share(v, 1), xFormat: (v) => `${Number(v.toFixed(2))} s`,
+    });
+  const percent = (value) => (value == null ? "unknown" : share(value, 2));
+  place.ariaLabel = `After ${seconds.at(-1).toFixed(1)} s: best overhead ${percent(best.at(-1))}, proven minimum ${percent(bound.at(-1))}`;
 }
 
-function progressed(progress, stage) {
-  if (stage && !FINISHED.has(told || began)) stated("running", stage);
+function onProgress(progress, stage) {
+  if (stage && !FINISHED.has(state)) {
+    state = "running";
+    showState(stage);
+  }
   if (!progress) return;
-  const found = progress.incumbent;
-  const at = Math.max(progress.seconds ?? 0, seconds.at(-1) ?? 0);
-  seconds.push(at);
-  best.push(found?.overhead ?? best.at(-1) ?? null);
+  const plan = progress.incumbent;
+  seconds.push(Math.max(progress.seconds ?? 0, seconds.at(-1) ?? 0));
+  best.push(plan?.overhead ?? best.at(-1) ?? null);
   bound.push(progress.bound?.overhead ?? bound.at(-1) ?? null);
-  if (found) {
-    put("peak", size(found.peak_bytes));
-    if (found.overhead != null) put("overhead", share(found.overhead, 2));
-  }
-  if (progress.bound) put("bound", share(progress.bound.overhead, 2));
-  if (progress.gap != null) put("gap", share(progress.gap, 2));
-  if (!drawing) {
-    drawing = true;
-    setTimeout(draw, 100);
+  if (plan) setText("peak", size(plan.peak_bytes));
+  if (plan?.overhead != null) setText("overhead", share(plan.overhead, 2));
+  if (progress.bound) setText("bound", share(progress.bound.overhead, 2));
+  if (progress.gap != null) setText("gap", share(progress.gap, 2));
+  if (!isDrawScheduled) {
+    isDrawScheduled = true;
+    setTimeout(draw, DRAW_DELAY_MS);
   }
 }
 
-const began = job.dataset.state;
 const events = new EventSource(`/v1/operations/${job.dataset.id}/events`);
-let told = "";
+let announced = "";
 
 events.addEventListener("state", (event) => {
   const operation = JSON.parse(event.data);
-  stated(operation.state, operation.stage);
-  if (operation.state !== told) tell(`The job is ${STATES[operation.state]}.`);
-  told = operation.state;
-  if (FINISHED.has(operation.state)) {
+  state = operation.state;
+  showState(operation.stage);
+  if (state !== announced) announce(`The job is ${state}.`);
+  announced = state;
+  if (FINISHED.has(state)) {
     events.close();
     draw();
-    if (!FINISHED.has(began)) location.reload();
+    if (!FINISHED.has(initialState)) location.reload();
   }
 });
 events.addEventListener("progress", (event) => {
-  const said = JSON.parse(event.data);
-  progressed(said.progress ?? said, said.stage);
+  const message = JSON.parse(event.data);
+  onProgress(message.progress ?? message, message.stage);
 });
 events.addEventListener("error", () => {
-  if (FINISHED.has(told) || FINISHED.has(began)) events.close();
-  else lost();
+  if (FINISHED.has(state)) events.close();
+  else showOffline();
 });

@@ -1,50 +1,51 @@
-// The address map: what lies where in the arena, and from which step to which. 100,000 rectangles move smoothly.
+// Address map: one rectangle per buffer, steps by addresses in the arena. Fast enough for 100,000 rectangles.
 //
-//   bytes ▲ ┌──────┐  ┌────┐       pixels are written by raster.js, all that is in view anew for each frame;
-//         │ │  a   ├──┤ a' │       what is pointed at is drawn on a second canvas above
+//   bytes ▲ ┌──────┐  ┌────┐       raster.js repaints all rectangles in view for each frame;
+//         │ │  a   ├──┤ a' │       the selection is drawn on an overlay canvas
 //         │ └──┬───┴──┴────┤
 //         │    │     b     │
 //         └────┴───────────┴─▶ step
 
-import { grouped, size } from "./format.js";
+import { counted, size } from "./format.js";
 import { mixed, paint, pixelOf } from "./raster.js";
-import { byteTicks, countTicks, moved, zoomed } from "./scale.js";
-import { drawScales, ink, label, savePng, Sheet } from "./sheet.js";
+import { moved, zoomed } from "./scale.js";
+import { drawFrame, drawScales, ink, label, savePng, Sheet } from "./sheet.js";
 import { search, Spans } from "./spans.js";
 import { onTheme } from "./theme.js";
 
 export const MARGINS = { left: 76, right: 16, top: 10, bottom: 30 };
 const INKS = ["kind-1", "kind-2", "kind-3", "kind-4", "kind-5", "kind-6", "kind-7", "kind-8"];
-//: Colours of the kinds of pictures.py, in their order.
+//: Colours of KINDS in app/render/plan/columns.py, in the same order.
 export const KIND_INKS = ["kind-2", "kind-6", "kind-6", "kind-5", "kind-1", "kind-4", "kind-8", "kind-3"];
-const AGAIN_WORDS = ["made once", "given up and made again later", "made again"];
-const AGAIN_INKS = ["kind-6", "kind-1", "kind-2"];
-const AWAY_WORDS = ["stays", "copied to the host in between"];
-const AWAY_INKS = ["kind-6", "kind-2"];
-const WORKSPACE = 7;
-const STEP = 1.25; // of one zoom
+export const RECOMPUTED = ["not recomputed", "evicted, recomputed later", "recomputed"]; // by the column `again`
+const RECOMPUTED_INKS = ["kind-6", "kind-1", "kind-2"];
+const OFFLOADED = ["not offloaded", "offloaded to the host"]; // by the column `away`
+const OFFLOADED_INKS = ["kind-6", "kind-2"];
+const WORKSPACE = 7; // index in KINDS
+const ZOOM_STEP = 1.25;
+const MAX_LEGEND_LAYERS = 12;
 
-/** The pixel where nothing lies. */
-export const ground = () => pixelOf(ink("raised"));
+/** Pixel of free space. */
+export const pixelOfBackground = () => pixelOf(ink("raised"));
 
-/** Pixels of these colours: as they are, and where a search is for something else. */
+/** Pixels of the colours: bright, and faint for rectangles that do not match a search. */
 export function shades(names) {
   const plain = Uint32Array.from(names, (name) => pixelOf(ink(name)));
-  const paler = (share) => plain.map((pixel) => mixed(pixel, ground(), share));
-  // Values take two shades in turn, so that neighbours too thin for an edge can be told apart.
+  const paler = (share) => plain.map((pixel) => mixed(pixel, pixelOfBackground(), share));
+  // Odd and even values have different shades, to distinguish neighbours too thin for an edge.
   return { bright: [plain, paler(0.22)], faint: [paler(0.82), paler(0.87)] };
 }
 
 export class AddressMap {
   /**
-   * @param {HTMLElement} root with canvases, buttons [data-do], a search and an output
-   * @param {Columns} data as `memory` of pictures.py packs it
-   * @param {(text: string) => void} tell says something to who does not see
+   * @param {HTMLElement} root with canvases, buttons [data-do] and a search field
+   * @param {Columns} data packed by `memory` of app/render/plan/columns.py
+   * @param {(text: string) => void} announce text for screen readers
    */
-  constructor(root, data, tell) {
+  constructor(root, data, announce) {
     this.root = root;
     this.data = data;
-    this.tell = tell;
+    this.announce = announce;
     this.rects = Object.fromEntries(
       ["first", "last", "offset", "bytes", "value", "run", "kind", "again", "away"].map((name) => [name, data.column(name)]),
     );
@@ -53,35 +54,35 @@ export class AddressMap {
     this.arena = Math.max(1, data.meta.arena_bytes ?? 1);
     this.view = { x: [0, this.steps], y: [0, this.arena] };
     this.by = "kind";
-    this.found = null; // values that the search names; null: none is asked for
-    this.place = -1; // of the rectangle found last
-    this.chosen = -1; // the rectangle pointed at
-    this.step = null; // of the cursor in the other picture
-    this.layers = null; // {of: layer per value, names}, once known
+    this.matches = null; // ids of values that match the search; null: no search
+    this.place = -1; // index of the current match
+    this.chosen = -1; // selected rectangle; -1: none
+    this.step = null; // cursor of the memory chart
+    this.layers = null; // {of: layer per value, ofNode, names}; null until the graph is loaded
     this.pixels = null;
-    this.ramp();
+    this.mixColours();
     this.sheet = new Sheet(root.querySelector(".sheet"), MARGINS, (to) => this.draw(to), (to) => this.drawAbove(to));
     onTheme(() => {
-      this.ramp();
+      this.mixColours();
       this.legend();
       this.sheet.stale();
     });
     this.listen();
     this.legend();
     this.sheet.isStale = true;
-    this.sheet.now(); // at once, not with the next frame: this is what one waits for
+    this.sheet.now(); // at once: the next frame would delay the first drawing
   }
 
   // ---- colours
 
-  /** Pixels of every colour, and what they are where a search is for something else. */
-  ramp() {
-    const ramps = { kind: KIND_INKS, again: AGAIN_INKS, away: AWAY_INKS, layer: INKS };
-    this.ground = ground();
-    this.ramps = Object.fromEntries(Object.entries(ramps).map(([by, names]) => [by, shades(names)]));
+  /** Pixels of every colour scheme. */
+  mixColours() {
+    const inks = { kind: KIND_INKS, again: RECOMPUTED_INKS, away: OFFLOADED_INKS, layer: INKS };
+    this.background = pixelOfBackground();
+    this.schemes = Object.fromEntries(Object.entries(inks).map(([by, names]) => [by, shades(names)]));
   }
 
-  /** Numbers of the colours of all rectangles. */
+  /** Index of each rectangle's colour in the scheme. */
   tones() {
     if (this.by !== "layer") return this.rects[this.by];
     this.layerTones ??= Uint8Array.from(this.rects.value, (value, i) => {
@@ -98,15 +99,15 @@ export class AddressMap {
   legend() {
     const { kind, again, away } = this.rects;
     const counts = (column, words) => {
-      const found = new Uint32Array(words.length);
-      for (let i = 0; i < column.length; i++) found[column[i]]++;
-      return found;
+      const totals = new Uint32Array(words.length);
+      for (let i = 0; i < column.length; i++) totals[column[i]]++;
+      return totals;
     };
     const shown = {
       kind: () => keyed(this.data.meta.kinds, KIND_INKS, counts(kind, this.data.meta.kinds)),
-      again: () => keyed(AGAIN_WORDS, AGAIN_INKS, counts(again, AGAIN_WORDS)),
-      away: () => keyed(AWAY_WORDS, AWAY_INKS, counts(away, AWAY_WORDS)),
-      layer: () => this.layers?.names.slice(0, 12).map((name, k) => [name, INKS[k % INKS.length]]) ?? [],
+      again: () => keyed(RECOMPUTED, RECOMPUTED_INKS, counts(again, RECOMPUTED)),
+      away: () => keyed(OFFLOADED, OFFLOADED_INKS, counts(away, OFFLOADED)),
+      layer: () => this.layers?.names.slice(0, MAX_LEGEND_LAYERS).map((name, k) => [name, INKS[k % INKS.length]]) ?? [],
     }[this.by]();
     const list = this.root.querySelector("[data-part=legend]");
     list.replaceChildren(...shown.map(([word, name]) => {
@@ -114,13 +115,13 @@ export class AddressMap {
       entry.append(Object.assign(document.createElement("span"), { className: `swatch ${name}` }), word);
       return entry;
     }));
-    const more = (this.by === "layer" && this.layers?.names.length > 12) ? this.layers.names.length - 12 : 0;
-    if (more) list.append(Object.assign(document.createElement("li"), { textContent: `and ${more} more, in turn` }));
-    if (this.by === "away" && !away.includes(1))
-      list.append(Object.assign(document.createElement("li"), { textContent: "(this plan copies nothing to the host)" }));
+    const note = (textContent) => list.append(Object.assign(document.createElement("li"), { textContent }));
+    const more = this.by === "layer" ? (this.layers?.names.length ?? 0) - MAX_LEGEND_LAYERS : 0;
+    if (more > 0) note(`and ${more} more, colours repeat`);
+    if (this.by === "away" && !away.includes(1)) note("(this plan offloads nothing)");
   }
 
-  /** Layers by number, once the graph is there. */
+  /** Sets the layers, and enables colouring by layer. */
   setLayers(of, ofNode, names) {
     this.layers = { of, ofNode, names };
     this.layerTones = null;
@@ -138,28 +139,24 @@ export class AddressMap {
       this.pixels = new ImageData(wide, high);
       this.words = new Uint32Array(this.pixels.data.buffer);
     }
-    this.words.fill(this.ground);
-    const { x, y } = this.view, { bright, faint } = this.ramps[this.by], value = this.rects.value, found = this.found;
+    this.words.fill(this.background);
+    const { x, y } = this.view, { bright, faint } = this.schemes[this.by], value = this.rects.value, matches = this.matches;
     const tones = this.tones();
-    const colour = found
-      ? (i) => (found.has(value[i]) ? bright : faint)[value[i] & 1][tones[i]]
+    const colour = matches
+      ? (i) => (matches.has(value[i]) ? bright : faint)[value[i] & 1][tones[i]]
       : (i) => bright[value[i] & 1][tones[i]];
     const range = this.spans.window(Math.floor(x[0]), Math.ceil(x[1]));
-    paint({ pixels: this.words, wide, high }, this.rects, range, this.view, colour, this.ground);
-    if (found) this.paintAgain(wide, high, range, colour); // one pixel of what is sought is not hidden by its neighbours
-    drawScales(
-      context, box, countTicks(x[0], x[1], box.wide / 90), byteTicks(y[0], y[1], Math.max(2, box.high / 44)),
-      (step) => this.toX(step), (bytes) => this.toY(bytes),
-    );
+    paint({ pixels: this.words, wide, high }, this.rects, range, this.view, colour, this.background);
+    if (matches) this.paintMatches(wide, high, range, colour); // last, so that neighbours do not hide small matches
+    drawScales(context, box, x, y, (step) => this.toX(step), (bytes) => this.toY(bytes));
     context.putImageData(this.pixels, Math.round(box.x * dense), Math.round(box.y * dense));
-    context.strokeStyle = ink("line");
-    context.strokeRect(box.x - 0.5, box.y - 0.5, box.wide + 1, box.high + 1);
+    drawFrame(context, box);
   }
 
-  paintAgain(wide, high, [from, to], colour) {
+  paintMatches(wide, high, [from, to], colour) {
     for (let i = from; i < to; i++)
-      if (this.found.has(this.rects.value[i]))
-        paint({ pixels: this.words, wide, high }, this.rects, [i, i + 1], this.view, colour, this.ground);
+      if (this.matches.has(this.rects.value[i]))
+        paint({ pixels: this.words, wide, high }, this.rects, [i, i + 1], this.view, colour, this.background);
   }
 
   toX(step) {
@@ -170,6 +167,12 @@ export class AddressMap {
   toY(bytes) {
     const { y, high } = this.sheet.inside, [low, top] = this.view.y;
     return y + high * (1 - (bytes - low) / (top - low));
+  }
+
+  /** Shows the cursor of the memory chart; null: none. */
+  showStep(step) {
+    this.step = step;
+    this.sheet.moved();
   }
 
   drawAbove(context) {
@@ -201,47 +204,47 @@ export class AddressMap {
     context.restore();
   }
 
-  // ---- what is what
+  // ---- rectangles
 
   nameOf(i) {
     const value = this.rects.value[i];
-    if (!this.data.has("values")) return "(names are being read)";
+    if (!this.data.has("values")) return "(loading names)";
     if (value >= 0) return this.data.column("values")[value];
     const node = this.data.column("step_node")[this.rects.first[i]];
     return `workspace of ${node < 0 ? "a task" : this.data.column("nodes")[node]}`;
   }
 
-  /** Rectangle i in words. */
+  /** Rectangle i as text. */
   describe(i) {
     const { first, last, offset, bytes, run, kind, again, value } = this.rects;
     const steps = first[i] === last[i] ? `step ${first[i]}` : `steps ${first[i]} to ${last[i]}`;
     const parts = [`${this.nameOf(i)}${run[i] ? `, run ${run[i] + 1}` : ""}: ${size(bytes[i])} at ${size(offset[i])}`, steps];
     parts.push(this.data.meta.kinds[kind[i]]);
-    if (kind[i] !== WORKSPACE) parts.push(AGAIN_WORDS[again[i]]);
+    if (kind[i] !== WORKSPACE) parts.push(RECOMPUTED[again[i]]);
     const layer = this.layers && (value[i] < 0 ? this.layerOfStep(i) : this.layers.of[value[i]] ?? -1);
     if (layer !== null && layer >= 0) parts.push(this.layers.names[layer]);
     return parts.join("; ");
   }
 
-  /** The rectangle at a step and a byte; -1: none. */
+  /** The rectangle at a step and address; -1: none. */
   at(step, byte) {
     const { offset, bytes } = this.rects;
-    let found = -1;
+    let hit = -1;
     this.spans.at(Math.floor(step), (i) => {
-      if (offset[i] <= byte && byte < offset[i] + bytes[i]) found = i;
+      if (offset[i] <= byte && byte < offset[i] + bytes[i]) hit = i;
     });
-    return found;
+    return hit;
   }
 
-  choose(i, aloud = false) {
+  choose(i, isAnnounced = false) {
     if (i === this.chosen) return;
     this.chosen = i;
-    this.root.querySelector("[data-part=said]").textContent = i < 0 ? "" : this.describe(i);
-    if (aloud && i >= 0) this.tell(this.describe(i));
+    this.root.querySelector("[data-part=selection]").textContent = i < 0 ? "" : this.describe(i);
+    if (isAnnounced && i >= 0) this.announce(this.describe(i));
     this.sheet.moved();
   }
 
-  /** The rectangle that a key leads to: in time to the left or right, in addresses above or below. */
+  /** The neighbour of the selection: previous or next in time, lower or higher in addresses. */
   beside(key) {
     const { first, last, offset, bytes } = this.rects, i = this.chosen;
     if (i < 0) return this.at((this.view.x[0] + this.view.x[1]) / 2, (this.view.y[0] + this.view.y[1]) / 4);
@@ -257,15 +260,15 @@ export class AddressMap {
     }
     const right = key === "ArrowRight";
     for (let k = right ? last[i] + 1 : first[i] - 1; k >= 0 && k < this.steps; k += right ? 1 : -1) {
-      const found = this.at(k, middle);
-      if (found >= 0) return found;
+      const hit = this.at(k, middle);
+      if (hit >= 0) return hit;
     }
     return i;
   }
 
-  // ---- moving
+  // ---- view
 
-  /** Zooms by a factor, below 1 inwards, about shares of the picture's width and height. */
+  /** Scales the view by a factor (below 1: zoom in) about a point given as fractions of width and height. */
   zoom(factor, across = 0.5, up = 0.5) {
     const { x, y } = this.view;
     this.view = {
@@ -275,7 +278,7 @@ export class AddressMap {
     this.sheet.stale();
   }
 
-  /** Moves by shares of the width and height in view. */
+  /** Moves the view by fractions of its width and height. */
   pan(across, up) {
     const { x, y } = this.view;
     this.view = { x: moved(x, across * (x[1] - x[0]), this.steps), y: moved(y, up * (y[1] - y[0]), this.arena) };
@@ -287,7 +290,7 @@ export class AddressMap {
     this.sheet.stale();
   }
 
-  /** Shows a rectangle with room around it. */
+  /** Zooms to a rectangle and selects it. */
   goTo(i) {
     const { first, last, offset, bytes } = this.rects;
     const around = (low, high, whole, least) => {
@@ -302,42 +305,40 @@ export class AddressMap {
     this.sheet.stale();
   }
 
-  /** Marks what has the text in its name. */
-  seek(text) {
+  /** Marks values whose name contains the text. */
+  markMatches(text) {
     if (!this.data.has("values")) return;
-    const found = search(this.data.column("values"), text);
-    const value = this.rects.value;
-    this.found = found;
+    const matches = search(this.data.column("values"), text), value = this.rects.value;
+    this.matches = matches;
     this.place = -1;
-    this.hits = found ? [...value.keys()].filter((i) => found.has(value[i])) : [];
-    const said = this.root.querySelector("[data-part=found]");
-    said.textContent = !found ? "" : this.hits.length
-      ? `${grouped(this.hits.length)} rectangles; Enter goes to the next` : "no name has this in it";
+    this.hits = matches ? [...value.keys()].filter((i) => matches.has(value[i])) : [];
+    this.root.querySelector("[data-part=matches]").textContent = !matches ? "" : this.hits.length
+      ? `${counted(this.hits.length, "rectangle")}; press Enter for the next` : "No names match.";
     this.sheet.stale();
   }
 
-  nextHit(back) {
+  nextHit(isBackward) {
     if (!this.hits?.length) return;
-    this.place = (this.place + (back ? -1 : 1) + this.hits.length) % this.hits.length;
+    this.place = (this.place + (isBackward ? -1 : 1) + this.hits.length) % this.hits.length;
     this.goTo(this.hits[this.place]);
-    this.tell(this.describe(this.hits[this.place]));
+    this.announce(this.describe(this.hits[this.place]));
   }
 
-  // ---- hearing
+  // ---- input
 
   listen() {
     const { above } = this.sheet, pointers = new Map();
     let pinched = 0;
     above.addEventListener("wheel", (event) => {
       event.preventDefault();
-      this.zoom(STEP ** Math.sign(event.deltaY), ...this.sheet.shares(event));
+      this.zoom(ZOOM_STEP ** Math.sign(event.deltaY), ...this.sheet.shares(event));
     }, { passive: false });
     above.addEventListener("pointerdown", (event) => {
       above.setPointerCapture(event.pointerId);
       pointers.set(event.pointerId, this.sheet.shares(event));
       pinched = spread(pointers);
     });
-    above.addEventListener("pointermove", (event) => this.pointed(event, pointers, (now) => {
+    above.addEventListener("pointermove", (event) => this.onPointerMove(event, pointers, (now) => {
       const before = pinched;
       pinched = now;
       return before;
@@ -348,13 +349,13 @@ export class AddressMap {
         pinched = spread(pointers);
       });
     above.addEventListener("pointerleave", () => document.activeElement !== above && this.choose(-1));
-    above.addEventListener("dblclick", (event) => this.zoom(1 / STEP ** 3, ...this.sheet.shares(event)));
+    above.addEventListener("dblclick", (event) => this.zoom(1 / ZOOM_STEP ** 3, ...this.sheet.shares(event)));
     above.addEventListener("keydown", (event) => this.key(event));
     this.listenToTools();
   }
 
-  /** A pointer has moved: one that is down moves the map, two zoom it, none points at something. */
-  pointed(event, pointers, pinch) {
+  /** Pointer moved: selects a rectangle; with one pointer down moves the map, with two zooms it. */
+  onPointerMove(event, pointers, pinch) {
     const now = this.sheet.shares(event), before = pointers.get(event.pointerId);
     if (!before) {
       const [x, y] = [this.view.x, this.view.y];
@@ -378,8 +379,8 @@ export class AddressMap {
     if (arrows[event.key]) {
       if (event.shiftKey) this.pan(...arrows[event.key]);
       else this.choose(this.beside(event.key), true);
-    } else if (event.key === "+" || event.key === "=") this.zoom(1 / STEP);
-    else if (event.key === "-") this.zoom(STEP);
+    } else if (event.key === "+" || event.key === "=") this.zoom(1 / ZOOM_STEP);
+    else if (event.key === "-") this.zoom(ZOOM_STEP);
     else if (event.key === "0") this.whole();
     else if (event.key === "Enter" && this.chosen >= 0) this.goTo(this.chosen);
     else if (event.key === "Escape") this.choose(-1);
@@ -389,8 +390,8 @@ export class AddressMap {
 
   listenToTools() {
     const part = (name) => this.root.querySelector(`[data-do=${name}]`);
-    part("in").addEventListener("click", () => this.zoom(1 / STEP ** 2));
-    part("out").addEventListener("click", () => this.zoom(STEP ** 2));
+    part("in").addEventListener("click", () => this.zoom(1 / ZOOM_STEP ** 2));
+    part("out").addEventListener("click", () => this.zoom(ZOOM_STEP ** 2));
     part("whole").addEventListener("click", () => this.whole());
     part("png")?.addEventListener("click", (event) => savePng(this.sheet, event.currentTarget.dataset.name));
     part("by").addEventListener("change", (event) => {
@@ -398,7 +399,7 @@ export class AddressMap {
       this.legend();
       this.sheet.stale();
     });
-    part("search").addEventListener("input", (event) => this.seek(event.currentTarget.value));
+    part("search").addEventListener("input", (event) => this.markMatches(event.currentTarget.value));
     part("search").addEventListener("keydown", (event) => {
       if (event.key !== "Enter") return;
       event.preventDefault();
@@ -407,18 +408,18 @@ export class AddressMap {
   }
 }
 
-/** How far two pointers are apart; 0 for fewer. */
+/** Distance between two pointers; 0 with fewer. */
 function spread(pointers) {
   if (pointers.size < 2) return 0;
   const [one, other] = [...pointers.values()];
   return Math.hypot(one[0] - other[0], one[1] - other[1]);
 }
 
-/** [word, colour] of what there is of; kinds of one colour share an entry. */
+/** Legend entries [label, colour] of what occurs; labels of one colour share an entry. */
 function keyed(words, inks, counts) {
-  const found = new Map();
+  const labels = new Map();
   words.forEach((word, k) => {
-    if (counts[k]) found.set(inks[k], found.has(inks[k]) ? `${found.get(inks[k])}, ${word}` : word);
+    if (counts[k]) labels.set(inks[k], labels.has(inks[k]) ? `${labels.get(inks[k])}, ${word}` : word);
   });
-  return [...found].map(([name, word]) => [word, name]);
+  return [...labels].map(([name, word]) => [word, name]);
 }

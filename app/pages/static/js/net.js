@@ -1,73 +1,78 @@
-// Requests to our own service, and what is said when it does not answer.
+// Requests to our own service, and the banner shown while it is unreachable.
 
 const csrf = document.querySelector("meta[name=csrf]")?.content ?? "";
-const banner = () => document.getElementById("lost"); // a script may run before the page is read to its end
+const banner = () => document.getElementById("offline"); // looked up late: a script may run before the page is parsed
+const RETRY_MS = 2000;
 
-/** A refusal of the service: `problem` is the RFC 9457 object, where it sent one. */
-export class Refused extends Error {
+/** An error response; `problem` is its RFC 9457 object, if it has one. */
+export class ProblemError extends Error {
   constructor(status, problem) {
-    super(problem?.detail ?? `the service answered ${status}`);
+    super(problem?.detail ?? `HTTP status ${status}`);
     this.status = status;
     this.problem = problem;
   }
 }
 
-/** No answer came at all. */
-export class Lost extends Error {}
+/** The service did not respond. */
+export class OfflineError extends Error {}
 
-/** As `fetch`, with what the session asks for. Throws Lost without an answer, Refused for one that is not good. */
-export async function ask(path, options = {}) {
+/** `fetch` with the session's CSRF token. Throws OfflineError without a response, ProblemError for an error status. */
+export async function request(path, options = {}) {
   const headers = new Headers(options.headers);
   if (csrf) headers.set("X-CSRF-Token", csrf);
-  let answer;
+  let response;
   try {
-    answer = await fetch(path, { ...options, headers, credentials: "same-origin" });
+    response = await fetch(path, { ...options, headers, credentials: "same-origin" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    lost();
-    throw new Lost("the service does not answer");
+    showOffline();
+    throw new OfflineError("the service does not respond");
   }
-  found();
-  if (!answer.ok) {
-    const told = answer.headers.get("content-type")?.startsWith("application/problem+json");
-    const refused = new Refused(answer.status, told ? await answer.json().catch(() => null) : null);
-    if (answer.status === 401) leave();
-    throw refused;
+  hideOffline();
+  if (!response.ok) {
+    const isProblem = response.headers.get("content-type")?.startsWith("application/problem+json");
+    const problem = isProblem ? await response.json().catch(() => null) : null;
+    if (response.status === 401) goToLogin();
+    throw new ProblemError(response.status, problem);
   }
-  return answer;
+  return response;
 }
 
-/** The answer as JSON. */
-export const json = async (path, options) => (await ask(path, options)).json();
+/** The response as JSON. */
+export const getJson = async (path) => (await request(path)).json();
 
-/** Says that nothing is answered, and goes on asking until something is. */
-export function lost() {
+/** Posts JSON text; the response comes at once, with status 202 if the job is not finished. */
+export const postJson = (path, body) =>
+  request(path, { method: "POST", body, headers: { "Content-Type": "application/json", Prefer: "wait=0" } });
+
+/** Shows the banner, and polls the service until it responds. */
+export function showOffline() {
   if (!banner().hidden) return;
   banner().textContent =
-    "The service does not answer. What is shown may be old; jobs go on where it runs. " +
-    "See that `remat serve` is running and that this machine reaches it. This page goes on by itself.";
+    "The service does not respond. This page may be out of date; running jobs continue on the service. " +
+    "Check that `remat serve` is running and reachable from this machine. This page reconnects automatically.";
   banner().hidden = false;
-  const again = setInterval(async () => {
+  const timer = setInterval(async () => {
     try {
       await fetch("/livez", { cache: "no-store" });
     } catch {
       return;
     }
-    clearInterval(again);
-    found();
-    document.dispatchEvent(new Event("remat:back"));
-  }, 2000);
+    clearInterval(timer);
+    hideOffline();
+    document.dispatchEvent(new Event("remat:refresh"));
+  }, RETRY_MS);
 }
 
-function found() {
+function hideOffline() {
   banner().hidden = true;
 }
 
-function leave() {
+function goToLogin() {
   location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
 }
 
-/** Text that screen readers say, and nobody sees. */
-export function tell(text) {
-  document.getElementById("told").textContent = text;
+/** Text for screen readers only. */
+export function announce(text) {
+  document.getElementById("announcer").textContent = text;
 }

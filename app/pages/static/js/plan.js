@@ -1,128 +1,116 @@
-// The page of a plan: what is drawn at once, and what follows when the graph has been read.
+// Page of a plan: charts as soon as their columns arrive, then the graph.
 
-import { Columns, columnsAt } from "./columns.js";
-import { AddressMap } from "./map.js";
-import { ask, json, tell } from "./net.js";
-import { showSketch } from "./sketch.js";
+import { Columns, fetchColumns } from "./columns.js";
+import { AddressMap, RECOMPUTED } from "./map.js";
+import { announce, getJson, postJson, request } from "./net.js";
+import { liveValuesOfPlan, nodeNamesOfSteps } from "./plan_series.js";
+import { showPreview } from "./preview.js";
 import { Spans } from "./spans.js";
-import { heldAtPeak, heldIn, MemoryPicture } from "./timeline.js";
+import { announceSteps, heldAtPeak, largestLive, MemoryChart } from "./timeline.js";
 
-const AGAIN = ["", "to be made again", "made again"];
+const POLL_MS = 1000;
 const byId = (id) => document.getElementById(id);
 
-/** The lines of the memory picture, with who holds the peaks. */
+/** The series of the memory chart; live values are known at the peaks only. */
 function seriesOf(data) {
   return ["before", "after"].map((name) => ({
-    name, ink: name, steps: data.column(name), ran: () => "",
-    held: heldAtPeak(data.meta.holders[name], data.column(name)),
+    name, ink: name, steps: data.column(name), nodeAt: () => "",
+    liveAt: heldAtPeak(data.meta.holders[name], data.column(name)),
   }));
 }
 
-/** What runs and who holds what after, at every step, once names are known. */
-function knowAfter(series, data) {
-  const [values, nodes, node, run] = ["values", "nodes", "step_node", "step_run"].map((name) => data.column(name));
-  series.ran = (step) => (nodes[node[step]] ?? "a copy") + (run[step] ? `, run ${run[step] + 1}` : "");
+/** Adds node and live values of every step after planning; needs the names. */
+function completeAfter(series, data) {
+  series.nodeAt = nodeNamesOfSteps(data);
   if (!data.meta.has_layout) return;
-  const [first, last, bytes, value, again] = ["first", "last", "bytes", "value", "again"].map((name) => data.column(name));
-  const nameOf = (i) => (value[i] < 0 ? "workspace" : values[value[i]]);
-  series.held = heldIn(new Spans(first, last), bytes, nameOf, (i) => AGAIN[again[i]]);
+  const again = data.column("again");
+  series.liveAt = liveValuesOfPlan(data, (i) => (again[i] ? RECOMPUTED[again[i]] : ""));
 }
 
-/** What is held before, at every step, once the graph has been read. */
-function knowBefore(series, graph, data) {
+/** Adds node and live values of every step before planning; needs the graph. */
+function completeBefore(series, graph, data) {
   if (!graph.has("held_first")) return;
-  const [first, last, bytes, value] = ["first", "last", "bytes", "value"].map((name) => graph.column(`held_${name}`));
-  series.held = heldIn(new Spans(first, last), bytes, (i) => data.column("values")[value[i]], () => "");
-  const ran = graph.column("before_node");
-  series.ran = (step) => data.column("nodes")[ran[step]];
+  const [first, last, bytes, value, node] = graph.list("held_first", "held_last", "held_bytes", "held_value", "before_node");
+  series.liveAt = largestLive(new Spans(first, last), bytes, (i) => data.column("values")[value[i]], () => "");
+  series.nodeAt = (step) => data.column("nodes")[node[step]];
 }
 
-function failed(room, error) {
-  const said = Object.assign(document.createElement("p"), { className: "notice bad" });
-  said.textContent = `This could not be drawn: ${error.message}. Load the page again; the downloads below may still answer.`;
-  room.querySelector(".sheet, [data-part=rows]")?.replaceWith(said);
+function showFailure(section, error) {
+  const notice = Object.assign(document.createElement("p"), { className: "notice bad" });
+  notice.textContent = `Could not be drawn: ${error.message}. Reload the page; the downloads below may still work.`;
+  section.querySelector(".sheet, [data-part=rows]")?.replaceWith(notice);
 }
 
-/** Returns once the frame that is being drawn stands. */
-const framed = () => new Promise((stands) => requestAnimationFrame(() => setTimeout(stands)));
+/** Resolves after the current frame is painted. */
+const painted = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
 
-/** Shows the sketch of a large plan, which is in the page: its columns take a while to come. */
-async function sketch(room) {
-  const small = Uint8Array.from(atob(room.dataset.sketch), (letter) => letter.charCodeAt(0));
-  const whole = new Blob([small]).stream().pipeThrough(new DecompressionStream("gzip"));
-  showSketch(room, byId("map"), new Columns(await new Response(whole).arrayBuffer()));
-  await framed();
-  performance.mark("remat:sketched");
+/** Shows the preview of a large plan, which is inlined in the page, until the columns arrive. */
+async function preview(section) {
+  const packed = Uint8Array.from(atob(section.dataset.preview), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  showPreview(section, byId("map"), new Columns(await new Response(stream).arrayBuffer()));
+  await painted();
+  performance.mark("remat:preview");
 }
 
 async function start() {
-  const room = byId("memory");
-  if (room.dataset.sketch) await sketch(room).catch(() => {}); // the pictures come whatever becomes of it
-  const data = await columnsAt(ask, room.dataset.src);
-  performance.mark("remat:came");
-  const map = data.meta.has_layout ? new AddressMap(byId("map"), data, tell) : null;
-  const memory = new MemoryPicture(room, seriesOf(data), data.meta.budget_bytes);
-  const words = room.querySelector("[data-part=words]");
-  let telling = 0;
-  room.addEventListener("remat:step", ({ detail }) => {
-    if (map) {
-      map.step = detail;
-      map.sheet.moved();
-    }
-    clearTimeout(telling);
-    telling = setTimeout(() => (words.textContent = memory.words), 150);
-  });
-  window.remat = { data, map, memory }; // for tests and the curious
+  const section = byId("memory");
+  if (section.dataset.preview) await preview(section).catch(() => {}); // the charts do not depend on the preview
+  const data = await fetchColumns(section.dataset.src);
+  performance.mark("remat:loaded");
+  const map = data.meta.has_layout ? new AddressMap(byId("map"), data, announce) : null;
+  const memory = new MemoryChart(section, seriesOf(data), data.meta.budget_bytes);
+  announceSteps(memory);
+  section.addEventListener("remat:step", ({ detail }) => map?.showStep(detail));
+  window.remat = { data, map, memory }; // for tests and the browser console
   memory.sheet.now();
   performance.mark("remat:drawn");
   document.documentElement.dataset.drawn = "1";
-  framed().then(() => performance.mark("remat:painted"));
-  data.join(await columnsAt(ask, room.dataset.names));
-  knowAfter(memory.series[1], data);
-  memory.say();
+  painted().then(() => performance.mark("remat:painted"));
+  data.join(await fetchColumns(section.dataset.names));
+  completeAfter(memory.series[1], data);
+  memory.listLiveValues();
   document.documentElement.dataset.named = "1";
-  const [graph, { BlockView }] = await Promise.all([columnsAt(ask, room.dataset.graph), import("./blocks.js")]);
-  knowBefore(memory.series[0], graph, data);
-  memory.say();
-  map?.setLayers(graph.column("layer_of"), graph.column("layer"), graph.column("layers"));
+  const [graph, { BlockView }] = await Promise.all([fetchColumns(section.dataset.graph), import("./blocks.js")]);
+  completeBefore(memory.series[0], graph, data);
+  memory.listLiveValues();
+  map?.setLayers(...graph.list("layer_of", "layer", "layers"));
   window.remat.blocks = new BlockView(byId("graph"), graph, data);
   document.documentElement.dataset.read = "1";
 }
 
-/** Asks for a curve, waits for it, and shows what has been planned. */
-async function askCurve(event) {
-  const button = event.currentTarget, said = byId("curve-said");
+/** Requests a curve, waits for it, and shows the plans stored then. */
+async function requestCurve(event) {
+  const button = event.currentTarget, status = byId("curve-status");
   button.disabled = true;
-  said.textContent = "Planning; this page shows the curve when it is there.";
+  status.textContent = "Planning; the curve appears here when it is finished.";
   try {
-    const answer = await ask("/v1/curves", {
-      method: "POST", body: button.dataset.question, headers: { "Content-Type": "application/json" },
-    });
-    if (answer.status === 202) await ended(answer.headers.get("Location"));
-    const room = byId("curve");
-    room.innerHTML = await (await ask(room.dataset.src)).text();
-    said.textContent = "The curve is above.";
+    const response = await postJson("/v1/curves", button.dataset.request);
+    if (response.status === 202) await finished(response.headers.get("Location"));
+    const place = byId("curve");
+    place.innerHTML = await (await request(place.dataset.src)).text();
+    status.textContent = "Finished.";
   } catch (error) {
-    said.textContent = `No curve: ${error.message}`;
+    status.textContent = `Error: ${error.message}`;
   }
   button.disabled = false;
 }
 
-/** Returns when the operation has ended. Throws what it failed with. */
-async function ended(path) {
+/** Resolves when the operation has finished. Throws its error. */
+async function finished(path) {
   for (;;) {
-    const operation = await json(path);
+    const operation = await getJson(path);
     if (operation.error) throw new Error(operation.error.detail);
     if (["succeeded", "cancelled"].includes(operation.state)) return;
-    await new Promise((resolve) => setTimeout(resolve, 1000));
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }
 }
 
-// This script waits for no other one, so it may come before the page has been read to its end.
+// An async script, so it may run before the page is parsed.
 if (document.readyState === "loading")
-  await new Promise((read) => document.addEventListener("readystatechange", read, { once: true }));
-byId("ask-curve")?.addEventListener("click", askCurve);
+  await new Promise((parsed) => document.addEventListener("readystatechange", parsed, { once: true }));
+byId("request-curve")?.addEventListener("click", requestCurve);
 start().catch((error) => {
-  for (const id of ["memory", "map", "graph"]) failed(byId(id), error);
+  for (const id of ["memory", "map", "graph"]) showFailure(byId(id), error);
   document.documentElement.dataset.failed = error.message;
 });

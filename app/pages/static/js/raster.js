@@ -1,5 +1,5 @@
-// Rectangles straight into pixels. They do not overlap, so a frame writes each pixel about once: 100,000 of them take
-// a few milliseconds without any graphics card, where as many calls of a canvas take a hundred.
+// Paints rectangles directly into pixels. They do not overlap, so a frame writes each pixel about once: 100,000 take a few
+// milliseconds without a GPU; as many canvas calls take a hundred.
 
 /** A CSS colour `rgb(...)` as a pixel, little endian ABGR. */
 export function pixelOf(colour) {
@@ -7,7 +7,7 @@ export function pixelOf(colour) {
   return ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 }
 
-/** A pixel between two others: `share` of the second. */
+/** Interpolation of two pixels with weight `share` of the second. */
 export function mixed(one, other, share) {
   let result = 255 << 24;
   for (const shift of [0, 8, 16]) {
@@ -17,20 +17,20 @@ export function mixed(one, other, share) {
   return result >>> 0;
 }
 
-/** The pixel of the edge of what is filled, so that neighbours can be told apart. */
-export const edgeOf = (fill, ground) => mixed(fill, ground, 0.55);
+/** Pixel of a rectangle's edge, to distinguish neighbours. */
+export const edgeOf = (fill, background) => mixed(fill, background, 0.55);
 
 /**
- * Paints what of the rectangles is in view.
+ * Paints the rectangles in view.
  *
- * @param {{pixels: Uint32Array, wide: number, high: number}} target row by row from above
+ * @param {{pixels: Uint32Array, wide: number, high: number}} target row by row from the top
  * @param {{first, last, offset, bytes}} rects columns; a rectangle is [first, last + 1) x [offset, offset + bytes)
- * @param {[number, number]} range indices worth looking at
- * @param {{x: [number, number], y: [number, number]}} view steps from left to right, bytes from below upwards
+ * @param {[number, number]} range of indices that may be in view
+ * @param {{x: [number, number], y: [number, number]}} view steps from left to right, bytes from bottom to top
  * @param {(i: number) => number} colour of rectangle i, as a pixel
- * @param {number} ground the pixel mixed into the edges
+ * @param {number} background pixel mixed into the edges
  */
-export function paint({ pixels, wide, high }, rects, [from, to], { x, y }, colour, ground) {
+export function paint({ pixels, wide, high }, rects, [from, to], { x, y }, colour, background) {
   const { first, last, offset, bytes } = rects;
   const across = wide / (x[1] - x[0]), up = high / (y[1] - y[0]);
   for (let i = from; i < to; i++) {
@@ -42,7 +42,7 @@ export function paint({ pixels, wide, high }, rects, [from, to], { x, y }, colou
     if (right <= left) right = left + 1;
     if (below <= above) above = below - 1;
     const edged = right - left >= 4 && below - above >= 4;
-    const fill = colour(i), edge = edged ? edgeOf(fill, ground) : fill;
+    const fill = colour(i), edge = edged ? edgeOf(fill, background) : fill;
     const shownRight = right <= wide, shownAbove = above >= 0;
     if (left < 0) left = 0;
     if (right > wide) right = wide;

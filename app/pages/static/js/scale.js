@@ -1,11 +1,10 @@
-// Round scales, and long rows that keep their peaks; as app/render/axes.py has them for pictures made by the service.
+// Round ticks, column maxima and zoom windows; the same ticks as in app/render/axes.py.
 
-import { grouped, unitOf } from "./format.js";
+import { grouped, UNITS, unitOf } from "./format.js";
 
 const ROUND = [1, 2, 2.5, 5, 10];
-const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
-/** The smallest round number that is not below a positive one. */
+/** The smallest round number that is at least `least` > 0. */
 export function roundUp(least) {
   const power = 10 ** Math.floor(Math.log10(least));
   return ROUND.find((digit) => digit * power >= least * (1 - 1e-9)) * power;
@@ -13,27 +12,27 @@ export function roundUp(least) {
 
 /** Multiples of `step` in [low, high]. */
 export function ticks(low, high, step) {
-  const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i <= Math.floor(high / step + 1e-9); i++) found.push(i * step + 0); // never -0
-  return found;
+  const multiples = [];
+  for (let i = Math.ceil(low / step - 1e-9); i <= Math.floor(high / step + 1e-9); i++) multiples.push(i * step + 0); // never -0
+  return multiples;
 }
 
-/** About `most` round numbers of bytes in [low, high], each with its label in the unit of `high`. */
-export function byteTicks(low, high, most) {
+/** About `count` round numbers of bytes in [low, high], each with its label in the unit of `high`. */
+export function byteTicks(low, high, count) {
   const unit = 1024 ** unitOf(high);
-  let step = unit * roundUp(Math.max(high - low, 1e-9) / unit / most);
+  let step = unit * roundUp(Math.max(high - low, 1e-9) / unit / count);
   if (unit === 1) step = Math.ceil(step);
   const name = UNITS[unitOf(high)];
   return ticks(low, high, step).map((at) => [at, at ? `${Number((at / unit).toPrecision(5))} ${name}` : "0"]);
 }
 
-/** About `most` whole numbers in [low, high], each with its label. */
-export function countTicks(low, high, most) {
-  const step = Math.max(1, roundUp(Math.max(high - low, 1) / most));
+/** About `count` integers in [low, high], each with its label. */
+export function countTicks(low, high, count) {
+  const step = Math.max(1, roundUp(Math.max(high - low, 1) / count));
   return ticks(low, high, step).filter(Number.isInteger).map((at) => [at, grouped(at)]);
 }
 
-/** The highest of the values of each of at most `columns` columns, and where it stands. O(n). */
+/** Maximum of the values in each of at most `columns` columns. O(n). */
 export function maxima(values, columns) {
   const count = Math.min(columns, values.length);
   const highest = new Float64Array(count);
@@ -46,21 +45,21 @@ export function maxima(values, columns) {
   return highest;
 }
 
-/** Where the largest value first stands; -1 of none. */
+/** First index of the largest value; -1 if there is none. */
 export function firstLargest(values) {
   let at = values.length ? 0 : -1;
   for (let i = 1; i < values.length; i++) if (values[i] > values[at]) at = i;
   return at;
 }
 
-/** A window [low, high] zoomed by `factor` about `centre`, within [0, whole] and at least `least` wide. */
+/** The window [low, high] scaled by `factor` about `centre`, within [0, whole] and at least `least` wide. */
 export function zoomed([low, high], factor, centre, whole, least) {
   const wide = Math.min(whole, Math.max(least, (high - low) * factor));
   const share = high > low ? (centre - low) / (high - low) : 0.5;
   return moved([centre - share * wide, centre + (1 - share) * wide], 0, whole);
 }
 
-/** The window moved by `by`, kept within [0, whole]. */
+/** The window moved by `by`, clamped to [0, whole]. */
 export function moved([low, high], by, whole) {
   const wide = high - low;
   const begin = Math.min(Math.max(0, low + by), Math.max(0, whole - wide));

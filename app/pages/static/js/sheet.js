@@ -1,22 +1,24 @@
-// What pictures on a canvas share: sizes in device pixels, margins with scales, and drawing once a frame.
+// Common parts of canvas charts: size in device pixels, margins with scales, one drawing per frame.
 
+import { byteTicks, countTicks } from "./scale.js";
 import { colour, onTheme } from "./theme.js";
 
 export const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
 const inks = new Map();
 onTheme(() => inks.clear());
 
-/** A colour of the style sheet, looked up once a theme: asking the browser costs more than drawing with it. */
+/** A colour of the style sheet, cached per theme: looking it up takes longer than drawing with it. */
 export function ink(name) {
   if (!inks.has(name)) inks.set(name, colour(name));
   return inks.get(name);
 }
 
-const MOST_DENSE = 2; // device pixels drawn for one of the page
+const MAX_DENSITY = 2; // device pixels per CSS pixel
+const LABEL_WIDTH = 90, LABEL_HEIGHT = 44; // pixels between labels of the scales
 
-/** A canvas with another one above it for what moves, and margins for scales. Sizes are in pixels of the page. */
+/** A canvas, an overlay canvas for cursors, and margins for scales. Sizes are in CSS pixels. */
 export class Sheet {
-  /** `root` has two canvases; `draw` and `drawAbove` are called at most once a frame, after `stale` and `moved`. */
+  /** `root` has two canvases; `draw` and `drawAbove` are called at most once per frame, after `stale` and `moved`. */
   constructor(root, margins, draw, drawAbove) {
     [this.canvas, this.above] = root.querySelectorAll("canvas");
     this.margins = margins;
@@ -24,21 +26,21 @@ export class Sheet {
     this.contextAbove = this.above.getContext("2d");
     this.draw = draw;
     this.drawAbove = drawAbove;
-    this.frames = 0; // drawn so far, for who measures
+    this.frames = 0; // drawn so far, for benchmarks
     this.isStale = this.hasMoved = false;
     this.observer = new ResizeObserver(() => this.fit() && this.stale());
     this.observer.observe(this.canvas);
     this.fit();
   }
 
-  /** Leaves the canvases to another sheet. */
-  end() {
+  /** Releases the canvases for another sheet. */
+  release() {
     this.observer.disconnect();
   }
 
-  /** Gives the canvases the size they are shown at; whether that changed. */
+  /** Sets the canvases to their displayed size; returns whether it changed. */
   fit() {
-    const dense = Math.min(MOST_DENSE, window.devicePixelRatio || 1);
+    const dense = Math.min(MAX_DENSITY, window.devicePixelRatio || 1);
     const wide = this.canvas.clientWidth, high = this.canvas.clientHeight;
     if (this.wide === wide && this.high === high && this.dense === dense) return false;
     Object.assign(this, { wide, high, dense });
@@ -49,7 +51,7 @@ export class Sheet {
     return true;
   }
 
-  /** The part inside the margins: its corner and extent. */
+  /** The area inside the margins: corner and extent. */
   get inside() {
     const { left, right, top, bottom } = this.margins;
     return {
@@ -57,20 +59,20 @@ export class Sheet {
     };
   }
 
-  /** All is to be drawn again. */
+  /** Redraws both canvases in the next frame. */
   stale() {
     this.isStale = true;
     this.moved();
   }
 
-  /** What is above is to be drawn again. */
+  /** Redraws the overlay in the next frame. */
   moved() {
     if (this.hasMoved) return;
     this.hasMoved = true;
     requestAnimationFrame(() => this.now());
   }
 
-  /** Draws what is to be drawn. */
+  /** Draws what is stale, at once. */
   now() {
     const whole = this.isStale;
     this.hasMoved = this.isStale = false;
@@ -92,15 +94,17 @@ export class Sheet {
     context.textBaseline = "middle";
   }
 
-  /** Where a pointer is, inside the margins; shares of width and of height from below, which may be outside [0, 1]. */
+  /** Position of a pointer inside the margins, as fractions of width and of height from below; may exceed [0, 1]. */
   shares(event) {
     const box = this.above.getBoundingClientRect(), { x, y, wide, high } = this.inside;
     return [(event.clientX - box.left - x) / wide, 1 - (event.clientY - box.top - y) / high];
   }
 }
 
-/** Lines and labels of both scales; `columns` and `rows` are [value, label], `toX` and `toY` give pixels. */
-export function drawScales(context, box, columns, rows, toX, toY) {
+/** Grid, ticks and labels for ranges [low, high] of steps and bytes; `toX` and `toY` map them to pixels. */
+export function drawScales(context, box, steps, bytes, toX, toY, hasByteLabels = true) {
+  const columns = countTicks(...steps, box.wide / LABEL_WIDTH);
+  const rows = byteTicks(...bytes, Math.max(2, box.high / LABEL_HEIGHT));
   context.strokeStyle = ink("line");
   context.fillStyle = ink("faint");
   context.lineWidth = 1;
@@ -117,12 +121,18 @@ export function drawScales(context, box, columns, rows, toX, toY) {
   }
   context.stroke();
   context.textAlign = "right";
-  for (const [value, label] of rows) context.fillText(label, box.x - 6, toY(value));
+  if (hasByteLabels) for (const [value, label] of rows) context.fillText(label, box.x - 6, toY(value));
   context.textAlign = "center";
   for (const [value, label] of columns) context.fillText(label, toX(value), box.y + box.high + 13);
 }
 
-/** Text on a ground of its own, so that it can be read on whatever is below it. */
+/** Outline of the area inside the margins. */
+export function drawFrame(context, box) {
+  context.strokeStyle = ink("line");
+  context.strokeRect(box.x - 0.5, box.y - 0.5, box.wide + 1, box.high + 1);
+}
+
+/** Text on a background of its own, legible above a chart. */
 export function label(context, text, x, y, align = "left") {
   const wide = context.measureText(text).width;
   const left = align === "right" ? x - wide : align === "center" ? x - wide / 2 : x;
@@ -135,18 +145,18 @@ export function label(context, text, x, y, align = "left") {
   context.fillText(text, left, y);
 }
 
-/** Saves the canvas, with what is above it, as PNG. */
+/** Saves the canvas with its overlay as PNG. */
 export function savePng(sheet, name) {
-  const whole = document.createElement("canvas");
-  whole.width = sheet.canvas.width;
-  whole.height = sheet.canvas.height;
-  const context = whole.getContext("2d");
+  const canvas = document.createElement("canvas");
+  canvas.width = sheet.canvas.width;
+  canvas.height = sheet.canvas.height;
+  const context = canvas.getContext("2d");
   context.drawImage(sheet.canvas, 0, 0);
   context.drawImage(sheet.above, 0, 0);
-  whole.toBlob((blob) => save(blob, name), "image/png");
+  canvas.toBlob((blob) => save(blob, name), "image/png");
 }
 
-/** Offers the browser a file. */
+/** Saves a file by the browser. */
 export function save(blob, name) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);

@@ -1,11 +1,11 @@
-// Which of many spans of steps are there at a step or in a window: sorted by their beginning, with the latest end so far.
+// Index of intervals of steps: sorted by first step, with the running maximum of the last step.
 //
-//   span    0 ├──────────────┤          starts  0 2 3 7     ends so far  5 5 9 9
-//           1     ├──┤                  a window [6, 8) needs spans 2 and 3: the first whose latest end so far
-//           2       ├────────────┤      reaches 6, up to the last that begins before 8
+//   span    0 ├──────────────┤          first  0 2 3 7     running maximum of last  5 5 9 9
+//           1     ├──┤                  the window [6, 8) needs spans 2 and 3: from the first whose running maximum
+//           2       ├────────────┤      reaches 6, to the last that starts before 8
 //           3                ├──┤
 
-/** How many of the ascending `sorted` are at most `value`. O(log n). */
+/** Number of elements of the ascending `sorted` that are at most `value`. O(log n). */
 export function atMost(sorted, value) {
   let low = 0, high = sorted.length;
   while (low < high) {
@@ -16,7 +16,7 @@ export function atMost(sorted, value) {
   return low;
 }
 
-/** The latest of the ends so far, ascending. O(n). */
+/** Running maximum of `last`, ascending. O(n). */
 export function latestEnds(last) {
   const latest = new Int32Array(last.length);
   let end = -1;
@@ -24,7 +24,7 @@ export function latestEnds(last) {
   return latest;
 }
 
-/** Spans [first[i], last[i]], both ends held, by ascending first step. */
+/** Spans [first[i], last[i]], both inclusive, by ascending first step. */
 export class Spans {
   constructor(first, last) {
     this.first = first;
@@ -32,31 +32,31 @@ export class Spans {
     this.latest = latestEnds(last);
   }
 
-  /** [from, to): indices outside of which no span meets the steps [low, high]; some inside may not either. */
+  /** [from, to): indices that contain all spans meeting the steps [low, high], and maybe others. */
   window(low, high) {
     return [atMost(this.latest, low - 1), atMost(this.first, high)];
   }
 
-  /** Calls `seen(i)` for each span that is there at `step`. */
-  at(step, seen) {
+  /** Calls `visit(i)` for each span that contains `step`. */
+  at(step, visit) {
     const [from, to] = this.window(step, step);
-    for (let i = from; i < to; i++) if (this.last[i] >= step) seen(i);
+    for (let i = from; i < to; i++) if (this.last[i] >= step) visit(i);
   }
 
-  /** The indices of the `most` largest spans there at `step`, the largest first; and how many are there. */
-  largest(step, bytes, most) {
-    const found = [];
-    this.at(step, (i) => found.push(i));
-    found.sort((a, b) => bytes[b] - bytes[a] || a - b);
-    return { largest: found.slice(0, most), count: found.length };
+  /** Indices of the `limit` largest spans that contain `step`, in descending order, and the number of all of them. */
+  largest(step, bytes, limit) {
+    const spans = [];
+    this.at(step, (i) => spans.push(i));
+    spans.sort((a, b) => bytes[b] - bytes[a] || a - b);
+    return { largest: spans.slice(0, limit), count: spans.length };
   }
 }
 
-/** Ids of the names that contain `text`, capitals or not; null for an empty text. */
+/** Ids of the names that contain `text`, case-insensitive; null for an empty text. */
 export function search(names, text) {
-  const sought = text.trim().toLowerCase();
-  if (!sought) return null;
-  const found = new Set();
-  for (let id = 0; id < names.length; id++) if (names[id].toLowerCase().includes(sought)) found.add(id);
-  return found;
+  const query = text.trim().toLowerCase();
+  if (!query) return null;
+  const ids = new Set();
+  for (let id = 0; id < names.length; id++) if (names[id].toLowerCase().includes(query)) ids.add(id);
+  return ids;
 }

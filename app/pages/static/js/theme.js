@@ -1,16 +1,16 @@
-// Colours of the style sheet, for what is drawn on a canvas.
+// Colours of the style sheet, for canvases.
 
 const probe = document.createElement("span");
 probe.hidden = true;
 
-/** The colour that `--name` of remat.css has now, as `rgb(...)`. */
+/** The current colour `--name` of the style sheet, as `rgb(...)`. */
 export function colour(name) {
   if (!probe.isConnected) document.body.append(probe);
   probe.style.color = `var(--${name})`;
   return getComputedStyle(probe).color;
 }
 
-/** Calls `draw` whenever light turns dark or back; call it once yourself to begin with. */
+/** Calls `draw` after every change between light and dark; not for the first drawing. */
 export function onTheme(draw) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   document.addEventListener("remat:theme", draw);

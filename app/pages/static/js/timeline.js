@@ -1,29 +1,30 @@
-// Memory over steps: bytes of each step before and after, the peaks named, and who holds them under a cursor.
+// Chart of memory over steps: bytes of each step before and after, labelled peaks, live values at the cursor.
 
 import { grouped, size } from "./format.js";
-import { byteTicks, countTicks, firstLargest, maxima } from "./scale.js";
+import { firstLargest, maxima } from "./scale.js";
 import { drawScales, ink, label, savePng, Sheet } from "./sheet.js";
 import { onTheme } from "./theme.js";
 
 export const MARGINS = { left: 76, right: 16, top: 28, bottom: 30 };
-const MOST_HOLDERS = 8;
-const APART = 48; // pixels between two panels side by side
+const MAX_LIVE_VALUES = 8; // listed per series
+const PANEL_GAP = 48; // pixels between two panels side by side
+const ANNOUNCE_DELAY_MS = 150;
 
 /**
- * One line of the picture.
+ * One series of the chart.
  * @typedef {object} Series
- * @property {string} name shown beside the peak: "before", "after"
- * @property {string} ink name of a colour of the style sheet
+ * @property {string} name label at the peak: "before", "after"
+ * @property {string} ink colour of the style sheet
  * @property {Float64Array} steps bytes of each step
- * @property {(step: number) => string} ran what runs at a step
- * @property {(step: number) => {rows: {name: string, bytes: number, note: string}[], count: number} | null} held
- *   the largest of what is held at a step, and how many there are; null where that is not known
+ * @property {(step: number) => string} nodeAt node that runs at a step
+ * @property {(step: number) => {rows: {name: string, bytes: number, note: string}[], count: number} | null} liveAt
+ *   largest live values at a step, and the number of all; null: unknown
  */
 
-export class MemoryPicture {
+export class MemoryChart {
   /**
-   * @param {HTMLElement} root with two canvases, an element [data-part=holders] and an output
-   * @param {Series[]} series drawn one above the other, the first below
+   * @param {HTMLElement} root with two canvases and an element [data-part=holders]
+   * @param {Series[]} series drawn in order, the last on top
    * @param {number | null} budget bytes
    */
   constructor(root, series, budget) {
@@ -32,15 +33,15 @@ export class MemoryPicture {
       const at = firstLargest(each.steps);
       return { ...each, at, peak: at < 0 ? 0 : each.steps[at] };
     });
-    this.apart = false;
-    this.step = null; // under the cursor; null: each series at its own peak
+    this.isSideBySide = false;
+    this.step = null; // at the cursor; null: each series at its own peak
     this.count = Math.max(1, ...series.map((each) => each.steps.length));
-    Object.assign(this, topOf(this.series.map((each) => each.peak), budget));
+    Object.assign(this, chartHeight(this.series.map((each) => each.peak), budget));
     this.sheet = new Sheet(root.querySelector(".sheet"), MARGINS, (to) => this.draw(to), (to) => this.drawCursor(to));
     this.listen();
     onTheme(() => this.sheet.stale());
     this.sheet.stale();
-    this.say();
+    this.listLiveValues();
   }
 
   listen() {
@@ -52,7 +53,7 @@ export class MemoryPicture {
     above.addEventListener("keydown", (event) => this.key(event));
     const apart = this.root.querySelector("[data-do=apart]");
     apart?.addEventListener("change", () => {
-      this.apart = apart.checked;
+      this.isSideBySide = apart.checked;
       this.sheet.stale();
     });
     this.root.querySelector("[data-do=png]")?.addEventListener("click", (event) => {
@@ -74,12 +75,12 @@ export class MemoryPicture {
     this.show(to === null ? null : Math.min(this.count - 1, Math.max(0, to)));
   }
 
-  /** Moves the cursor to a step; null: back to the peaks. */
+  /** Moves the cursor to a step; null: to the peaks. */
   show(step) {
     if (step === this.step) return;
     this.step = step;
     this.sheet.moved();
-    this.say();
+    this.listLiveValues();
     this.root.dispatchEvent(new CustomEvent("remat:step", { detail: step }));
   }
 
@@ -87,31 +88,26 @@ export class MemoryPicture {
     const { x, wide } = this.sheet.inside;
     let across = event.clientX - this.sheet.above.getBoundingClientRect().left - x;
     let room = wide;
-    if (this.apart) {
-      room = (wide - APART * (this.series.length - 1)) / this.series.length;
-      across %= room + APART;
+    if (this.isSideBySide) {
+      room = (wide - PANEL_GAP * (this.series.length - 1)) / this.series.length;
+      across %= room + PANEL_GAP;
     }
     return Math.min(this.count - 1, Math.max(0, Math.floor((across / room) * this.count)));
   }
 
-  /** The frame that series k is drawn in. */
+  /** The area of series k. */
   box(k) {
     const box = this.sheet.inside, many = this.series.length;
-    if (!this.apart) return box;
-    const wide = (box.wide - APART * (many - 1)) / many;
-    return { ...box, x: box.x + k * (wide + APART), wide };
+    if (!this.isSideBySide) return box;
+    const wide = (box.wide - PANEL_GAP * (many - 1)) / many;
+    return { ...box, x: box.x + k * (wide + PANEL_GAP), wide };
   }
 
   draw(context) {
-    const frames = this.apart ? this.series.map((_, k) => this.box(k)) : [this.box(0)];
-    frames.forEach((box, k) => {
-      const [toX, toY] = this.scales(box);
-      const columns = countTicks(0, this.count, box.wide / 90);
-      const rows = byteTicks(0, this.top, Math.max(2, box.high / 44)).map(([at, text]) => [at, k ? "" : text]);
-      drawScales(context, box, columns, rows, toX, toY);
-    });
+    const panels = this.isSideBySide ? this.series.map((_, k) => this.box(k)) : [this.box(0)];
+    panels.forEach((box, k) => drawScales(context, box, [0, this.count], [0, this.top], ...this.scales(box), k === 0));
     this.series.forEach((each, k) => this.drawSeries(context, each, this.box(k)));
-    if (this.budget) for (const box of frames) this.drawBudget(context, box, this.scales(box)[1]);
+    if (this.budget) for (const box of panels) this.drawBudget(context, box, this.scales(box)[1]);
     this.drawPeaks(context);
   }
 
@@ -120,8 +116,8 @@ export class MemoryPicture {
   }
 
   drawSeries(context, { steps, ink: colour }, box) {
-    const highest = maxima(steps, Math.max(1, Math.round(box.wide * this.sheet.dense)));
-    drawArea(context, highest, steps.length, ...this.scales(box), colour);
+    const heights = maxima(steps, Math.max(1, Math.round(box.wide * this.sheet.dense)));
+    drawArea(context, heights, steps.length, ...this.scales(box), colour);
   }
 
   drawBudget(context, box, toY) {
@@ -171,77 +167,87 @@ export class MemoryPicture {
     });
   }
 
-  /** Writes who holds what under the cursor, or at the peaks. */
-  say() {
-    const room = this.root.querySelector("[data-part=holders]");
-    room.replaceChildren(...this.series.map((each) => this.told(each)));
+  /** Lists the live values at the cursor, or at the peaks. */
+  listLiveValues() {
+    const place = this.root.querySelector("[data-part=holders]");
+    place.replaceChildren(...this.series.map((each) => this.liveValuesOf(each)));
   }
 
-  told(each) {
+  liveValuesOf(each) {
     const step = this.step ?? each.at, part = document.createElement("section");
     const head = part.appendChild(document.createElement("h3"));
     const where = part.appendChild(document.createElement("p"));
     where.className = "small";
     if (step < 0 || step >= each.steps.length) {
       head.textContent = each.name;
-      where.textContent = each.steps.length ? `ended at step ${each.steps.length - 1}` : "no steps";
+      where.textContent = each.steps.length ? `ends at step ${each.steps.length - 1}` : "no steps";
       return part;
     }
     const isPeak = each.steps[step] === each.peak;
-    head.textContent = `${each.name}: ${size(each.steps[step])}${isPeak ? ", the peak" : ""}`;
-    const ran = each.ran(step);
-    where.textContent = `step ${grouped(step)} of ${grouped(each.steps.length)}${ran ? `, ${ran}` : ""}`;
-    const held = each.held(step);
-    if (held === null) {
-      part.appendChild(document.createElement("p")).textContent = "Who holds what is known for the peak alone.";
+    head.textContent = `${each.name}: ${size(each.steps[step])}${isPeak ? ", peak" : ""}`;
+    const node = each.nodeAt(step), live = each.liveAt(step);
+    where.textContent = `step ${grouped(step)} of ${grouped(each.steps.length)}${node ? `, ${node}` : ""}`;
+    const addText = (text) => { part.appendChild(document.createElement("p")).textContent = text; };
+    if (live === null) {
+      addText("Live values are known at the peak only.");
       return part;
     }
     const list = part.appendChild(document.createElement("ol"));
     list.className = "holders";
-    for (const { name, bytes, note } of held.rows) {
+    for (const { name, bytes, note } of live.rows) {
       const row = list.appendChild(document.createElement("li"));
       row.append(Object.assign(document.createElement("span"), { className: "name", textContent: name, title: name }));
       row.append(Object.assign(document.createElement("span"), { textContent: note, className: "small" }));
       row.append(Object.assign(document.createElement("span"), { className: "count", textContent: size(bytes) }));
     }
-    const more = held.count - held.rows.length;
-    if (more > 0) part.appendChild(document.createElement("p")).textContent = `and ${grouped(more)} more`;
-    if (!held.rows.length) part.appendChild(document.createElement("p")).textContent = "Nothing is held here.";
+    const more = live.count - live.rows.length;
+    if (more > 0) addText(`and ${grouped(more)} more`);
+    if (!live.rows.length) addText("No live values.");
     return part;
   }
 
-  /** The cursor in words, for who does not see it. */
-  get words() {
+  /** The cursor as text, for screen readers. */
+  get description() {
     return this.series
       .filter((each) => (this.step ?? each.at) >= 0 && (this.step ?? each.at) < each.steps.length)
       .map((each) => {
-        const step = this.step ?? each.at, held = each.held(step)?.rows ?? [];
-        const who = held.slice(0, 3).map((row) => `${row.name} ${size(row.bytes)}`).join(", ");
-        return `${each.name}: ${size(each.steps[step])} at step ${step}, ${each.ran(step)}${who ? `; holds ${who}` : ""}`;
+        const step = this.step ?? each.at, live = each.liveAt(step)?.rows ?? [];
+        const values = live.slice(0, 3).map((row) => `${row.name} ${size(row.bytes)}`).join(", ");
+        return `${each.name}: ${size(each.steps[step])} at step ${step}, ${each.nodeAt(step)}${values ? `; largest: ${values}` : ""}`;
       })
       .join(". ");
   }
 }
 
-/** [pixel of a step, pixel of bytes] in a box that shows `count` steps and bytes up to `top`. */
+/** Announces the step at the cursor of a chart to screen readers, once it rests. */
+export function announceSteps(chart) {
+  const announcement = chart.root.querySelector("[data-part=announcement]");
+  let timer = 0;
+  chart.root.addEventListener("remat:step", () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => (announcement.textContent = chart.description), ANNOUNCE_DELAY_MS);
+  });
+}
+
+/** Functions from steps and from bytes to pixels, in a box for `count` steps and bytes up to `top`. */
 export function scales(box, count, top) {
   return [(step) => box.x + (box.wide * step) / count, (bytes) => box.y + box.high * (1 - bytes / top)];
 }
 
-/** How far up a picture of these peaks goes, and the budget where it is drawn: far above them it would flatten all. */
-export function topOf(peaks, budget) {
+/** Top of the chart in bytes, and the budget if drawn; one far above the peaks would flatten the chart. */
+export function chartHeight(peaks, budget) {
   const peak = Math.max(1, ...peaks), shown = budget && budget <= 1.25 * peak ? budget : null;
   return { top: 1.06 * Math.max(peak, shown ?? 0), budget: shown };
 }
 
-/** A line over `steps` steps with the area below it; `highest` has the most of each of so many equal parts. */
-export function drawArea(context, highest, steps, toX, toY, colour) {
+/** A line over `steps` steps with the area below; `heights` are the maxima of equal parts of the steps. */
+export function drawArea(context, heights, steps, toX, toY, colour) {
   if (!steps) return;
   context.beginPath();
   context.moveTo(toX(0), toY(0));
-  for (let i = 0; i < highest.length; i++) {
-    context.lineTo(toX((i * steps) / highest.length), toY(highest[i]));
-    context.lineTo(toX(((i + 1) * steps) / highest.length), toY(highest[i]));
+  for (let i = 0; i < heights.length; i++) {
+    context.lineTo(toX((i * steps) / heights.length), toY(heights[i]));
+    context.lineTo(toX(((i + 1) * steps) / heights.length), toY(heights[i]));
   }
   context.lineTo(toX(steps), toY(0));
   context.fillStyle = context.strokeStyle = ink(colour);
@@ -253,17 +259,17 @@ export function drawArea(context, highest, steps, toX, toY, colour) {
   context.stroke();
 }
 
-/** The holders of a step among rectangles or spans. */
-export function heldIn(spans, bytes, nameOf, noteOf) {
+/** Step -> its largest live values, from the spans of steps in which values are live. */
+export function largestLive(spans, bytes, nameOf, noteOf) {
   return (step) => {
-    const { largest, count } = spans.largest(step, bytes, MOST_HOLDERS);
+    const { largest, count } = spans.largest(step, bytes, MAX_LIVE_VALUES);
     return { count, rows: largest.map((i) => ({ name: nameOf(i), bytes: bytes[i], note: noteOf(i) })) };
   };
 }
 
-/** Holders at the peak alone, as the report names them. */
+/** Step -> live values as the report lists them; known at the peak only. */
 export function heldAtPeak(rows, steps) {
   const top = steps[firstLargest(steps)];
-  const shown = rows.slice(0, MOST_HOLDERS).map(({ value, bytes }) => ({ name: value, bytes, note: "" }));
+  const shown = rows.slice(0, MAX_LIVE_VALUES).map(({ value, bytes }) => ({ name: value, bytes, note: "" }));
   return (step) => steps[step] === top ? { count: rows.length, rows: shown } : null;
 }

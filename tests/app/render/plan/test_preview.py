@@ -76,7 +76,7 @@ def test_lines_keep_their_peaks(solved: tuple[dict[str, Any], str]) -> None:
 
 def test_the_page_of_a_plan_has_its_sketch(client: TestClient, solved: tuple[dict[str, Any], str]) -> None:
     made, id = solved
-    (said,) = re.findall(r' data-sketch="([^"]+)"', client.get(f"/plans/{id}").text)
+    (said,) = re.findall(r' data-preview="([^"]+)"', client.get(f"/plans/{id}").text)
     meta, columns = columns_of(said)
     assert meta == read(made)[0] and (columns["map"] == read(made)[1]["map"]).all()
     assert client.get(f"/v1/plans/{id}").json()["id"] == id
@@ -85,4 +85,4 @@ def test_the_page_of_a_plan_has_its_sketch(client: TestClient, solved: tuple[dic
 def test_a_small_plan_has_none(client: TestClient) -> None:
     asked = {"graph": chain(8, "small"), "planner": "greedy", "iterations": 5, "budget": "80%"}
     id = client.post("/v1/plans", json=asked).json()["id"]
-    assert "data-sketch" not in client.get(f"/plans/{id}").text
+    assert "data-preview" not in client.get(f"/plans/{id}").text
