@@ -199,7 +199,7 @@ def _run_again(graph: Graph, asked: RunAgain) -> PassResult:
         nested=asked.nested,
     )
     return made.graph, {
-        "held": made.held,
+        "held": made.saved,
         "crossing": made.crossing,
         "renamed": made.renamed,
         "copied": made.copied,

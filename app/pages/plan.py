@@ -202,10 +202,10 @@ async def graph_data(request: Request, service: ServiceDep, plan_id: PlanId, ver
 async def _columns(request: Request, service: Service, plan_id: str, task: str) -> Response:
     """Columns computed in a child process, or cached for this tenant. Raises NotFound."""
     key = tenant_of(service), plan_id, task
-    data = service.kept.get(key)
+    data = service.responses.get(key)
     if data is None:
         data = await run_child_task(service, plan_id, task)
-        service.kept.put(key, data)
+        service.responses.put(key, data)
     etag, headers = f"{plan_id}-{task}-{assets.assets_digest()}", {"Vary": "Accept-Encoding"}
     if accepts_gzip(request.headers.get("accept-encoding", "")):
         return immutable_response(request, data, f"{etag}-gzip", BINARY, **headers, **{"Content-Encoding": "gzip"})

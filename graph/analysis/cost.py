@@ -133,7 +133,7 @@ def expected_trips(graph: Graph, node: Node) -> int:
     """Iterations of a Loop or scan: its constant trip count, scanned length or `max_trips`; 1 if unknown or no loop."""
     if node.op != "Loop" and node.op not in SCANS:
         return 1
-    count = bounded_trips(graph.values, node).most
+    count = bounded_trips(graph.values, node).bound
     return 1 if count is None else count
 
 

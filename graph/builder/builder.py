@@ -106,14 +106,14 @@ class Builder:
         declared = [values[slot].type if isinstance(slot, int) else None for slot in slots]
         if types is not None:
             declared = [given or known for given, known in itertools.zip_longest(types[: len(slots)], declared)]
-        wanted = tuple([slot is not None for slot in slots])
+        used = tuple([slot is not None for slot in slots])
         bodies = rest.get("bodies", EMPTY)
         if bodies:
             result_types = self._types_from_bodies(
                 Node(name, op, inputs, (), attributes, bodies=bodies), rest, declared
             )
         else:
-            result_types = self._types(name, op, inputs, attributes, declared, wanted, slots)
+            result_types = self._types(name, op, inputs, attributes, declared, used, slots)
         ids = tuple(
             [
                 ABSENT if slot is None else self._typed(slot, type) if isinstance(slot, int) else self.value(slot, type)
@@ -137,8 +137,8 @@ class Builder:
             return node.outputs[position]
         slots = [*node.outputs, *[ABSENT] * (position + 1 - len(node.outputs))]
         declared = [None if v == ABSENT else self.values[v].type for v in slots]
-        wanted = tuple(v != ABSENT or i == position for i, v in enumerate(slots))
-        types = self._types(node.name, node.op, node.inputs, node.attributes, declared, wanted, slots)
+        used = tuple(v != ABSENT or i == position for i, v in enumerate(slots))
+        types = self._types(node.name, node.op, node.inputs, node.attributes, declared, used, slots)
         slots[position] = self.value(f"{node.name}:{position}", types[position])
         self.nodes[node_id] = replace(node, outputs=tuple(slots))
         return slots[position]
@@ -167,7 +167,7 @@ class Builder:
         inputs: tuple[int, ...],
         attributes: Mapping[str, Any],
         declared: Sequence[TensorType | None],
-        wanted: tuple[bool, ...],
+        used: tuple[bool, ...],
         slots: Sequence[str | int | None],
     ) -> list[TensorType | None]:
         """Types of a node's outputs, declared or inferred. Raises BadGraph when they differ."""
@@ -178,7 +178,7 @@ class Builder:
             attributes,
             tuple([x.type for x in given]),
             tuple(declared),
-            wanted,
+            used,
             tuple([x.data for x in given]),
             self.opset.get("", 21),
         )
@@ -195,7 +195,7 @@ class Builder:
             ) from None
         result: list[TensorType | None] = []
         for i, (slot, known) in enumerate(zip(slots, declared, strict=True)):
-            inferred_type = inferred[i] if i < len(inferred) and wanted[i] else None
+            inferred_type = inferred[i] if i < len(inferred) and used[i] else None
             if known is not None and inferred_type is not None and known != inferred_type:
                 value = values[slot] if isinstance(slot, int) and slot != ABSENT else None
                 if value is None or not value.fixed_bytes:

@@ -54,7 +54,7 @@ class Emit:
         if isinstance(outputs, int):
             slots = outputs
         else:
-            slots = [f"{self.prefix}:{i}" if wanted else None for i, wanted in enumerate(outputs)]
+            slots = [f"{self.prefix}:{i}" if is_used else None for i, is_used in enumerate(outputs)]
         ids = self.builder.node(
             op,
             [ABSENT if x is None else x.id for x in inputs],

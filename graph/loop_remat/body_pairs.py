@@ -44,13 +44,13 @@ def find_pairs(graph: Graph) -> tuple[BodyPair, ...]:
             backward_of.setdefault(of, []).append(n)
     if not backward_of:
         return ()
-    readers, handed_out = consumers(graph), set(graph.outputs)
+    readers, outputs = consumers(graph), set(graph.outputs)
     pairs = []
     for f, node in enumerate(graph.nodes):
         backwards = backward_of.get(node.name, ())
         if len(backwards) != 1 or graph.nodes[backwards[0]].op != BACKWARD_OP.get(node.op) or backwards[0] < f:
             continue
-        only = tuple(v for v in node.writes if readers[v] == [backwards[0]] and v not in handed_out)
+        only = tuple(v for v in node.writes if readers[v] == [backwards[0]] and v not in outputs)
         if only and _is_free(node) and _is_free(graph.nodes[backwards[0]]):
             pairs.append(BodyPair(f, backwards[0], only))
     return tuple(pairs)

@@ -284,7 +284,7 @@ class PairRewrite:
 
     def _stack(self, joint: JointGraph, v: int) -> int:
         """A new output of the forward node with a row per iteration. Raises BadGraph for an unbounded trip count."""
-        value, count = joint.graph.values[v], trip_count(self.graph.values, self.forward).most
+        value, count = joint.graph.values[v], trip_count(self.graph.values, self.forward).bound
         if value.type is None or count is None:
             raise BadGraph.one(
                 "unknown_trips",

@@ -49,14 +49,14 @@ class TailRewrite(PairRewrite):
     def _count(self, tail: TailPolicy, joint: JointGraph) -> int:
         """Trip count of the pair. Raises BadGraph if its last iterations cannot differ from the others."""
         forward, count = self.forward, trip_count(self.graph.values, self.forward)
-        if forward.op != "Scan" or not count.exact or count.most is None or forward.annotations.get(LAST_TRIP_FIRST):
+        if forward.op != "Scan" or not count.exact or count.bound is None or forward.annotations.get(LAST_TRIP_FIRST):
             raise self._error(f"a {forward.op} of unknown trip count")
-        if not 0 < tail.trips < count.most:
-            raise self._error(f"the last {tail.trips} of {count.most} trips")
+        if not 0 < tail.trips < count.bound:
+            raise self._error(f"the last {tail.trips} of {count.bound} trips")
         draws = any(is_random(node) for node in joint.graph.nodes[joint.split :])
         if draws and not self.backward.annotations.get(LAST_TRIP_FIRST):
             raise self._error("a backward pass that draws random numbers")
-        return count.most
+        return count.bound
 
     def _back(
         self,

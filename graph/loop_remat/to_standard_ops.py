@@ -95,7 +95,7 @@ class _Writing:
         return [(trips.sequence(k), axis, not back) for k, (axis, back) in enumerate(layouts)]
 
     def _count(self) -> int:
-        count = trip_count(self.values, self.node).most
+        count = trip_count(self.values, self.node).bound
         if count is None:
             raise self._refused("makes an unknown number of trips")
         return count

@@ -41,7 +41,7 @@ def split_over_time(graph: Graph, most: int = MAX_PARTS) -> Graph:
         back = backward_scans(graph).get(name)
         if back is None or not _can_be_cut(graph, number[name], back):
             continue
-        steps = trip_count(graph.values, graph.nodes[number[name]]).most or 0
+        steps = trip_count(graph.values, graph.nodes[number[name]]).bound or 0
         length = -(-steps // most)
         if length < steps:
             graph = split_pair(graph, scan_pair(graph, number[name], back), length)
@@ -84,7 +84,7 @@ class _Cutting:
 
     def __init__(self, graph: Graph, pair: BodyPair, length: int):
         self.graph, self.pair = graph, pair
-        self.steps = trip_count(graph.values, graph.nodes[pair.forward]).most or 0
+        self.steps = trip_count(graph.values, graph.nodes[pair.forward]).bound or 0
         bounds = [*range(0, self.steps, length), self.steps]
         self.parts = [_Part(begin, end) for begin, end in pairwise(bounds)]
         self.values = list(graph.values)

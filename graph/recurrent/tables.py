@@ -144,8 +144,8 @@ def describe_recurrence(graph: Graph, name: str) -> RecurrenceInfo:
 
 def scan_pair(graph: Graph, forward: int, backward: int) -> BodyPair:
     """The pair of a Scan and its backward Scan, also if no value is saved."""
-    readers, handed_out = consumers(graph), set(graph.outputs)
-    only = (v for v in graph.nodes[forward].writes if readers[v] == [backward] and v not in handed_out)
+    readers, outputs = consumers(graph), set(graph.outputs)
+    only = (v for v in graph.nodes[forward].writes if readers[v] == [backward] and v not in outputs)
     return BodyPair(forward, backward, tuple(only))
 
 
@@ -166,7 +166,7 @@ class _Reading:
         self.node = graph.nodes[n]
         self.trips = LoopInterface.of(self.node)
         self.body = self.trips.body.graph
-        self.steps = trip_count(graph.values, self.node).most or 0
+        self.steps = trip_count(graph.values, self.node).bound or 0
         self.note = self.node.annotations.get(NET_ANNOTATION) or self._inferred()
 
     def recurrence(self) -> RecurrenceInfo:

@@ -32,7 +32,7 @@ class RecomputedGraph:
     """A training graph with recomputed segments, and the decisions. Names are those of the source graph."""
 
     graph: Graph
-    held: tuple[str, ...]  # values saved for backward: checkpoints, values crossing segments, inputs, seeds
+    saved: tuple[str, ...]  # values saved for backward: checkpoints, values crossing segments, inputs, seeds
     crossing: tuple[str, ...]  # saved values that cross segments and are no checkpoints: other cuts would avoid them
     renamed: Mapping[str, str]  # value -> name of its copy
     copied: tuple[str, ...]  # recomputed nodes
@@ -88,8 +88,8 @@ def with_recomputation(
     operands. Outputs of a node with bodies are saved; with `nested` "error" such a node raises BadGraph.
     """
     _check_nested(forward, segments, nested)
-    held, crossing = saved_values(forward, segments)
-    rewriter = _RecomputeRewriter(graph, forward, held, suffix, annotated or (lambda node, renamed: node.annotations))
+    saved, crossing = saved_values(forward, segments)
+    rewriter = _RecomputeRewriter(graph, forward, saved, suffix, annotated or (lambda node, renamed: node.annotations))
     for number, segment in enumerate(reversed(segments.ranges)):
         rewriter.copy(number, segment)
     result = rewriter.graph(needed_only)
@@ -97,7 +97,7 @@ def with_recomputation(
     names = [value.name for value in graph.values]
     return RecomputedGraph(
         result,
-        tuple(names[v] for v in held),
+        tuple(names[v] for v in saved),
         tuple(names[v] for v in crossing),
         {names[v]: rewriter.values[new].name for v, new in rewriter.renamed.items() if new in rewriter.written},
         tuple(graph.nodes[n].name for n in rewriter.copied),
@@ -114,8 +114,8 @@ def saved_values(forward: ForwardPath, segments: Segments) -> tuple[list[int], l
             node = forward.node(position)
             if not _may_repeat(forward.graph, node):
                 fixed.update(dict.fromkeys(node.writes))
-    held = [v for v in dict.fromkeys((*crossing, *fixed)) if not forward.is_persistent(v)]
-    return held, [v for v in crossing if v not in fixed]
+    saved = [v for v in dict.fromkeys((*crossing, *fixed)) if not forward.is_persistent(v)]
+    return saved, [v for v in crossing if v not in fixed]
 
 
 def _may_repeat(graph: Graph, node: Node) -> bool:
@@ -158,11 +158,11 @@ class _RecomputeRewriter:
         self,
         graph: Graph,
         forward: ForwardPath,
-        held: Collection[int],
+        saved: Collection[int],
         suffix: Callable[[int], str],
         annotated: Callable[[Node, Mapping[str, str]], Mapping[str, Any]],
     ):
-        self.source, self.forward, self.saved = graph, forward, frozenset(held)
+        self.source, self.forward, self.saved = graph, forward, frozenset(saved)
         self.suffix, self.annotated = suffix, annotated
         self.values: list[Value] = list(graph.values)
         self.value_names = {value.name for value in graph.values}

@@ -14,22 +14,22 @@ from graph.ir.names import reserve_name
 from graph.ir.renumber import remap_captures
 
 
-def replay(graph: Graph, order: Sequence[int], handed_out: Mapping[int, int] | None = None) -> Graph:
+def replay(graph: Graph, order: Sequence[int], returned: Mapping[int, int] | None = None) -> Graph:
     """`graph` with its nodes in the order `order`: every node at least once, repeats are recomputations.
 
     Every read binds to the latest earlier copy. Run k > 0 of node `n` is named `n/k`; each run has
     `annotations.origin = [n, k]`. A repeat gets the phase that has been reached. An output of the graph is its last
-    copy, or with `handed_out` the copy written at that position of `order`; that copy keeps the name of the output.
+    copy, or with `returned` the copy written at that position of `order`; that copy keeps the name of the output.
     Raises BadGraph when a node is missing or a read has no earlier write. O(nodes + reads).
     """
-    return _Replay(graph, order, handed_out or {}).graph()
+    return _Replay(graph, order, returned or {}).graph()
 
 
 class _Replay:
     """State of one replay: the latest copy of each value, and the rewritten nodes and values so far."""
 
-    def __init__(self, graph: Graph, order: Sequence[int], handed_out: Mapping[int, int]):
-        self.source, self.order, self.handed_out = graph, order, handed_out
+    def __init__(self, graph: Graph, order: Sequence[int], returned: Mapping[int, int]):
+        self.source, self.order, self.returned = graph, order, returned
         written = {v for node in graph.nodes for v in node.writes}
         self.latest = [ABSENT if v in written else v for v in range(len(graph.values))]
         self.values: list[Value] = []
@@ -143,7 +143,7 @@ class _Replay:
         if v not in self.outputs:
             keeps_name = run == 0
         else:
-            keeps_name = self.handed_out[v] == len(self.nodes) if v in self.handed_out else is_last
+            keeps_name = self.returned[v] == len(self.nodes) if v in self.returned else is_last
             if keeps_name:
                 self.outputs[v] = copy
         if not keeps_name:

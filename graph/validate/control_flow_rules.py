@@ -229,7 +229,7 @@ class _Check:
                     "give it its final shape before the loop",
                 )
         stacks = [v for v in self.node.outputs[trips.states :] if v != ABSENT]
-        if stacks and trip_count(self.graph.values, self.node).most is None:
+        if stacks and trip_count(self.graph.values, self.node).bound is None:
             self.findings.add(
                 "unknown_trips",
                 self.path,

@@ -70,7 +70,7 @@ class TechniqueContext:
 class TechniquePlan:
     """Plan under the request of a technique."""
 
-    question: Formulation
+    formulation: Formulation
     plan: Plan
 
 
@@ -200,11 +200,11 @@ def _planned_row(formulation: Formulation, variant: _Technique, context: Techniq
             search_seconds=request.search_seconds * TECHNIQUE_PART,
         )
     )
-    problem = resolve_choices(found.question.lowered.problem, found.plan.choices)
+    problem = resolve_choices(found.formulation.lowered.problem, found.plan.choices)
     ticks = problem.cost[found.plan.order]
     once = int(ticks[problem.phase[found.plan.order] == UPDATE].sum())
     seconds = (variant.passes * (int(ticks.sum()) - once) + once) * problem.tick
-    peak = found.question.count.counted(found.plan.score.peak_bytes)
+    peak = found.formulation.count.counted(found.plan.score.peak_bytes)
     return _row(formulation, variant.name, variant.parts, peak, seconds, _request_fields(request))
 
 

@@ -107,7 +107,7 @@ def _groups(graph: Graph, kind_of: Mapping[BodyPair, int], device: DeviceProfile
 
 def _fits(graph: Graph, group: BodyAlternatives) -> bool:
     """Whether snapshots and tails of a group match the number of iterations in the graph."""
-    limit = trip_count(graph.values, graph.nodes[group.pair.forward]).most or 0
+    limit = trip_count(graph.values, graph.nodes[group.pair.forward]).bound or 0
     return all(
         (saving.snapshots is None or saving.snapshots.trips == limit) and (not saving.tail or saving.tail.trips < limit)
         for saving in group.savings
@@ -179,12 +179,12 @@ class _BodyPlanSearch:
         For the policy that recomputes everything also tails of one iteration, which need no more memory.
         """
         count = trip_count(self.graph.values, self.forward)
-        if self.forward.op != "Scan" or not count.exact or count.most is None or count.most < 2:
+        if self.forward.op != "Scan" or not count.exact or count.bound is None or count.bound < 2:
             return
         policies = [saving for saving in best if saving is not None]
         for more, fewer in itertools.pairwise(policies):
             if more.inner == fewer.inner:
-                for trips in evenly_spaced(count.most + 1, TAILS_BETWEEN + 2)[1:-1]:
+                for trips in evenly_spaced(count.bound + 1, TAILS_BETWEEN + 2)[1:-1]:
                     yield replace(fewer, tail=TailPolicy(trips, more.backward[0]))
         for other in tried:
             if other is not None and other.inner == recompute_all.inner and other != recompute_all:
@@ -193,17 +193,17 @@ class _BodyPlanSearch:
     def snapshot_policies(self) -> Iterator[SavePolicy]:
         """Policies that snapshot the states before some iterations only, with a Revolve schedule."""
         count = trip_count(self.graph.values, self.forward)
-        if self.forward.op != "Scan" or not count.exact or count.most is None:
+        if self.forward.op != "Scan" or not count.exact or count.bound is None:
             return
         (joint,) = joint_graphs(self.graph, self.pair) or (None,)
         if joint is None:
             return
         keeps: list[list[int]] = [[*joint.emitted], [], self.states(), [*joint.emitted, *self.states()]]
         sequences = list(dict.fromkeys(just_in_time_backward(joint, keep) for keep in keeps))
-        counts_of_rows = list(row_counts(count.most))
+        counts_of_rows = list(row_counts(count.bound))
         few = MAX_PER_PAIR if len(joint.graph.nodes) > LARGE_GRAPH_NODES else len(counts_of_rows)
         for i, rows in enumerate(counts_of_rows[k] for k in evenly_spaced(len(counts_of_rows), max(2, few))):
-            snapshots = SnapshotPolicy(*backward_schedule(count.most, rows))
+            snapshots = SnapshotPolicy(*backward_schedule(count.bound, rows))
             if not i:
                 sequences = self.pareto_sequences(sequences, snapshots)
             for row in sequences:
@@ -294,7 +294,7 @@ class _BodyPlanSearch:
         if self.forward.op in ("If", CALL):
             anywhere = joint.savable(v)
             return value.nbytes if anywhere else UNSAVABLE
-        bounded = v in joint.saved or trip_count(self.graph.values, self.forward).most is not None
+        bounded = v in joint.saved or trip_count(self.graph.values, self.forward).bound is not None
         return value.nbytes * predicted_trips(self.graph, self.forward) if bounded else UNSAVABLE
 
     def with_less_workspace(self, saving: SavePolicy, figures: AlternativeCost) -> Iterator[SavePolicy]:

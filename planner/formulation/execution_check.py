@@ -46,7 +46,7 @@ class ExecutionResult:
 class RealizedPlan:
     """A plan as a node sequence and as a rewritten graph."""
 
-    question: Formulation
+    formulation: Formulation
     plan: Plan
     runs: NodeSequence
     rewritten: Graph
@@ -66,7 +66,7 @@ class RealizedPlan:
 
     @property
     def source(self) -> Graph:
-        return self.question.lowered.graph
+        return self.formulation.lowered.graph
 
 
 def run_and_compare(
@@ -96,7 +96,7 @@ def _run_and_compare(
 ) -> ExecutionResult:
     """Run at full batch, or for `execute: auto` at a batch within the limits, if there is one."""
     if planned.plan.offsets is None:
-        planned = RealizedPlan.of(planned.question, planned.plan.order, planned.plan.planner, planned.plan.choices)
+        planned = RealizedPlan.of(planned.formulation, planned.plan.order, planned.plan.planner, planned.plan.choices)
     share = _share(planned)
     if request.execute == "yes" or share >= 1:
         return compare(planned, "arena", request)
@@ -160,7 +160,8 @@ def arena_of(planned: RealizedPlan) -> Arena:
     assert plan.offsets is not None and plan.arena_bytes is not None
     count = len(plan.lifetimes.buffer)
     value_offsets = [
-        int(plan.offsets[k]) for k in value_instances(planned.question.lowered, plan, planned.runs, planned.rewritten)
+        int(plan.offsets[k])
+        for k in value_instances(planned.formulation.lowered, plan, planned.runs, planned.rewritten)
     ]
     workspace = {
         int(place): int(plan.offsets[count + step])
@@ -180,9 +181,11 @@ def _cut(planned: RealizedPlan, smaller: Callable[[int], Formulation | None], ba
         n.name for n in planned.source.nodes
     ]:
         return None
-    if formulation.lowered.task_node != planned.question.lowered.task_node:
+    if formulation.lowered.task_node != planned.formulation.lowered.task_node:
         return None
-    if [group.savings for group in formulation.lowered.groups] != [g.savings for g in planned.question.lowered.groups]:
+    if [group.savings for group in formulation.lowered.groups] != [
+        g.savings for g in planned.formulation.lowered.groups
+    ]:
         return None
     return RealizedPlan.of(formulation, planned.plan.order, planned.plan.planner, planned.plan.choices)
 
@@ -192,7 +195,7 @@ def _share(planned: RealizedPlan) -> float:
     reference, source = device_named("cpu-reference"), planned.source
     seconds = [seconds_of(source, node, reference) if node.cost.seconds is None else 0.0 for node in source.nodes]
     total = sum(seconds) + sum(seconds[n] for n in planned.runs.nodes)
-    held = planned.question.baseline.score.peak_bytes + (planned.plan.arena_bytes or 0)
+    held = planned.formulation.baseline.score.peak_bytes + (planned.plan.arena_bytes or 0)
     return min(MAX_RUN_SECONDS / max(total, 1e-9), MAX_RUN_BYTES / max(held, 1))
 
 

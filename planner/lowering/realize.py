@@ -26,7 +26,7 @@ class NodeSequence:
     nodes: list[int]  # its node ids, in the order they run
     position: np.ndarray  # int64[steps]: index in `nodes` of each step of the plan
     step_bytes: np.ndarray  # int64[len(nodes)]: bytes live at each entry
-    handed_out: dict[int, int]  # output value -> index of the entry whose copy is returned
+    returned: dict[int, int]  # output value -> index of the entry whose copy is returned
 
     def runs(self, lowered: LoweredGraph) -> list[tuple[str, int]]:
         """(node name, run number) of each entry; runs of a node count from 0."""
@@ -77,18 +77,18 @@ def node_sequence(lowered: LoweredGraph, plan: Plan) -> NodeSequence:
         byte_list.append(step_bytes[step])
         if step in at_step:
             append_views(step)
-    handed_out = {}
+    returned = {}
     for v in lowered.graph.outputs:
         k = leaving[lowered.roots[v]]
         if producer[v] >= 0:
             is_view = lowered.node_task[producer[v]] < 0
-            handed_out[v] = view_place[producer[v], k] if is_view else int(position[lifetimes.writer_step[k]])
-    return NodeSequence(lowered.graph, nodes, position, np.asarray(byte_list, np.int64), handed_out)
+            returned[v] = view_place[producer[v], k] if is_view else int(position[lifetimes.writer_step[k]])
+    return NodeSequence(lowered.graph, nodes, position, np.asarray(byte_list, np.int64), returned)
 
 
 def realize(order: NodeSequence) -> Graph:
     """Rewritten graph: the entries of `order` as nodes, every read bound to the latest copy."""
-    return replay(order.graph, order.nodes, order.handed_out)
+    return replay(order.graph, order.nodes, order.returned)
 
 
 def value_instances(lowered: LoweredGraph, plan: Plan, order: NodeSequence, rewritten: Graph) -> list[int]:

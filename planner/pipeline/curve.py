@@ -84,11 +84,13 @@ def curve(
         with stages("layout"):
             plans = [_placed(point, request.layout, stages.cancel) for point in points]
         with stages("rewrite"):
-            realized = [RealizedPlan.from_plan(point.question, plan) for point, plan in zip(points, plans, strict=True)]
+            realized = [
+                RealizedPlan.from_plan(point.formulation, plan) for point, plan in zip(points, plans, strict=True)
+            ]
     with stages("execute"):
         smaller = partial(with_smaller_batch, model, forward, request, limits)
         executed = [
-            run_and_compare(each, request, partial(smaller, groups=each.question.lowered.groups), stages.cancel)
+            run_and_compare(each, request, partial(smaller, groups=each.formulation.lowered.groups), stages.cancel)
             for each in realized
         ]
     sections = {"source": document(source)} if "source" in request.returns else {}
@@ -97,7 +99,7 @@ def curve(
     for budget, given, each, result in zip(curve_request.budgets, curve_request.given, realized, executed, strict=True):
         fields = {name: value for name, value in request.given.items() if name != "budgets"}
         point_request = replace(request, budget=budget, given={**fields, "budget": given})
-        reference = each.question.evaluated(mirrored.order, "mirror")
+        reference = each.formulation.evaluated(mirrored.order, "mirror")
         data = stages.report_data(each, reference, result, warnings, point_request)
         graph = {"graph": document(each.rewritten)} if "graph" in request.returns else {}
         report = build_report(data, model_identity(source), sections | graph)
@@ -120,7 +122,7 @@ def _in_bytes(curve_request: CurveRequest, search: CurveSearch) -> list[int]:
 class BudgetPoint:
     """One budget: the formulation with its bound, and the best plan known."""
 
-    question: Formulation
+    formulation: Formulation
     plan: Plan
 
 
@@ -252,7 +254,7 @@ class CurveSearch:
 
 def _placed(point: BudgetPoint, layout: str, cancel: threading.Event) -> Plan:
     """Plan of a point with addresses, checked. Raises IllegalPlan."""
-    formulation, plan = point.question, point.question.placed(point.plan, layout, cancel)
+    formulation, plan = point.formulation, point.formulation.placed(point.plan, layout, cancel)
     check(formulation.lowered.problem, formulation.goal, plan, ALIGNMENT, formulation.names())
     return plan
 

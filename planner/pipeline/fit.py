@@ -70,15 +70,15 @@ class SizeTrial:
     fits: bool
     why: str  # PROVEN, NOT_FOUND or REFUSED if it does not fit; else ""
     said: str = ""  # message about `why`
-    question: Formulation | None = None  # None: the model rejects the size
+    formulation: Formulation | None = None  # None: the model rejects the size
     plan: Plan | None = None
 
     def row(self) -> dict[str, Any]:
         """Row of the document."""
         row = {"size": self.size, "fits": self.fits, "why": self.why, "said": self.said}
-        if self.question is None:
+        if self.formulation is None:
             return row
-        formulation, plan = self.question, self.plan
+        formulation, plan = self.formulation, self.plan
         return row | {
             "peak_bytes": None if plan is None else formulation.count.counted(plan.score.peak_bytes),
             "overhead": None if plan is None else overhead(plan.score.cost, formulation.baseline_cost),
@@ -210,8 +210,8 @@ class SizeSearch:
         """(size that fits, larger size that does not); the latter is MAX_SIZE + 1 while none is known."""
         if not second.fits:
             return 1, 2
-        assert first.question is not None and second.question is not None
-        if first.question.lowered.problem.size.tolist() == second.question.lowered.problem.size.tolist():
+        assert first.formulation is not None and second.formulation is not None
+        if first.formulation.lowered.problem.size.tolist() == second.formulation.lowered.problem.size.tolist():
             raise BadRequest.one(
                 "does_not_grow",
                 "grow",
@@ -220,7 +220,7 @@ class SizeSearch:
                 "grow a dimension the model has left open",
             )
         low, high = 2, MAX_SIZE + 1
-        for size in self._predicted_sizes(first.question, second.question):
+        for size in self._predicted_sizes(first.formulation, second.formulation):
             if low < size < high and self._has_trials_left():
                 low, high = (size, high) if self.at(size).fits else (low, size)
         while high > MAX_SIZE and low < MAX_SIZE and self._has_trials_left():
@@ -297,8 +297,8 @@ class SizeSearch:
             Candidate(known.plan.order, known.plan.planner, known.plan.choices)
             for known in self.tried.values()
             if known.plan is not None
-            and known.question is not None
-            and same_dataflow(problem, known.question.lowered.problem)
+            and known.formulation is not None
+            and same_dataflow(problem, known.formulation.lowered.problem)
         ]
         for seed in seeds:
             plan = formulation.evaluated(seed.order, seed.planner, seed.choices)
@@ -381,7 +381,7 @@ def _document(
     stages: SolveStages,
 ) -> dict[str, Any]:
     """The document `remat-fit/1`."""
-    known = sizes.tried[min(sizes.tried)].question
+    known = sizes.tried[min(sizes.tried)].formulation
     size = 0 if best is None else best.size
     larger = sorted(tried for tried in sizes.tried if tried > size)
     after = sizes.tried[larger[0]].row() if larger else None

@@ -48,7 +48,7 @@ class ShapeCase:
     source: Graph
     notes: tuple[str, ...]
     events: tuple[GradientEvent, ...]
-    question: Formulation
+    formulation: Formulation
 
 
 def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages: SolveStages) -> Outcome:
@@ -66,8 +66,8 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
         )
     cases = _cases(model, request, limits, stages)
     with stages("plan"):
-        cases = [replace(case, question=stages.bounded(case.question)) for case in cases]
-        formulations = [case.question for case in cases]
+        cases = [replace(case, formulation=stages.bounded(case.formulation)) for case in cases]
+        formulations = [case.formulation for case in cases]
         plans = _search(formulations, request, stages)
         worst = _highest_peak(formulations, plans)
         formulations[worst] = stages.with_tight_bound(formulations[worst], plans[worst])
@@ -87,7 +87,7 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
     mirrored = stages.mirrored(formulations[worst])
     sections["shapes"] = _section(cases, realized, executed, worst, request)
     sections |= graph_documents(request, source, rewritten)
-    notes = dict.fromkeys(note for case in cases for note in (*case.notes, *case.question.warnings))
+    notes = dict.fromkeys(note for case in cases for note in (*case.notes, *case.formulation.warnings))
     shown = next((result for result in executed if result.status == DIFFERENT), executed[worst])
     data = stages.report_data(realized[worst], mirrored, shown, (*notes, *stages.notes), request)
     return Outcome(build_report(data, model_identity(source), sections), source, rewritten, plans[worst])
@@ -112,7 +112,7 @@ def _cases(model: bytes, request: Request, limits: Limits | None, stages: SolveS
     with stages("plan"):
         cases: list[ShapeCase] = []
         for one, forward, (source, notes), set_events in zip(requests, forwards, steps, events, strict=True):
-            groups = cases[0].question.lowered.groups if cases else ()
+            groups = cases[0].formulation.lowered.groups if cases else ()
             without_share = replace(one, budget=Budget(bytes=0)) if one.budget is not None else one
             formulation = stages.formulate(source, without_share, groups)
             cases.append(ShapeCase(one, forward, source, tuple(notes), tuple(set_events), formulation))
@@ -123,12 +123,12 @@ def _cases(model: bytes, request: Request, limits: Limits | None, stages: SolveS
 
 def _with_shared_budget(cases: list[ShapeCase], request: Request, stages: SolveStages) -> list[ShapeCase]:
     """Apply the request's budget to all sets; a share is one of the highest baseline peak."""
-    formulations = [case.question for case in cases]
+    formulations = [case.formulation for case in cases]
     highest = formulations[_highest_peak(formulations, [formulation.baseline for formulation in formulations])]
     shared = request
     if not request.lowest_peak:
         shared = replace(request, budget=Budget(bytes=with_limit(highest, request, None, stages.cancel).budget_bytes))
-    return [replace(case, question=with_limit(case.question, shared, None)) for case in cases]
+    return [replace(case, formulation=with_limit(case.formulation, shared, None)) for case in cases]
 
 
 def _highest_peak(formulations: list[Formulation], plans: list[Plan]) -> int:
@@ -166,7 +166,7 @@ def _read(model: bytes | Graph, request: Request, k: int, limits: Limits | None)
 
 def _check_same_graph(first: ShapeCase, other: ShapeCase, k: int) -> None:
     """Raise BadRequest unless an order of one set is legal for the other."""
-    one, two = first.question.lowered, other.question.lowered
+    one, two = first.formulation.lowered, other.formulation.lowered
     names = [[node.name for node in lowered.graph.nodes] for lowered in (one, two)]
     fits = names[0] == names[1] and same_dataflow(one.problem, two.problem)
     if fits and one.problem.choices.counts().tolist() == two.problem.choices.counts().tolist():
@@ -185,7 +185,7 @@ def _check_same_graph(first: ShapeCase, other: ShapeCase, k: int) -> None:
 def _execute(
     model: bytes, case: ShapeCase, realized: RealizedPlan, limits: Limits | None, stages: SolveStages
 ) -> ExecutionResult:
-    groups = realized.question.lowered.groups
+    groups = realized.formulation.lowered.groups
     smaller = partial(with_smaller_batch, model, case.forward, case.request, limits, groups=groups)
     return run_and_compare(realized, case.request, smaller, stages.cancel)
 
@@ -199,7 +199,7 @@ def _section(
     for case, each, result in zip(cases, realized, executed, strict=True):
         is_same = each.runs.nodes == worst_nodes
         row = _row(case, each, result)
-        row["order"] = None if is_same else [list(run) for run in each.runs.runs(each.question.lowered)]
+        row["order"] = None if is_same else [list(run) for run in each.runs.runs(each.formulation.lowered)]
         if "graph" in request.returns and not is_same:
             row["graph"] = document(each.rewritten)
         rows.append(row)
@@ -215,7 +215,7 @@ def _section(
 
 
 def _row(case: ShapeCase, realized: RealizedPlan, result: ExecutionResult) -> dict[str, Any]:
-    formulation, plan = realized.question, realized.plan
+    formulation, plan = realized.formulation, realized.plan
     score, goal = plan.score, formulation.goal
     within = score.bytes_over_budget == 0 if goal.budget_bytes else True
     if goal.max_overhead is not None:

@@ -153,7 +153,7 @@ class SolveStages:
     ) -> ReportData:
         """Data of the report about one realized plan, with elapsed times and stop reasons up to now."""
         return ReportData(
-            realized.question,
+            realized.formulation,
             realized.plan,
             realized.runs,
             mirrored,

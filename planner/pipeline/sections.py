@@ -35,7 +35,7 @@ class SectionInputs:
     forward: Graph
     source: Graph
     rewritten: Graph
-    question: Formulation
+    formulation: Formulation
     request: Request
     limits: Limits | None
     events: Sequence[GradientEvent]
@@ -44,7 +44,7 @@ class SectionInputs:
 def optional_sections(solved: SectionInputs, cancel: threading.Event) -> tuple[dict[str, Any], tuple[str, ...]]:
     """(sections by name, warnings about sections left out because `cancel` is set)."""
     request = solved.request
-    sections = graph_sections(solved.question, solved.rewritten, request, cancel)
+    sections = graph_sections(solved.formulation, solved.rewritten, request, cancel)
     if request.advise:
         sections |= unless_cancelled(cancel, lambda _: _techniques(solved, cancel), dict[str, Any]())
     if request.gradient_events:
@@ -81,7 +81,7 @@ def _techniques(solved: SectionInputs, cancel: threading.Event) -> dict[str, Any
     context = techniques.TechniqueContext(
         solved.model, solved.forward, solved.source, solved.request, solved.limits, solve, cancel
     )
-    return {"advice": advice.advice_section(solved.question, context)}
+    return {"advice": advice.advice_section(solved.formulation, context)}
 
 
 def _planned(

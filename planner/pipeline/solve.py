@@ -89,7 +89,7 @@ def _execute(
     cancel: threading.Event,
 ) -> execution_check.ExecutionResult:
     """Run source and rewritten graph; compare a graph that the request rewrote with the step before the rewrite."""
-    smaller = partial(with_smaller_batch, model, forward, request, limits, groups=realized.question.lowered.groups)
+    smaller = partial(with_smaller_batch, model, forward, request, limits, groups=realized.formulation.lowered.groups)
     executed = execution_check.run_and_compare(realized, request, smaller, cancel)
     return unless_cancelled(
         cancel, lambda result: technique_execution.with_rewrite_check(result, model, request, limits), executed

@@ -64,23 +64,23 @@ class Monitor:
             return min(1.0, self.calls / max(self.iterations, 1))
         return min(1.0, (time.monotonic() - self.started) / max(self.seconds, 1e-9))
 
-    def beside(self, judge: Callable[[Order], Score], part: float = 1.0) -> Monitor:
-        """Child monitor with the fraction `part` of the remaining time and iterations, and its own `judge`.
+    def child(self, judge: Callable[[Order], Score], fraction: float = 1.0) -> Monitor:
+        """Child monitor with a fraction of the remaining time and iterations, and its own `judge`.
 
-        Bounds and the cancel event are shared. Charge the use of the child back with `spent`.
+        Bounds and the cancel event are shared. Charge the use of the child back with `absorb`.
         """
-        iterations = None if self.iterations is None else int(part * max(0, self.iterations - self.calls))
-        seconds = part * max(0.0, self.seconds - (time.monotonic() - self.started))
+        iterations = None if self.iterations is None else int(fraction * max(0, self.iterations - self.calls))
+        seconds = fraction * max(0.0, self.seconds - (time.monotonic() - self.started))
         return Monitor(
             judge, seconds, iterations, None, self.cancel_event, cost_bound=self.cost_bound, peak_bound=self.peak_bound
         )
 
-    def spent(self, part: Monitor) -> None:
+    def absorb(self, child: Monitor) -> None:
         """Charge the iterations and the clock stop of a child monitor to this one."""
-        self.calls += part.calls
-        self.stopped_by_clock |= part.stopped_by_clock
+        self.calls += child.calls
+        self.stopped_by_clock |= child.stopped_by_clock
 
-    def tell(self, order: Order, score: Score) -> None:
+    def record_best(self, order: Order, score: Score) -> None:
         """Record an order scored by another judge as the best so far, without comparing."""
         self.best, self.best_score = order, score
         if self.on_progress is not None:

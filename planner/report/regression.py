@@ -41,15 +41,15 @@ GREW, NEW, HELD = "grew", "new", "held at the peak now"
 class ModelVersion:
     """One version of a model: its formulation, and the saved plan on it."""
 
-    question: Formulation
+    formulation: Formulation
     plan: Plan | None  # None: the order is illegal for this version
 
     def figures(self) -> dict[str, float | None]:
         """Peak and seconds of the baseline and of the plan; null if the plan is illegal."""
         found: dict[str, float | None] = {}
-        for name, plan in (("baseline", self.question.baseline), ("plan", self.plan)):
-            peak = None if plan is None else self.question.count.counted(plan.score.peak_bytes)
-            seconds = None if plan is None else plan.score.cost * self.question.lowered.problem.tick
+        for name, plan in (("baseline", self.formulation.baseline), ("plan", self.plan)):
+            peak = None if plan is None else self.formulation.count.counted(plan.score.peak_bytes)
+            seconds = None if plan is None else plan.score.cost * self.formulation.lowered.problem.tick
             found |= {f"{name}.peak_bytes": peak, f"{name}.seconds": seconds}
         return found
 
@@ -140,7 +140,7 @@ def _current_version(
 ) -> tuple[ModelVersion, dict[str, Any]]:
     """(current version with the replayed plan, section `replay`)."""
     assert saved.plan is not None
-    order, added, removed = replay_order(saved.question.lowered, formulation.lowered, saved.plan.order.tolist())
+    order, added, removed = replay_order(saved.formulation.lowered, formulation.lowered, saved.plan.order.tolist())
     why, plan = "", None
     try:
         plan = _checked(formulation, order, parse_choices(formulation.lowered, report["plan"].get("choices", ())))
@@ -258,10 +258,10 @@ def _growth(saved: float | None, current: float | None) -> float | None:
 def _holds_more(saved: ModelVersion, current: ModelVersion) -> dict[str, list[dict[str, Any]]]:
     """For both peaks: values that hold more bytes than in the saved version, changed values first."""
     found = {}
-    pairs = (("baseline", saved.question.baseline, current.question.baseline), ("plan", saved.plan, current.plan))
+    pairs = (("baseline", saved.formulation.baseline, current.formulation.baseline), ("plan", saved.plan, current.plan))
     for name, before, after in pairs:
         if before is not None and after is not None:
-            found[name] = _grown(saved.question, before, current.question, after)
+            found[name] = _grown(saved.formulation, before, current.formulation, after)
     return found
 
 
@@ -336,8 +336,8 @@ def _takes_longer(saved: ModelVersion, current: ModelVersion) -> list[dict[str, 
 
 def _seconds(side: ModelVersion, planned: bool) -> dict[str, float]:
     """Node -> seconds of all its runs."""
-    plan = side.plan if planned and side.plan is not None else side.question.baseline
-    lowered = side.question.lowered.under(plan.choices)
+    plan = side.plan if planned and side.plan is not None else side.formulation.baseline
+    lowered = side.formulation.lowered.under(plan.choices)
     runs = np.bincount(plan.order, minlength=lowered.problem.tasks)
     ticks = (runs * lowered.problem.cost).tolist()
     return {lowered.name_of_task(task): count * lowered.problem.tick for task, count in enumerate(ticks)}

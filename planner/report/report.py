@@ -27,7 +27,7 @@ FORMAT = "remat-report/1"
 class ReportData:
     """Inputs of a report about one plan."""
 
-    question: Formulation
+    formulation: Formulation
     plan: Plan
     runs: NodeSequence
     mirrored: Plan  # reference plan of every report: MXNet mirroring
@@ -41,7 +41,7 @@ class ReportData:
 
 def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[str, Any]) -> dict[str, Any]:
     """The report. `model` is the identity of the planned graph; `sections` are optional sections, added last."""
-    formulation, request = data.question, data.request
+    formulation, request = data.formulation, data.request
     runs = [list(run) for run in data.runs.runs(formulation.lowered)]
     report = {
         "format": FORMAT,
@@ -73,7 +73,7 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
 def _executed(data: ReportData) -> dict[str, Any]:
     """Result of the execution check; `peak_bytes` is measured, null if the graph did not run at its full batch."""
     ran = data.executed
-    peak = None if ran.peak_bytes is None else data.question.count.counted(ran.peak_bytes)
+    peak = None if ran.peak_bytes is None else data.formulation.count.counted(ran.peak_bytes)
     return {"status": ran.status, "how": ran.how, "why": ran.why, "peak_bytes": peak}
 
 
@@ -90,7 +90,7 @@ def _arena_warnings(formulation: Formulation, plan: Plan) -> list[str]:
 
 def _plan(data: ReportData, runs: list[list[Any]]) -> dict[str, Any]:
     """Section `plan`."""
-    formulation, plan, request = data.question, data.plan, data.request
+    formulation, plan, request = data.formulation, data.plan, data.request
     lowered, count = formulation.lowered, formulation.count
     result = _result(formulation, plan)
     return {
@@ -149,7 +149,7 @@ def plan_metrics(formulation: Formulation, plan: Plan) -> dict[str, Any]:
 
 def _bound(data: ReportData) -> dict[str, Any]:
     """Proven lower bounds on time and peak, with the certificate."""
-    formulation, cost = data.question, _cost_bound(data)
+    formulation, cost = data.formulation, _cost_bound(data)
     bound = formulation.bound
     return {
         "seconds": cost * formulation.lowered.problem.tick,
@@ -164,18 +164,18 @@ def _bound(data: ReportData) -> dict[str, Any]:
 
 def _cost_bound(data: ReportData) -> int:
     """Lower bound in ticks: within the budget, or for any budget if the plan is over budget."""
-    bound = data.question.bound
+    bound = data.formulation.bound
     return bound.single_run_cost if data.plan.score.bytes_over_budget else bound.cost
 
 
 def _is_peak_goal(data: ReportData) -> bool:
     """Whether the goal is the lowest peak, not the least time."""
-    return data.question.goal.max_overhead is not None or data.request.lowest_peak
+    return data.formulation.goal.max_overhead is not None or data.request.lowest_peak
 
 
 def _status(data: ReportData) -> str:
     """ "over_budget", "proven" (equal to its lower bound) or "found"."""
-    formulation, score = data.question, data.plan.score
+    formulation, score = data.formulation, data.plan.score
     if _is_peak_goal(data):
         return "proven" if score.peak_bytes == formulation.bound.peak_bytes else "found"
     if score.bytes_over_budget:
@@ -185,7 +185,7 @@ def _status(data: ReportData) -> str:
 
 def _gap(data: ReportData) -> float:
     """Distance to the lower bound: share of the peak bound, or difference of overheads."""
-    formulation, score = data.question, data.plan.score
+    formulation, score = data.formulation, data.plan.score
     if _is_peak_goal(data):
         floor = formulation.count.counted(formulation.bound.peak_bytes)
         return formulation.count.counted(score.peak_bytes) / floor - 1 if floor > 0 else 0.0
@@ -197,7 +197,7 @@ def _gap(data: ReportData) -> float:
 
 def _smallest_budget(data: ReportData) -> dict[str, Any]:
     """Smallest budget found, if the plan is over budget or the lowest peak is the goal; else null."""
-    formulation, score = data.question, data.plan.score
+    formulation, score = data.formulation, data.plan.score
     shown = _status(data) == "over_budget" or data.request.lowest_peak
     return {
         "smallest_budget_bytes": formulation.count.counted(score.peak_bytes) if shown else None,
@@ -213,7 +213,7 @@ def binding_node(formulation: Formulation) -> str | None:
 
 def _fits(data: ReportData) -> bool:
     """Whether all bytes, with residents and reserve, fit the memory of the request or of the device."""
-    formulation = data.question
+    formulation = data.formulation
     everything = data.plan.score.peak_bytes + formulation.count.reserve_bytes
     return everything <= formulation.memory_bytes
 
@@ -226,7 +226,7 @@ def _saved_share(formulation: Formulation, plan: Plan) -> float:
 
 def _timeline(data: ReportData) -> dict[str, Any]:
     """Section `timeline`: counted bytes of every entry, of the plan and of the baseline."""
-    formulation = data.question
+    formulation = data.formulation
     baseline = node_sequence(formulation.lowered, formulation.baseline)
     shift = formulation.count.counted(0)
     return {

@@ -109,7 +109,7 @@ class _ChoiceSearch:
         here = self.planned(vector)
         if found is not None and found.score <= here.score:
             return found
-        self.monitor.tell(here.order, here.score)
+        self.monitor.record_best(here.order, here.score)
         return here
 
     def refined(self, found: ChoiceResult) -> ChoiceResult:
@@ -129,9 +129,9 @@ class _ChoiceSearch:
     def planned(self, vector: ChoiceVector) -> ChoiceResult:
         """The planners' result under one vector."""
         plain, goal = resolve_choices(self.problem, vector), goal_for_choices(self.problem, self.goal, vector)
-        monitor = self.monitor.beside(lambda order: self.judge(self.problem, self.goal, order, vector))
+        monitor = self.monitor.child(lambda order: self.judge(self.problem, self.goal, order, vector))
         order, planner = self.search(plain, goal, monitor)
-        self.monitor.spent(monitor)
+        self.monitor.absorb(monitor)
         return ChoiceResult(order, planner, vector, self.judge(self.problem, self.goal, order, vector))
 
     def candidates(self) -> Iterator[ChoiceVector]:

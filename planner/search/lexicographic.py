@@ -26,12 +26,12 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
         return portfolio.search(problem, goal, planner, monitor, seeds)
     if planner == "auto" and monitor.iterations is not None:
         return _in_rounds(problem, goal, monitor, seeds)
-    part = monitor.beside(monitor.judge, PEAK_SHARE)
+    part = monitor.child(monitor.judge, PEAK_SHARE)
     part.on_progress = monitor.on_progress
     lowest = portfolio.search(problem, goal, planner, part, seeds)
     if goal.max_overhead is not None:
         lowest = _within_the_time(problem, goal, lowest)
-    monitor.spent(part)
+    monitor.absorb(part)
     monitor.notes += part.notes
     if part.is_optimal or monitor.should_stop():
         monitor.is_optimal = part.is_optimal
@@ -64,7 +64,7 @@ def _in_rounds(problem: Problem, goal: Goal, monitor: Monitor, seeds: Sequence[C
             lowest,
             lambda within, rest: portfolio.improve(problem, within, lowest, TimeSlices(rest)),
         )
-    slices.spent(part)
+    slices.absorb(part)
     return found
 
 
@@ -82,7 +82,7 @@ def _cheapest_at_its_peak(
     def judge(order: Order) -> Score:
         return portfolio.goal_score(problem, within, order)
 
-    part = monitor.beside(judge)
+    part = monitor.child(judge)
     cheaper = search_within(within, part)
-    monitor.spent(part)
+    monitor.absorb(part)
     return cheaper if portfolio.goal_score(problem, goal, cheaper.order, cheaper.choices) < score else lowest

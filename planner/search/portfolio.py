@@ -100,7 +100,7 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
     part = slices.part(monitor.judge, QUICK_SHARE)
     part.on_progress = monitor.on_progress
     found = _better(problem, goal, known, _search_choices(problem, goal, planner, part))
-    slices.spent(part)
+    slices.absorb(part)
     if problem.tasks > TINY_TASKS:
         found = _exact_over_choices(problem, goal, found, slices)
     return found if monitor.is_optimal else improve(problem, goal, found, slices)
@@ -128,9 +128,9 @@ def search_by_iterations(
             if monitor.is_optimal:
                 return found
         part = slices.part(monitor.judge, 1.0)
-        part.on_progress = slices.told
+        part.on_progress = slices.report_best
         found = _better(problem, goal, alone(problem, goal, name, part), found)
-        slices.spent(part)
+        slices.absorb(part)
     return improve(problem, goal, found, slices)
 
 
@@ -161,7 +161,7 @@ def _exact_over_choices(problem: Problem, goal: Goal, found: Candidate, slices: 
     """The optimum over all orders and alternatives if there are few enough, else `found`. Sets `monitor.is_optimal`."""
     counts, monitor = problem.choices.counts().tolist(), slices.monitor
     best = goal_score(problem, goal, found.order, found.choices)
-    monitor.tell(found.order, best)
+    monitor.record_best(found.order, best)
     if is_proven_cheapest(problem, goal, best, monitor):
         monitor.is_optimal = True
         return found
@@ -173,18 +173,18 @@ def _exact_over_choices(problem: Problem, goal: Goal, found: Candidate, slices: 
         columns = resolve_choices(problem, vector)
         if goal.budget_bytes and not best.bytes_over_budget and _once(columns) >= best.cost:
             continue
-        part = total.beside(_judge_of(problem, goal, vector), EXACT_SHARE / (len(vectors) - k))
+        part = total.child(_judge_of(problem, goal, vector), EXACT_SHARE / (len(vectors) - k))
         part.offer(found.order if vector == own else base_order(columns, goal.strict_phases))
         order = dijkstra.plan(columns, goal_for_choices(problem, goal, vector), part)
-        total.spent(part)
+        total.absorb(part)
         if (score := goal_score(problem, goal, order, vector)) < best:
             found, best = Candidate(order, "exact", vector), score
-            monitor.tell(order, score)
+            monitor.record_best(order, score)
         if not part.is_optimal:
             break
     else:
         monitor.is_optimal = True
-    slices.spent(total)
+    slices.absorb(total)
     return found
 
 
@@ -192,7 +192,7 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) 
     """The best of `found` and the results of the improvers that start from it."""
     monitor = slices.monitor
     best = goal_score(problem, goal, found.order, found.choices)
-    monitor.tell(found.order, best)
+    monitor.record_best(found.order, best)
     if is_infeasible(problem, goal, monitor.peak_bound):
         return found
     choices = found.choices
@@ -207,14 +207,14 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) 
             break
         share = min(share, SHARE_BEFORE_SOLVER) if solved and name != SOLVER[0] else share
         part = slices.part(_judge_of(problem, goal, choices), share)
-        part.tell(found.order, best)
+        part.record_best(found.order, best)
         part.on_progress = monitor.on_progress
         part.offer(planner_named(name)(columns, under, part))
-        slices.spent(part)
+        slices.absorb(part)
         assert part.best is not None and part.best_score is not None
         if part.best_score < best:
             found, best = Candidate(part.best, name, choices), part.best_score
-            monitor.tell(found.order, best)
+            monitor.record_best(found.order, best)
     return found
 
 

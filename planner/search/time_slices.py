@@ -17,17 +17,17 @@ class TimeSlices:
 
     def __init__(self, monitor: Monitor):
         self.monitor, self.begin = monitor, monitor.calls
-        self.total = monitor.beside(monitor.judge)
+        self.total = monitor.child(monitor.judge)
         self.by_clock = monitor.iterations is None
 
     def part(self, judge: Callable[[Order], Score], share: float) -> Monitor:
         """The monitor of one slice, without a best order yet."""
-        return self.monitor.beside(judge, share) if self.by_clock else self.total.beside(judge)
+        return self.monitor.child(judge, share) if self.by_clock else self.total.child(judge)
 
-    def spent(self, part: Monitor) -> None:
+    def absorb(self, part: Monitor) -> None:
         """Charge the use of a slice to the parent monitor."""
         if part.iterations is None:
-            self.monitor.spent(part)
+            self.monitor.absorb(part)
         else:  # the last poll, which ends a slice, is not charged
             self.monitor.calls = max(self.monitor.calls, self.begin + min(part.calls, part.iterations))
 
@@ -35,7 +35,7 @@ class TimeSlices:
         """Whether no further slice may start."""
         return self.monitor.should_stop() if self.by_clock else self.monitor.cancelled
 
-    def told(self, order: Order, score: Score) -> None:
+    def report_best(self, order: Order, score: Score) -> None:
         """Progress callback of a slice: forward an order that beats the best of all slices."""
         if self.monitor.best_score is None or score < self.monitor.best_score:
-            self.monitor.tell(order, score)
+            self.monitor.record_best(order, score)

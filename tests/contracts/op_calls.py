@@ -50,7 +50,7 @@ def graph_of(use: Use) -> Graph:
         ABSENT if type is None else builder.value(f"x{i}", type, Role.INPUT, data=constant)
         for i, (type, constant) in enumerate(zip(use.call.inputs, use.call.constants, strict=True))
     ]
-    slots = [f"y{i}" if wanted else None for i, wanted in enumerate(use.call.wanted)]
+    slots = [f"y{i}" if wanted else None for i, wanted in enumerate(use.call.used)]
     outputs = builder.node(use.call.op, inputs, outputs=slots, attributes=use.call.attributes)
     return builder.build([v for v in outputs if v != ABSENT])
 

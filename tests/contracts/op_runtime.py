@@ -30,7 +30,7 @@ def by_runtime(use: Use) -> list[np.ndarray | None] | None:
     if any(a is not None and (a.size == 0 or a.dtype.kind not in "biuf") for a in use.arrays):
         return None
     call = use.call
-    names = [f"o{i}" if wanted else "" for i, wanted in enumerate(call.wanted)]
+    names = [f"o{i}" if wanted else "" for i, wanted in enumerate(call.used)]
     given = {f"i{i}": a for i, a in enumerate(use.arrays) if a is not None}
     node = helper.make_node(
         call.op,
@@ -50,7 +50,7 @@ def by_runtime(use: Use) -> list[np.ndarray | None] | None:
     except (errors.NotImplemented, errors.Fail):
         return None
     found = iter(session.run(None, given))
-    return [np.asarray(next(found)) if wanted else None for wanted in call.wanted]
+    return [np.asarray(next(found)) if wanted else None for wanted in call.used]
 
 
 def _typed(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -79,7 +79,7 @@ def uses_of(op: str) -> list[Use]:
 def results_of(use: Use) -> list[np.ndarray | None]:
     """What the kernel makes; a kernel may make more than is wanted."""
     made = run(use.call, *use.arrays)
-    return [array if want else None for array, want in zip(made, use.call.wanted, strict=True)]
+    return [array if want else None for array, want in zip(made, use.call.used, strict=True)]
 
 
 def assert_close(found: Sequence[np.ndarray | None], expected: Sequence[np.ndarray | None], use: Use) -> None:
@@ -108,9 +108,7 @@ def test_a_kernel_makes_what_the_type_rule_says(op: str):
     for use in uses_of(op):
         blank = replace(use.call, outputs=(None,) * len(use.call.outputs))
         made = tuple(None if array is None else type_of_array(array) for array in results_of(use))
-        assert tuple(t if want else None for t, want in zip(infer(blank), use.call.wanted, strict=True)) == made, str(
-            use
-        )
+        assert tuple(t if want else None for t, want in zip(infer(blank), use.call.used, strict=True)) == made, str(use)
 
 
 @pytest.mark.parametrize("op", sorted(ALL_OPS))
@@ -183,8 +181,8 @@ def test_a_body_of_standard_ops_computes_the_same(op: str):
         assert not [node.op for node in graph.nodes if "::" in node.op], "a body is made of standard ops"
         outputs = execute(graph, feeds).outputs
         found = [None if v is None else outputs[graph.values[v.id].name] for v in made]
-        found += [None] * (len(use.call.wanted) - len(found))
-        found = [a if want else None for a, want in zip(found, use.call.wanted, strict=True)]
+        found += [None] * (len(use.call.used) - len(found))
+        found = [a if want else None for a, want in zip(found, use.call.used, strict=True)]
         assert_close(found, results_of(use), use)
 
 

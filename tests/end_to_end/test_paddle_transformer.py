@@ -60,12 +60,12 @@ def test_copies_have_the_names_and_annotations_of_their_segments(training: Graph
     copies = [node for node in found.graph.nodes if node.annotations.get("recomputed")]
     assert copies and all(node.annotations["process_mesh"] == MESHES for node in copies)
     assert all(node.phase is Phase.BACKWARD for node in copies)
-    assert not set(found.renamed) & set(found.held) and set(CHECKPOINTS) <= set(found.held)
+    assert not set(found.renamed) & set(found.saved) and set(CHECKPOINTS) <= set(found.saved)
 
 
 def test_seeds_are_held_and_masks_drawn_again(training: Graph, found: RecomputedGraph) -> None:
     seeds = [training.values[v].name for node in training.nodes if node.op == "remat::Seed" for v in node.writes]
-    assert len(seeds) >= 4 and set(seeds) <= set(found.held)
+    assert len(seeds) >= 4 and set(seeds) <= set(found.saved)
     masks = {training.values[node.outputs[1]].name for node in training.nodes if node.op == "remat::SeededDropout"}
     assert masks & found.renamed.keys()
 

@@ -237,7 +237,7 @@ def check_segments(run: Recomputed, ranges: list[list[int]]) -> None:
 
 
 def check_held(run: Recomputed, names: list[str]) -> None:
-    assert sorted(run.result.held) == sorted(names)
+    assert sorted(run.result.saved) == sorted(names)
 
 
 def check_held_includes(run: Recomputed, what: list[str]) -> None:
@@ -245,10 +245,10 @@ def check_held_includes(run: Recomputed, what: list[str]) -> None:
     for text in what:
         match = re.fullmatch(r"output of the (\w+) op", text)
         if match is None:
-            assert text in run.result.held
+            assert text in run.result.saved
             continue
         made = [graph.values[v].name for node in graph.nodes if kind_of(graph, node) == match[1] for v in node.writes]
-        assert made and set(made) <= set(run.result.held)
+        assert made and set(made) <= set(run.result.saved)
         assert not set(made) & run.result.renamed.keys()
 
 

@@ -75,10 +75,10 @@ async def _render(service: Service, request: SolveRequest, plan_id: str) -> byte
 async def _report(service: Service, plan_id: str, sections: tuple[str, ...]) -> bytes:
     """The report of a plan, from the response cache if possible; cached per tenant. Raises NotFound."""
     key = tenant_of(service), plan_id, frozenset(sections)
-    report = service.kept.get(key)
+    report = service.responses.get(key)
     if report is None:
         report = await anyio.to_thread.run_sync(records.report_of, service.store, plan_id, sections)
-        service.kept.put(key, report)
+        service.responses.put(key, report)
     return report
 
 

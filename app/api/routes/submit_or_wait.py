@@ -133,10 +133,10 @@ def result_docs(description: str, schema: str) -> Responses:
 async def _result(service: Service, kind: str, id: str) -> bytes:
     """The document, from the response cache if possible; cached per tenant. Raises NotFound."""
     key = tenant_of(service), kind, id
-    document = service.kept.get(key)
+    document = service.responses.get(key)
     if document is None:
         document = await anyio.to_thread.run_sync(records.result_of, service.store, kind, id)
-        service.kept.put(key, document)
+        service.responses.put(key, document)
     return document
 
 

@@ -51,7 +51,7 @@ class Service:
         if settings.gc_hours:
             threading.Thread(target=self._collect, name="collector", daemon=True).start()
         self.admission = Admission(settings)
-        self.kept = ResponseCache(settings.kept_bytes)
+        self.responses = ResponseCache(settings.kept_bytes)
         self._reads = SlotPool(settings.readers, settings.read_queue, settings.read_seconds, "REMAT_READ_QUEUE")
         metrics.register_service(self)
 

@@ -30,7 +30,7 @@ def run(plan: str, model: str, max_drift: str, as_json: bool) -> int:
     if limit > 1 and "%" not in max_drift:
         raise BadUsage(f"--max-drift {max_drift} means {format_percent(limit)}; write {max_drift}%", code="bad_flag")
     found = drift(read_report(plan), read_bytes(model), limit)
-    graphs = (side.question.lowered.graph for side in (found.before, found.after))
+    graphs = (side.formulation.lowered.graph for side in (found.before, found.after))
     differences = diff.compare_graphs(*graphs)
     blame = found.document["blame"] or list(dict.fromkeys(row["node"] for row in differences if row.get("node")))
     document = found.document | {"blame": blame[:MAX_BLAMED], "differences": differences}

@@ -300,12 +300,12 @@ class _Relabeler:
         producer = {name: place for place, node in enumerate(rewritten["nodes"]) for name in node["outputs"]}
         leaves = zip(source.outputs, rewritten["outputs"], strict=True)
         # A copy has a new name unless it is the one whose storage is an output.
-        handed_out = {
+        returned = {
             v: producer[name] if name == source.values[v].name else -1 for v, name in leaves if name in producer
         }
-        if document(source) != parts["source"] or document(replay(source, runs, handed_out)) != rewritten:
+        if document(source) != parts["source"] or document(replay(source, runs, returned)) != rewritten:
             raise CannotRelabel("graph")
-        return document(self.requested.source), document(replay(self.requested.source, runs, handed_out))
+        return document(self.requested.source), document(replay(self.requested.source, runs, returned))
 
     def _explain(self, section: Json) -> Json:
         node, value = self.node, self.value

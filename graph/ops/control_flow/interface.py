@@ -90,9 +90,9 @@ class LoopInterface:
 
 @dataclass(frozen=True, slots=True)
 class TripCount:
-    """Trip count: at most `most`, None if unbounded; equal to it if `exact`."""
+    """Upper bound on the trip count, None if unbounded; equal to the trip count if `exact`."""
 
-    most: int | None
+    bound: int | None
     exact: bool
 
 

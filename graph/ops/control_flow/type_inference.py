@@ -46,7 +46,7 @@ def output_types(node: Node, values: Values) -> Types | None:
     trips = LoopInterface.of(node)
     given = [values[v].type if v >= 0 else None for v in node.inputs[trips.lead : trips.lead + trips.states]]
     after = made[trips.lead_out : trips.lead_out + trips.states]
-    length = trip_count(values, node).most
+    length = trip_count(values, node).bound
     axes = trips.output_axes()
     rows = made[trips.lead_out + trips.states :]
     return [a or b for a, b in zip(given, after, strict=False)] + [

@@ -111,7 +111,7 @@ def _body(
     weights = e.op("Exp", e.sub(s, top))
     total = e.reduce_sum(weights, [-1])
     y = e.cast(e.div(e.matmul(weights, e.cast(v, dtype)), total), q.dtype)
-    return y, e.reshape(e.add(top, e.op("Log", total)), q.shape[:-1]) if call.wanted[1:] == (True,) else None
+    return y, e.reshape(e.add(top, e.op("Log", total)), q.shape[:-1]) if call.used[1:] == (True,) else None
 
 
 def _scores_body(e: Emit, call: Call, q: Val, kt: Val, bias: Val | None, keep: Val | None) -> Val:
@@ -184,7 +184,7 @@ def _grad_body(
     ]
     return tuple(
         e.cast(x, type) if is_used and x is not None and type is not None else None
-        for x, type, is_used in zip(gradients, types, call.wanted, strict=False)
+        for x, type, is_used in zip(gradients, types, call.used, strict=False)
     )
 
 
@@ -206,7 +206,7 @@ def fused_attention_grad(
     with np.errstate(all="ignore"):
         row = np.sum(incoming * upcast(y), axis=-1) - (0 if dlse is None else dlse)
     dq, dkt, dv = np.zeros_like(queries), np.zeros_like(keys), np.zeros_like(values)
-    of_bias = _BiasSum(bias, queries.ndim, queries.dtype) if len(call.wanted) > 3 and call.wanted[3] else None
+    of_bias = _BiasSum(bias, queries.ndim, queries.dtype) if len(call.used) > 3 and call.used[3] else None
     with np.errstate(all="ignore"):
         for place in blocks.stack:
             for rows in blocks.rows:

@@ -126,16 +126,16 @@ def transpose_windows(call: Call, spatial: tuple[int, ...], kernel: tuple[int, .
     stride = axis_attribute(attributes, "strides", rank, 1)
     dilation = axis_attribute(attributes, "dilations", rank, 1)
     extra = axis_attribute(attributes, "output_padding", rank, 0)
-    auto, wanted = auto_pad(attributes), attributes.get("output_shape")
-    if wanted is None and auto.startswith("SAME"):
-        wanted = [n * s for n, s in zip(spatial, stride, strict=True)]
+    auto, target = auto_pad(attributes), attributes.get("output_shape")
+    if target is None and auto.startswith("SAME"):
+        target = [n * s for n, s in zip(spatial, stride, strict=True)]
     given_pads = axis_attribute(attributes, "pads", 2 * rank, 0) if auto == "NOTSET" else (0,) * (2 * rank)
     begin, end, lengths = [], [], []
     for axis, n in enumerate(spatial):
         natural = stride[axis] * (n - 1) + extra[axis] + (kernel[axis] - 1) * dilation[axis] + 1
         before, after = given_pads[axis], given_pads[rank + axis]
-        if wanted is not None:
-            lengths.append(int(wanted[axis - rank]))  # may be the full shape
+        if target is not None:
+            lengths.append(int(target[axis - rank]))  # may be the full shape
             before, after = split_padding(max(0, natural - lengths[-1]), auto != "SAME_UPPER")
         else:
             lengths.append(max(0, natural - before - after))

@@ -67,7 +67,7 @@ def _grad_weight_body(emit: Emit, call: Call, dy: Val, x: Val) -> tuple[Val, ...
     image = emit.reshape(emit.transpose(image, [2, 1, 0, *places]), [channels, group * images, *x.shape[2:]])
     kernel = emit.reshape(dy, [images, group, filters, *dy.shape[2:]])
     kernel = emit.reshape(emit.transpose(kernel, [1, 2, 0, *places]), [shape[0], images, *dy.shape[2:]])
-    wanted = [
+    end_pads = [
         max(0, (k - 1) * d + (o - 1) * s + 1 - n - b)
         for k, d, o, s, n, b in zip(
             view.kernel, view.dilation, view.output, view.stride, view.input, view.begin, strict=True
@@ -80,7 +80,7 @@ def _grad_weight_body(emit: Emit, call: Call, dy: Val, x: Val) -> tuple[Val, ...
         group=group,
         strides=list(view.dilation),
         dilations=list(view.stride),
-        pads=[*view.begin, *wanted],
+        pads=[*view.begin, *end_pads],
     )
     if dw.shape[2:] != shape[2:]:  # x extends past the last window
         axes = list(range(2, x.rank))

@@ -57,7 +57,7 @@ def softmax_cross_entropy_loss(
     outputs = (_loss(call, log_prob, labels, weights), log_prob)
     return tuple(
         as_new_array(array, scores.dtype, scores) if is_used else None
-        for array, is_used in zip(outputs, call.wanted, strict=False)
+        for array, is_used in zip(outputs, call.used, strict=False)
     )
 
 

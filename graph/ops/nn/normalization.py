@@ -120,7 +120,7 @@ def batch_normalization(
     """Y; in training mode from batch statistics, followed by the updated running mean and variance."""
     cells, rank, epsilon = upcast(x), x.ndim, call.attribute("epsilon", 1e-5)
     training = bool(call.attribute("training_mode", 0))
-    if any(call.wanted[1:]) and not training:
+    if any(call.used[1:]) and not training:
         raise CannotExecute(
             f"{call.op} at opset {call.opset} outputs statistics without training_mode; set training_mode=1"
         )
@@ -132,7 +132,7 @@ def batch_normalization(
         running = (_moved(mean, used_mean, keep), _moved(variance, used_variance, keep))
     xhat = normalised(cells, used_mean.astype(cells.dtype), _inverse(used_variance, epsilon, cells))
     y = scaled(xhat, per_channel(scale, rank).astype(cells.dtype), per_channel(bias, rank).astype(cells.dtype))
-    return (downcast_like(y, x), *running)[: len(call.wanted)]
+    return (downcast_like(y, x), *running)[: len(call.used)]
 
 
 def _inverse(variance: np.ndarray, epsilon: float, like: np.ndarray) -> np.ndarray:
@@ -165,7 +165,7 @@ def batch_norm(call: Call, x: np.ndarray, scale: np.ndarray, bias: np.ndarray) -
     mean, variance = moments(cells, batch_axes(x.ndim))
     inv_std = inverse_deviation(variance, call.attribute("epsilon", 1e-5))
     y = None
-    if call.wanted[0]:
+    if call.used[0]:
         xhat = normalised(cells, mean, inv_std)
         y = downcast_like(scaled(xhat, per_channel(scale, x.ndim), per_channel(bias, x.ndim)), x)
     return y, mean.reshape(-1), inv_std.reshape(-1)
@@ -183,7 +183,7 @@ def layer_normalization(
         scaled(normalised(cells, mean, inv_std), upcast(scale), None if bias is None else upcast(bias)), x
     )
     stash = numpy_dtype(_STASH[int(call.attribute("stash_type", 1))])
-    return (y, mean.astype(stash, copy=False), inv_std.astype(stash, copy=False))[: len(call.wanted)]
+    return (y, mean.astype(stash, copy=False), inv_std.astype(stash, copy=False))[: len(call.used)]
 
 
 @op("RMSNormalization", work=norm_work(4), takeover=((0, 0),), gradient_reads=("i0", "i1"))
@@ -202,8 +202,8 @@ def root_mean_square(x: np.ndarray, axes: Axes, epsilon: float) -> np.ndarray:
 
 def _infer_group_norm(call: Call) -> tuple[TensorType | None, ...]:
     """The type of the input; the standard defines it by the function body only."""
-    if len(call.inputs) != 3 or len(call.wanted) != 1:
-        raise ValueError(f"has {len(call.inputs)} inputs and {len(call.wanted)} outputs; the op takes 3 and returns 1")
+    if len(call.inputs) != 3 or len(call.used) != 1:
+        raise ValueError(f"has {len(call.inputs)} inputs and {len(call.used)} outputs; the op takes 3 and returns 1")
     x, groups = call.inputs[0], call.attribute("num_groups")
     if not isinstance(groups, int) or groups < 1:
         raise ValueError(f"num_groups is {groups!r}; it must be 1 or more")

@@ -78,7 +78,7 @@ def batch_norm_grad(
     dbias = incoming.sum(axis=axes, keepdims=True)
     dscale = (incoming * xhat).sum(axis=axes, keepdims=True)
     dx = None
-    if call.wanted[0]:
+    if call.used[0]:
         xhat *= dscale / -count
         xhat += incoming
         xhat -= dbias / count
@@ -97,7 +97,7 @@ def layer_norm_grad(
     dscale = downcast_like(_sum_to(incoming * xhat, scale.shape), scale)
     dbias = downcast_like(_sum_to(incoming, scale.shape), scale)
     dx = None
-    if call.wanted[0]:
+    if call.used[0]:
         dx = downcast_like(_input_gradient(incoming * upcast(scale), xhat, inverse, trailing_axes(call, x.ndim)), x)
     return dx, dscale, dbias
 

@@ -189,7 +189,7 @@ def _infer(call: Call) -> tuple[TensorType | None, ...]:
 def max_pool(call: Call, x: np.ndarray) -> tuple[np.ndarray | None, ...]:
     """Y, and if used Indices into the flattened x."""
     view = pool_windows(call, x.shape[2:])
-    if len(call.wanted) < 2 or not call.wanted[1]:
+    if len(call.used) < 2 or not call.used[1]:
         return (downcast_like(window_max(to_comparable(x), view), x),)
     y, places = window_max_indices(to_comparable(x), view)
     if call.attribute("storage_order", 0):

@@ -127,24 +127,24 @@ gradient_op("PowExponent", _exponent, _exponent_body, flops=TRANSCENDENTAL, infe
 
 
 def _prelu_types(call: Call) -> tuple[TensorType | None, ...]:
-    if len(call.inputs) != 3 or len(call.wanted) > 2:
+    if len(call.inputs) != 3 or len(call.used) > 2:
         raise ValueError(f"{call.op} takes the incoming gradient, the input and the slope, and returns two gradients")
     dy, x, slope = call.inputs
     if dy is not None and x is not None and dy != x:
         raise ValueError(f"input 1 is {x} but input 0, whose gradient it belongs to, is {dy}")
-    return tuple(t if is_used else None for t, is_used in zip((x, slope), call.wanted, strict=False))
+    return tuple(t if is_used else None for t, is_used in zip((x, slope), call.used, strict=False))
 
 
 def _prelu_body(e: Emit, call: Call, dy: Val, x: Val, slope: Val) -> tuple[Val | None, ...]:
     positive, zero = e.op("GreaterOrEqual", x, e.scalar_like(0, x)), e.scalar_like(0, x)
     dx = e.where(positive, dy, e.mul(dy, slope))
     dslope = e.sum_to(e.where(positive, zero, e.mul(dy, x)), slope)
-    return tuple(g if is_used else None for g, is_used in zip((dx, dslope), call.wanted, strict=False))
+    return tuple(g if is_used else None for g, is_used in zip((dx, dslope), call.used, strict=False))
 
 
 def _prelu_work(call: Call) -> Work:
     elements = 0 if call.inputs[0] is None else call.inputs[0].elements
-    return Work(2 * elements * sum(call.wanted))
+    return Work(2 * elements * sum(call.used))
 
 
 @op("remat::PReluGrad", infer=_prelu_types, work=_prelu_work, takeover=((0, 0), (0, 1)), body=_prelu_body)
@@ -152,7 +152,7 @@ def prelu_grad(call: Call, dy: np.ndarray, x: np.ndarray, slope: np.ndarray) -> 
     """Gradients of x and of the slope, the second summed to the slope's shape."""
     wide_dy, wide_x, wide_slope = (as_computable(a) for a in (dy, x, slope))
     gradients: list[np.ndarray | None] = []
-    for position, is_used in enumerate(call.wanted):
+    for position, is_used in enumerate(call.used):
         if not is_used:
             gradients.append(None)
         elif position == 0:

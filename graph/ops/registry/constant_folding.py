@@ -134,11 +134,11 @@ def fold_constants(call: Call, types: tuple[TensorType | None, ...]) -> tuple[np
             return None
     if any(call.outputs):  # declared types are unverified: infer without them
         types = infer(replace(call, outputs=(None,) * len(call.outputs)))
-    for type, wanted in zip(types, call.wanted, strict=False):
-        if wanted and (not is_small(type) if type is not None else call.op not in _BOUNDED):
+    for type, is_used in zip(types, call.used, strict=False):
+        if is_used and (not is_small(type) if type is not None else call.op not in _BOUNDED):
             return None
     known = [t for t in types if t is not None]
-    if len(known) == sum(call.wanted) and not any(t.elements for t in known):
+    if len(known) == sum(call.used) and not any(t.elements for t in known):
         return tuple(None if t is None else np.zeros(t.shape, numpy_dtype(t.dtype)) for t in types)
     try:
         with np.errstate(all="ignore"):

@@ -75,12 +75,12 @@ def run(call: Call, arrays: tuple[np.ndarray | None, ...]) -> tuple[np.ndarray |
     present = tuple(array is not None for array in arrays)
     dtypes = tuple("" if array is None else dtype_name(array.dtype) for array in arrays)
     try:
-        evaluator = _evaluator(call.op, call.opset, _Attributes(call.attributes), dtypes, call.wanted)
+        evaluator = _evaluator(call.op, call.opset, _Attributes(call.attributes), dtypes, call.used)
     except (NotImplementedError, defs.SchemaError, ValueError, TypeError, RuntimeError) as error:
         raise CannotExecute(f"op {call.op} has no kernel at opset {call.opset}: {one_line(error)}") from None
     feeds = {f"i{i}": arrays[i] for i, is_present in enumerate(present) if is_present}
     results = iter(evaluator.run(None, feeds))
-    return tuple(np.asarray(next(results)) if wanted else None for wanted in call.wanted)
+    return tuple(np.asarray(next(results)) if is_used else None for is_used in call.used)
 
 
 def call_key(call: Call) -> Any:
@@ -90,7 +90,7 @@ def call_key(call: Call) -> Any:
         call.opset,
         freeze(call.attributes) if call.attributes else (),
         call.inputs,
-        call.wanted,
+        call.used,
         _shape_constants(call) if call.constants else (),
     )
 
@@ -131,8 +131,8 @@ def _infer_with_onnx(call: Call) -> tuple[Any, ...]:
     schema = schema_of(call.op, call.opset)
     unknown: _Partial = (None, None)
     if schema is None:
-        return tuple(unknown if wanted else None for wanted in call.wanted)
-    check_arity(len(call.inputs), len(call.wanted), schema)
+        return tuple(unknown if is_used else None for is_used in call.used)
+    check_arity(len(call.inputs), len(call.used), schema)
     required = [
         i
         for i, formal in enumerate(schema.inputs[: len(call.inputs)])
@@ -140,11 +140,11 @@ def _infer_with_onnx(call: Call) -> tuple[Any, ...]:
     ]
     try:
         present = [t is not None or i in required for i, t in enumerate(call.inputs)]
-        node = node_proto(call.op, call.attributes, present, call.wanted, schema)
+        node = node_proto(call.op, call.attributes, present, call.used, schema)
         onnx.checker.check_node(node, _checker_context(call.opset))
         check_ranks(call)
         if any(call.inputs[i] is None for i in required):
-            return tuple(unknown if wanted else None for wanted in call.wanted)
+            return tuple(unknown if is_used else None for is_used in call.used)
         found = _inferred(call, node, schema)
     except (
         onnx.shape_inference.InferenceError,
@@ -154,7 +154,7 @@ def _infer_with_onnx(call: Call) -> tuple[Any, ...]:
         IndexError,
     ) as error:
         raise ValueError(one_line(error)) from None
-    return tuple(_of_proto(i, found.get(f"o{i}")) if wanted else None for i, wanted in enumerate(call.wanted))
+    return tuple(_of_proto(i, found.get(f"o{i}")) if is_used else None for i, is_used in enumerate(call.used))
 
 
 def _inferred(call: Call, node: Any, schema: Any) -> Mapping[str, Any]:
@@ -248,15 +248,15 @@ class _Attributes:
 
 @functools.lru_cache(maxsize=4096)
 def _evaluator(
-    op: str, opset: int, attributes: _Attributes, dtypes: tuple[str, ...], wanted: tuple[bool, ...]
+    op: str, opset: int, attributes: _Attributes, dtypes: tuple[str, ...], used: tuple[bool, ...]
 ) -> ReferenceEvaluator:
     """An evaluator of a one-node model; inputs are named i0, i1, ..., outputs o0, o1, ..."""
     schema = schema_of(op, opset)
     if schema is None:
         raise ValueError("not an op of the standard")
-    node = node_proto(op, attributes.mapping, [bool(d) for d in dtypes], wanted, schema)
+    node = node_proto(op, attributes.mapping, [bool(d) for d in dtypes], used, schema)
     inputs = [helper.make_tensor_value_info(f"i{i}", onnx_dtype(d), None) for i, d in enumerate(dtypes) if d]
-    outputs = [helper.make_empty_tensor_value_info(f"o{i}") for i, is_used in enumerate(wanted) if is_used]
+    outputs = [helper.make_empty_tensor_value_info(f"o{i}") for i, is_used in enumerate(used) if is_used]
     graph = helper.make_graph([node], "one", inputs, outputs)
     imports = [helper.make_opsetid("", opset)]
     if node.domain:

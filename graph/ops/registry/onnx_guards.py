@@ -58,7 +58,7 @@ def _axis(call: Call, axis: int, rank: int) -> None:
 
 def _split(call: Call) -> None:
     """Check that there are as many outputs as parts, in each form of giving the parts."""
-    outputs = len(call.wanted)
+    outputs = len(call.used)
     lengths = call.constant(1)
     if lengths is not None and lengths.size != outputs:
         raise ValueError(f"has {outputs} outputs for {lengths.size} lengths")

@@ -71,14 +71,14 @@ def check_dtypes(inputs: Sequence[TensorType | None], schema: Any) -> None:
 
 
 def node_proto(
-    op: str, attributes: Mapping[str, Any], present: Sequence[bool], wanted: Sequence[bool], schema: Any
+    op: str, attributes: Mapping[str, Any], present: Sequence[bool], used: Sequence[bool], schema: Any
 ) -> Any:
     """NodeProto with inputs named i0, i1, ... and outputs named o0, o1, ..."""
     domain, _, name = op.rpartition("::")
     node = helper.make_node(
         name,
         [f"i{i}" if is_present else "" for i, is_present in enumerate(present)],
-        [f"o{i}" if is_used else "" for i, is_used in enumerate(wanted)],
+        [f"o{i}" if is_used else "" for i, is_used in enumerate(used)],
         domain="" if domain == "ai.onnx" else domain,
     )
     for key, value in attributes.items():

@@ -24,7 +24,7 @@ class Call:
     attributes: Mapping[str, Any]
     inputs: tuple[TensorType | None, ...]  # None: absent, or of unknown type
     outputs: tuple[TensorType | None, ...]  # during inference: the declared types, None where undeclared
-    wanted: tuple[bool, ...]  # per output: is used
+    used: tuple[bool, ...]  # per output: whether it has a reader
     constants: tuple[np.ndarray | None, ...] = ()  # per input its constant data, else None
     opset: int = 21
     stream: str = ""  # random stream: runs with the same stream draw the same numbers

@@ -52,7 +52,7 @@ def _infer_grad(call: Call) -> tuple[TensorType | None, ...]:
     state = TensorType(gates.dtype, (*gates.shape[:-1], gates.shape[-1] // GATES[kind]))
     _check_lengths(call, 2, state)
     made = (*[state] * STATES[kind], gates)
-    return tuple(t if wanted else None for t, wanted in zip(made, call.wanted, strict=False))
+    return tuple(t if is_used else None for t, is_used in zip(made, call.used, strict=False))
 
 
 def _check_lengths(call: Call, position: int, state: TensorType) -> None:
@@ -161,7 +161,7 @@ def _lstm_grad_body(
         keep(e.mul(dcell, f), dc),
         e.op("Concat", *(drop(p, zero) for p in parts), axis=c.rank - 1),
     )
-    return tuple(v if is_used else None for v, is_used in zip(gradients, call.wanted, strict=False))
+    return tuple(v if is_used else None for v, is_used in zip(gradients, call.used, strict=False))
 
 
 @op("remat::LSTMUnitGrad", infer=_infer_grad, work=_work, body=_lstm_grad_body)
@@ -186,7 +186,7 @@ def lstm_unit_grad(
     gradients = (_kept(call, going, zero, h_in), _kept(call, going, dcell * f, c_in), dgates)
     return tuple(
         downcast_like(np.array(a, order="C"), c) if is_used else None
-        for a, is_used in zip(gradients, call.wanted, strict=False)
+        for a, is_used in zip(gradients, call.used, strict=False)
     )
 
 
@@ -219,7 +219,7 @@ def _gru_grad_body(
     dg = e.mul(e.mul(dh, e.sub(one, u)), e.sub(one, e.mul(g, g)))
     keep, drop = _keeper(e, call, h, lengths, time), _keeper(e, call, h, lengths, time, drops=False)
     gradients = keep(e.mul(dh, u), dh), e.op("Concat", zero, drop(du, zero), drop(dg, zero), axis=h.rank - 1)
-    return tuple(v if is_used else None for v, is_used in zip(gradients, call.wanted, strict=False))
+    return tuple(v if is_used else None for v, is_used in zip(gradients, call.used, strict=False))
 
 
 @op("remat::GRUUnitGrad", infer=_infer_grad, work=_work, body=_gru_grad_body)
@@ -238,5 +238,5 @@ def gru_unit_grad(
     gradients = (_kept(call, going, d * u, d), dgates)
     return tuple(
         downcast_like(np.array(a, order="C"), h) if is_used else None
-        for a, is_used in zip(gradients, call.wanted, strict=False)
+        for a, is_used in zip(gradients, call.used, strict=False)
     )

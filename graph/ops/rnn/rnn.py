@@ -178,7 +178,7 @@ def rnn_outputs(call: Call, given: RnnInputs) -> tuple[Array | None, ...]:
     y = np.stack(ys, axis=2).swapaxes(0, 1) if layout else np.stack(ys, axis=1)
     states = [np.stack(s, axis=1 if layout else 0) for s in ([hs, cs] if given.kind == "LSTM" else [hs])]
     results = [downcast_like(np.ascontiguousarray(a), given.x) for a in (y, *states)]
-    return tuple(results[: len(call.wanted)])
+    return tuple(results[: len(call.used)])
 
 
 def rnn_sizes(call: Call) -> tuple[int, int, int, int] | None:

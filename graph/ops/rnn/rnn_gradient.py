@@ -101,9 +101,9 @@ def _results(call: Call, given: RnnInputs, found: dict[str, list[Array]]) -> tup
     layout = bool(call.attribute("layout", 0))
     inputs = {"x": given.x, "w": given.w, "r": given.r, "b": given.b, "h": given.h, "c": given.c, "p": given.p}
     results: list[Array | None] = []
-    for letter, wanted in zip(inputs, call.wanted, strict=False):
+    for letter, is_used in zip(inputs, call.used, strict=False):
         like, parts = inputs[letter], found[letter]
-        if not wanted or like is None:
+        if not is_used or like is None:
             results.append(None)
         elif letter == "x":
             total = parts[0] if len(parts) == 1 else parts[0] + parts[1]
@@ -123,11 +123,11 @@ def _infer(call: Call) -> tuple[TensorType | None, ...]:
     if w.shape[1:] != (rows, x.shape[2]) or r.shape[1] != rows or w.shape[0] != r.shape[0]:
         raise ValueError(f"X {x}, W {w} and R {r} do not belong to one {kind}")
     types = []
-    for position, wanted in zip(_OF[kind], call.wanted, strict=False):
+    for position, is_used in zip(_OF[kind], call.used, strict=False):
         type = call.inputs[position] if position < len(call.inputs) else None
-        if wanted and type is None:
+        if is_used and type is None:
             raise ValueError(f"the gradient of absent input {position} is used; omit that output")
-        types.append(type if wanted else None)
+        types.append(type if is_used else None)
     return tuple(types)
 
 

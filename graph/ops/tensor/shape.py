@@ -88,7 +88,7 @@ def concat(call: Call, *xs: np.ndarray) -> np.ndarray:
 @op("Split", work=copy_work)
 def split(call: Call, x: np.ndarray, lengths: np.ndarray | None = None) -> tuple[np.ndarray | None, ...]:
     """Parts of the given lengths, else of equal length, the last possibly shorter."""
-    axis, count = call.attribute("axis", 0) % x.ndim, len(call.wanted)
+    axis, count = call.attribute("axis", 0) % x.ndim, len(call.used)
     given = call.attribute("split") if lengths is None else lengths.tolist()
     if given is None:
         length = -(-x.shape[axis] // count)
@@ -96,7 +96,7 @@ def split(call: Call, x: np.ndarray, lengths: np.ndarray | None = None) -> tuple
     ends = np.cumsum(given)
     pieces = (x[(slice(None),) * axis + (slice(end - n, end),)] for n, end in zip(given, ends, strict=True))
     return tuple(
-        np.array(piece, order="C") if is_used else None for piece, is_used in zip(pieces, call.wanted, strict=True)
+        np.array(piece, order="C") if is_used else None for piece, is_used in zip(pieces, call.used, strict=True)
     )
 
 

@@ -24,7 +24,7 @@ def _state_types(*states: int) -> Any:
             if type.shape != known[0][1].shape:
                 raise ValueError(f"input {i} is {type}, not of the shape of the weight {known[0][1]}")
         types = [call.inputs[i] if i < len(call.inputs) else None for i in (0, *states)]
-        return tuple(t if is_used else None for t, is_used in zip(types, call.wanted, strict=False))
+        return tuple(t if is_used else None for t, is_used in zip(types, call.used, strict=False))
 
     return infer
 
@@ -48,7 +48,7 @@ def _sgd_body(e: Emit, call: Call, w: Val, g: Val, velocity: Val | None = None) 
         moved = e.add(times(e.cast(velocity, dtype), momentum), times(step, 1 - dampening))
         step = e.add(step, times(moved, momentum)) if call.attribute("nesterov", 0) else moved
     new = e.cast(e.sub(wide, times(step, lr)), w.dtype)
-    return (new,) if velocity is None or moved is None else (new, e.cast(moved, velocity.dtype))[: len(call.wanted)]
+    return (new,) if velocity is None or moved is None else (new, e.cast(moved, velocity.dtype))[: len(call.used)]
 
 
 @op("remat::SGD", infer=_state_types(2), work=elementwise_work(3), takeover=((0, 0), (1, 2)), body=_sgd_body)
@@ -69,7 +69,7 @@ def sgd(call: Call, w: np.ndarray, g: np.ndarray, velocity: np.ndarray | None = 
     new = as_new_array(wide - kind(lr) * step, w.dtype, w)
     if velocity is None or moved is None:
         return (new,)
-    return (new, as_new_array(moved, velocity.dtype))[: len(call.wanted)]
+    return (new, as_new_array(moved, velocity.dtype))[: len(call.used)]
 
 
 _ADAM = {"lr": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0}
@@ -117,7 +117,7 @@ def adam(
     decayed = kind(1 - lr * decay) * wide if decay else wide
     new = decayed - kind(lr) * (mean / (1 - kind(beta1) ** count) / width)
     outputs = (as_new_array(new, w.dtype, w), as_new_array(mean, m.dtype), as_new_array(square, v.dtype))
-    return tuple(array if is_used else None for array, is_used in zip(outputs, call.wanted, strict=False))
+    return tuple(array if is_used else None for array, is_used in zip(outputs, call.used, strict=False))
 
 
 _ADAFACTOR = {"lr": 0.01, "beta2_decay": -0.8, "epsilon1": 0.0, "epsilon2": 1e-3, "threshold": 1.0, "weight_decay": 0.0}
@@ -134,7 +134,7 @@ def _adafactor_type(call: Call) -> tuple[TensorType | None, ...]:
     expected = [shape] if len(shape) < 2 else [(*shape[:-1], 1), (*shape[:-2], 1, shape[-1])]
     if [type.shape for type in states if type] != expected:
         raise ValueError(f"the states of a weight of shape {list(shape)} have the shapes {[list(s) for s in expected]}")
-    return tuple(t if is_used else None for t, is_used in zip((weight, *states), call.wanted, strict=False))
+    return tuple(t if is_used else None for t, is_used in zip((weight, *states), call.used, strict=False))
 
 
 def _adafactor_body(e: Emit, call: Call, w: Val, g: Val, step: Val, *states: Val) -> tuple[Val | None, ...]:
@@ -202,4 +202,4 @@ def adafactor(
     kept = kind(1 - lr * decay) * wide if decay else wide
     weight = as_new_array(kept - rate / max(kind(1), rms(update) / kind(threshold)) * update, w.dtype, w)
     outputs = (weight, *(as_new_array(state, old.dtype) for state, old in zip(new, states, strict=True)))
-    return tuple(array if is_used else None for array, is_used in zip(outputs, call.wanted, strict=False))
+    return tuple(array if is_used else None for array, is_used in zip(outputs, call.used, strict=False))

@@ -49,7 +49,7 @@ def dropout(
     mask = generator(call).random(x.shape, np.float32) >= p if active else np.ones(x.shape, bool)
     wide = as_computable(x)
     y = np.where(mask, wide * wide.dtype.type(_inverse(p)), 0) if active else wide
-    return tuple((as_new_array(y, x.dtype, x), mask)[: len(call.wanted)])
+    return tuple((as_new_array(y, x.dtype, x), mask)[: len(call.used)])
 
 
 def _inverse(ratio: float) -> float:

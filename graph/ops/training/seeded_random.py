@@ -108,4 +108,4 @@ def seeded_dropout(call: Call, x: np.ndarray, given: np.ndarray) -> tuple[np.nda
     mask = _uniform(np.arange(x.size, dtype=np.uint32), given).reshape(x.shape) >= np.float32(ratio)
     wide = as_computable(x)
     y = np.where(mask, wide * wide.dtype.type(_inverse(ratio)), 0)
-    return tuple((as_new_array(y, x.dtype, x), mask)[: len(call.wanted)])
+    return tuple((as_new_array(y, x.dtype, x), mask)[: len(call.used)])

@@ -89,7 +89,7 @@ class _ParallelAnnealing:
         end = next((end for end in ROUND_ENDS if end >= now + MIN_ROUND_SHARE), 1.0)
         part = min(1.0, (end - now) / max(1 - now, 1e-9))
         share = part if monitor.iterations is None else part / WORKERS
-        return [monitor.beside(monitor.judge, share) for _ in range(WORKERS)]
+        return [monitor.child(monitor.judge, share) for _ in range(WORKERS)]
 
     def leg(self, arm: int, monitor: Monitor) -> Order:
         """The result of one walk from the best order in one round."""
@@ -117,7 +117,7 @@ class _ParallelAnnealing:
         """
         scores = [self.monitor.judge(order) for order in orders]
         for part in parts:
-            self.monitor.spent(part)
+            self.monitor.absorb(part)
         arm = min(range(WORKERS), key=scores.__getitem__)
         if self.round and scores[arm] < max(scores):
             self.first_runs = [self.first_runs[arm]] * WORKERS

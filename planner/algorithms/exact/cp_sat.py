@@ -346,7 +346,7 @@ class _CpSatModel:
 
         monitor, solver = self.search.monitor, cp_model.CpSolver()
         monitor.check()
-        part = monitor.beside(monitor.judge)
+        part = monitor.child(monitor.judge)
         solver.parameters.random_seed = self.search.goal.seed % (1 << 31)
         solver.parameters.max_memory_in_mb = MAX_MEGABYTES
         if part.iterations is None:

@@ -44,9 +44,9 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 def initial_order(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """Initial order of an improving planner: the monitor's best, else the result of `plan`, which is offered."""
     if monitor.best is None:
-        part = monitor.beside(monitor.judge, START_SHARE)
+        part = monitor.child(monitor.judge, START_SHARE)
         order = plan(problem, goal, part)
-        monitor.spent(part)
+        monitor.absorb(part)
         monitor.offer(order)
     assert monitor.best is not None
     return monitor.best

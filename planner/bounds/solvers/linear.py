@@ -36,7 +36,7 @@ def solve_integer(rows: LinearModel, monitor: Monitor) -> LinearSolution:
     """
     from ortools.linear_solver import pywraplp  # heavy: imported where a model is solved
 
-    part = monitor.beside(monitor.judge)
+    part = monitor.child(monitor.judge)
     solver = pywraplp.Solver.CreateSolver("SCIP")
     columns = _filled(solver, rows, whole=True, check=monitor.check)[0]
     # Probing does not pay off on these models.

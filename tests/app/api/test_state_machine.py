@@ -635,7 +635,7 @@ class Machine(stateful.RuleBasedStateMachine):
             self._walks()
             return
         collect(store, -1.0, -1.0)  # until tomorrow
-        self.service.kept = ResponseCache(self.service.settings.kept_bytes)  # a minute later
+        self.service.responses = ResponseCache(self.service.settings.kept_bytes)  # a minute later
         self.operations = {id: made for id, made in self.operations.items() if not made.ended}
         self.plans.clear()
         self.answers.clear()

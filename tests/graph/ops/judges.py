@@ -43,7 +43,7 @@ def ours(
             array.flags.writeable = False
     found = run(call, *guarded)
     assert not any(np.may_share_memory(a, b) for a in found for b in arrays if a is not None and b is not None)
-    for type, array, wanted in zip(call.outputs, found, call.wanted, strict=False):
+    for type, array, wanted in zip(call.outputs, found, call.used, strict=False):
         if wanted:
             assert type is not None and array is not None
             assert (array.shape, array.dtype) == (type.shape, numpy_dtype(type.dtype))

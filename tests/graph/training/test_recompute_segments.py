@@ -60,7 +60,7 @@ def test_results_are_equal_and_fewer_values_are_saved(checkpoints, dropout):
     before, after = same_results(training, found.graph)
     if not dropout:
         assert after.peak_bytes <= before.peak_bytes
-    assert not set(found.renamed) & set(found.held)
+    assert not set(found.renamed) & set(found.saved)
 
 
 def test_a_deep_net_with_checkpoints_peaks_lower():
@@ -118,7 +118,7 @@ def test_an_op_with_one_saved_output_is_recomputed_without_it():
     (loss,) = b.node("ReduceMean", [t], outputs=["loss"], attributes={"keepdims": 0})
     training = differentiate(b.build([loss]), ["loss"], ["x"])
     found = recomputed(training, ["s"])
-    assert "left" in found.held and "right" in found.renamed
+    assert "left" in found.saved and "right" in found.renamed
     (copy,) = [node for node in found.graph.nodes if node.annotations.get("recomputed") and len(node.outputs) == 2]
     assert copy.outputs[0] == -1
     same_results(training, found.graph)
@@ -133,7 +133,7 @@ def test_outputs_of_ops_that_cannot_be_recomputed_are_saved():
     (loss,) = b.node("ReduceMean", [z], outputs=["loss"], attributes={"keepdims": 0})
     plain = b.build([loss])
     found = recomputed(differentiate(plain, ["loss"], ["x"]), ["z"])
-    assert "noise" in found.held
+    assert "noise" in found.saved
     # Under a stream the draw is repeated instead.
     training = differentiate(with_seeds(plain), ["loss"], ["x"])
     found = recomputed(training, ["z"])
@@ -152,7 +152,7 @@ def test_outputs_of_a_nested_graph_are_saved_or_refused():
     (w,) = b.node("Mul", [z, z], outputs=["w"])
     (loss,) = b.node("ReduceMean", [w], outputs=["loss"], attributes={"keepdims": 0})
     training = differentiate(b.build([loss]), ["loss"], ["y"])
-    assert "y" in recomputed(training, ["w"]).held
+    assert "y" in recomputed(training, ["w"]).saved
     with pytest.raises(BadGraph) as refusal:
         recomputed(training, ["w"], nested="error")
     assert [finding.code for finding in refusal.value.findings] == ["nested_in_segment"]
@@ -170,7 +170,7 @@ def test_seeds_are_drawn_once_and_saved():
     assert kinds.index("remat::Seed") + 1 == kinds.index("remat::SeededDropout")
     training = differentiate(seeded, ["loss"])
     found = recomputed(training, ["h1"])
-    assert {"seed/drop0"} <= set(found.held) and "mask0" in found.renamed
+    assert {"seed/drop0"} <= set(found.saved) and "mask0" in found.renamed
     same_results(training, found.graph)
 
 

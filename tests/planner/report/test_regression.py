@@ -107,7 +107,7 @@ def test_a_node_that_came_runs_behind_the_one_it_stands_behind() -> None:
     assert found.document["replay"] == {"runs": True, "why": "", "came": ["drop"], "went": []}
     assert found.document["blame"] == ["drop"]
     assert found.after.plan is not None
-    lowered = found.after.question.lowered
+    lowered = found.after.formulation.lowered
     names = [lowered.name_of_task(task) for task in found.after.plan.order.tolist()]
     assert names.index("drop") == names.index("f2") + 1
     assert [name for name in names if name != "drop"] == [name for name, _ in plan["plan"]["order"]]

@@ -168,14 +168,14 @@ class _LoopGradient:
 
     def _length(self) -> int:
         """Rows of a stack."""
-        if self.count.most is None:
+        if self.count.bound is None:
             code = "unknown_trips"
             raise CannotDifferentiate(
                 "the number of iterations is unknown, so the saved values have no size",
                 "annotate the node with `max_trips`, an upper bound on its iterations",
                 code,
             )
-        return self.count.most
+        return self.count.bound
 
     def _stacked(self, forward: Graph, saved: Sequence[int]) -> list[int]:
         """Ids of new outputs of the forward node that stack these values of its body."""

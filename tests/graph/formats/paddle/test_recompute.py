@@ -92,8 +92,8 @@ def test_copies_are_named_by_segments_counted_from_the_last(found):
     assert found.renamed["block3/soft"] == "block3/soft.subprog_0"
     assert found.renamed["block0/soft"] == "block0/soft.subprog_3"
     assert not set(found.renamed) & set(CHECKPOINTS)
-    assert set(CHECKPOINTS) <= set(found.held)
-    assert {f"seed/block{i}/drop" for i in range(4)} <= set(found.held)
+    assert set(CHECKPOINTS) <= set(found.saved)
+    assert {f"seed/block{i}/drop" for i in range(4)} <= set(found.saved)
     assert found.crossing == ()
 
 
