@@ -1,4 +1,4 @@
-"""The command line: `python -m remat`, and what the console script `remat` calls."""
+"""Entry point of `python -m remat` and of the console script `remat`."""
 
 
 def main() -> None:

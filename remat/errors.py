@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class BadInput(ValueError):
-    """The model or the request cannot be planned; `findings` say what, where and how to correct it."""
+    """The model or the request cannot be planned; `findings` name each fault, its location and its remedy."""
 
     def __init__(self, findings: tuple[Finding, ...]):
         self.findings = findings
@@ -25,12 +25,12 @@ class BadInput(ValueError):
 
 
 class Stopped(Exception):
-    """The search was cancelled; `best` is the report of the best plan so far, None if there was none yet."""
+    """The search was cancelled; `best` is the report of the best plan so far, or None."""
 
     def __init__(self, best: Report | None = None):
         self.best = best
         super().__init__(
-            "stopped before there was a plan"
+            "stopped before a plan was found"
             if best is None
             else "the search was stopped; the best plan so far is in .best"
         )

@@ -1,4 +1,4 @@
-"""The public functions: one call per task; everything else is in the packages below."""
+"""Public functions: plan, curve, fit, batch and verify."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from remat.errors import BadInput, Stopped
 from remat.report import Report
 from remat.request_fields import WIRE_NAMES, BatchFields, CurveFields, FitFields, PlanFields, request_keywords
 
-# Imports inside functions: batches are loaded when asked for.
+# Imports inside functions: modules of batches are loaded by `batch` only.
 
 __all__ = [
     "BadGraph",
@@ -104,12 +104,12 @@ def curve(
 
     Raises:
         BadInput: The model or the request is invalid; `findings` name each fault.
-        Stopped: `cancel` was set before there was a plan.
+        Stopped: `cancel` was set before a plan was found.
         OSError: The file cannot be read.
     """
     try:
-        asked = parse_curve({**_wire(request), "budgets": list(budgets)})
-        return curves.curve(_read(model), asked, cancel=cancel).document
+        parsed = parse_curve({**_wire(request), "budgets": list(budgets)})
+        return curves.curve(_read(model), parsed, cancel=cancel).document
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
     except cancellation.CancellationError:
@@ -211,7 +211,7 @@ def batch(
             report = None if outcome.report is None else json.loads(outcome.report)
             rows[outcome.item.key] = {**outcome.row, "report": report}
     except BaseException:
-        stop.set()  # what runs ends soon
+        stop.set()  # ends the running searches
         raise
     finally:
         if executor is None:

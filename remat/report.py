@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class Report(Mapping[str, Any]):
-    """A plan and what is known about it.
+    """A plan, its measurements and its bounds.
 
-    Attributes hold what is read most; as a mapping it is the whole report of the wire format (`remat schema report`),
+    Attributes are the common figures; as a mapping it is the whole report of the wire format (`remat schema report`),
     so `report.peak_bytes == report["plan"]["peak_bytes"]`. Sizes are bytes, times are seconds of one training step as
     the device profile predicts them, shares are fractions (0.034 is 3.4%).
 
@@ -35,7 +35,7 @@ class Report(Mapping[str, Any]):
 
     @property
     def status(self) -> Literal["proven", "found", "over_budget"]:
-        """`proven`: no plan is better; `found`: see `gap`; `over_budget`: no plan within the budget was found."""
+        """`proven`: no better plan exists; `found`: see `gap`; `over_budget`: no plan within the budget was found."""
         return cast(Literal["proven", "found", "over_budget"], self._plan["status"])
 
     @property
@@ -65,12 +65,12 @@ class Report(Mapping[str, Any]):
 
     @property
     def seconds(self) -> float:
-        """Predicted time of one step under the plan, in seconds."""
+        """Predicted time of one training step under the plan, in seconds."""
         return float(self._plan["seconds"])
 
     @property
     def baseline_seconds(self) -> float:
-        """Predicted time of one step without recomputation, in seconds."""
+        """Predicted time of one training step without recomputation, in seconds."""
         return float(self._report["baseline"]["seconds"])
 
     @property
@@ -80,17 +80,17 @@ class Report(Mapping[str, Any]):
 
     @property
     def gap(self) -> float:
-        """Distance to the proven lower bound: of the overhead, or of the peak as a fraction where that is the goal."""
+        """Distance to the proven lower bound, as a fraction: of the overhead, or of the peak if that is the goal."""
         return float(self._plan["gap"])
 
     @property
     def bound(self) -> Mapping[str, Any]:
-        """The proven lower bound: `seconds`, `overhead`, `peak_bytes`, and the certificate that shows it."""
+        """The proven lower bounds: `seconds`, `overhead`, `peak_bytes`, and their certificate."""
         return cast(Mapping[str, Any], self._plan["bound"])
 
     @property
     def fits(self) -> bool:
-        """Whether all bytes, residents and reserve included, fit the memory of the device or of the request."""
+        """Whether all bytes, including residents and reserve, fit the memory of the device or of the request."""
         return bool(self._report["fits"])
 
     @property
@@ -110,7 +110,7 @@ class Report(Mapping[str, Any]):
 
     @property
     def warnings(self) -> list[str]:
-        """What to know before using the plan, one sentence each."""
+        """Warnings about the plan, one sentence each."""
         return list(self._report["warnings"])
 
     @property
@@ -125,7 +125,7 @@ class Report(Mapping[str, Any]):
         return None if status == "not executed" else status == "equal"
 
     def to_dict(self) -> dict[str, Any]:
-        """The whole report as a dict of its own, of types that JSON has."""
+        """A copy of the whole report as a dict of JSON types."""
         return copy.deepcopy(self._report)
 
     def to_json(self, indent: int | None = None) -> str:
@@ -162,7 +162,7 @@ class Report(Mapping[str, Any]):
         )
 
     def _repr_html_(self) -> str:
-        """The report as a notebook shows it: the result, and memory before and after."""
+        """HTML for notebooks: the result, and memory before and after."""
         from app.render.notebook import report_html
 
         return report_html(self)

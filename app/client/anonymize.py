@@ -1,7 +1,7 @@
-"""What of a model leaves the house, and how what is said of it comes back.
+"""Anonymize a model before it is sent to a service, and restore names and contents in the responses.
 
-Graph ──▶ contents taken out ──▶ names hashed, if wanted ──▶ document ──▶ service
-answer with the caller's names and contents ◀── put back ◀──────────────────╯
+Graph ──▶ weights removed ──▶ names hashed (optional) ──▶ document ──▶ service
+response with the caller's names and weights ◀── restored ◀───────────────╯
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from graph.ssa.lookup import find_value
 
 # Imports inside functions: the client plans nothing; onnx is loaded when a graph is read.
 
-IMPORTER_ANNOTATION = "imported_from"  # annotation by which the service knows a framework's file
-HIDDEN_OPS = "hidden::"  # domain of ops nobody knows, once their names are hashed
+IMPORTER_ANNOTATION = "imported_from"  # annotation that names the framework of the original file
+HIDDEN_OPS = "hidden::"  # domain of custom ops with hashed names
 HASHED_NAME = re.compile(r"(?:hidden::)?(h_[0-9a-f]{24})")
 
-MAX_SHAPE_ELEMENTS = 1024  # elements of a list of whole numbers that is a shape, axes or such
-MAX_ATTRIBUTE_ELEMENTS = 16  # elements of an attribute that no training changes
-#: (op, input) whose numbers say how the op works, not what was learned.
+MAX_SHAPE_ELEMENTS = 1024  # elements of an integer list that counts as a shape or axes
+MAX_ATTRIBUTE_ELEMENTS = 16  # elements of an attribute; longer float lists may be weights
+#: (op, input slot) whose contents configure the op and are never weights.
 STRUCTURAL_INPUTS = frozenset({("Resize", 1), ("Resize", 2), ("Upsample", 1)})
 
-#: Annotations the graph room reads: those that hold words and numbers, and those that hold names.
+#: Annotations that `graph` reads: with keywords and numbers, and with names of values or nodes.
 KNOWN_ANNOTATIONS = frozenset(
     {
         "device",
@@ -65,23 +65,23 @@ Model = str | os.PathLike[str] | bytes | Mapping[str, Any] | Graph
 
 
 class PreparedModel:
-    """One model on its way out, and the way back: `document` is all that is sent of it.
+    """A model as it is sent, `document`, and the table that restores responses.
 
-    Contents of parameters and constants stay, but for shapes, axes and single numbers. With a `names_key`,
-    names of values, nodes, ops nobody knows, streams and annotations become keyed hashes as well.
+    Contents of parameters and constants are removed, except shapes, axes and scalars. With a `names_key`, names of
+    values, nodes, custom ops, streams and annotations are replaced by keyed hashes.
     """
 
     def __init__(self, graph: Graph, names_key: bytes | None = None):
         self._graph = graph
-        self._contents: dict[str, np.ndarray] = {}  # sent name -> what stayed
-        self._words = None if names_key is None else _NameHasher(names_key)
+        self._contents: dict[str, np.ndarray] = {}  # sent name -> removed content
+        self._hasher = None if names_key is None else _NameHasher(names_key)
         self._count = Counter(value.name for part in walk(graph) for value in part.values)
         self._taken = set(self._count)
         self.document = canonical(self._sent(graph, is_outermost=True))
 
     @classmethod
     def of(cls, model: Model, shapes: ShapeOverrides | None = None, names_key: bytes | None = None) -> PreparedModel:
-        """The model read here, under these shapes. Raises BadGraph, OSError."""
+        """Read a model with these shapes. Raises BadGraph, OSError."""
         if isinstance(model, Graph):
             return cls(model, names_key)
         if isinstance(model, Mapping):
@@ -89,31 +89,31 @@ class PreparedModel:
         else:
             data = model if isinstance(model, bytes) else Path(model).read_bytes()
         graph, origin = load(data, Limits(), shapes), importer_of(data)
-        if origin != "native":  # so that the service differentiates it as it would the file
+        if origin != "native":  # the service then differentiates it as it would the file
             graph = replace(graph, annotations={**graph.annotations, IMPORTER_ANNOTATION: origin})
         return cls(graph, names_key)
 
     def fields(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of a request under the names that are sent."""
+        """Request fields with the names that are sent."""
         fields = dict(request)
-        if self._words is None:
+        if self._hasher is None:
             return fields
         for name in set(NAME_FIELDS) & set(fields):
-            fields[name] = self._referring(fields[name])
+            fields[name] = self._hash_references(fields[name])
         if isinstance(options := fields.get("differentiate"), Mapping):
             fields["differentiate"] = self._options(dict(options))
         return fields
 
-    def restore(self, said: Any) -> Any:
-        """Plain data as the service sent it, with the caller's names, and contents in its graphs."""
-        if isinstance(said, Mapping):
-            documents = [said, *(said[name] for name in ("source", "graph") if isinstance(said.get(name), Mapping))]
+    def restore(self, data: Any) -> Any:
+        """Response data with the caller's names, and with contents in its graphs."""
+        if isinstance(data, Mapping):
+            documents = [data, *(data[name] for name in ("source", "graph") if isinstance(data.get(name), Mapping))]
             for document in documents:
                 if str(document.get("format", "")).startswith("remat/1") and "nodes" in document:
                     self._fill(document)
-                    if self._words is not None:
+                    if self._hasher is not None:
                         document["opset"] = {**self._graph.opset, **document.get("opset", {})}
-        return said if self._words is None else _mapped(said, self._words.shown)
+        return data if self._hasher is None else _map_strings(data, self._hasher.restored)
 
     def _sent(self, graph: Graph, is_outermost: bool = False) -> Graph:
         uses: dict[int, set[tuple[str, int]]] = {}
@@ -122,29 +122,29 @@ class PreparedModel:
                 uses.setdefault(v, set()).add((node.op, i))
         values = tuple(self._value(value, uses.get(v, set()), is_outermost) for v, value in enumerate(graph.values))
         nodes = tuple(map(self._node, graph.nodes))
-        if self._words is None:
+        if self._hasher is None:
             return replace(graph, values=values, nodes=nodes)
-        hidden = self._words.hidden
+        hashed = self._hasher.hashed
         return replace(
             graph,
             values=values,
             nodes=nodes,
-            name=hidden(graph.name),
-            annotations=self._opaque(graph.annotations),
+            name=hashed(graph.name),
+            annotations=self._hash_annotations(graph.annotations),
             opset={domain: version for domain, version in graph.opset.items() if domain in ("", "ai.onnx.ml")},
             gradient_rules={self._op(op): self._rule(rule) for op, rule in graph.gradient_rules.items()},
         )
 
     def _value(self, value: Value, uses: set[tuple[str, int]], is_outermost: bool) -> Value:
         name = value.name
-        stays = value.data is not None and not _is_argument(value.data, uses)
-        if stays and not is_outermost and self._count[name] > 1:  # so that its name says whose content it was
+        removed = value.data is not None and not _is_argument(value.data, uses)
+        if removed and not is_outermost and self._count[name] > 1:  # the name identifies the content
             name = reserve_name(name, self._taken)
-        if self._words is not None:
-            name = self._words.hidden(name)
-        if stays and value.data is not None:
+        if self._hasher is not None:
+            name = self._hasher.hashed(name)
+        if removed and value.data is not None:
             self._contents[name] = value.data
-        data, annotations = None if stays else value.data, self._opaque(value.annotations)
+        data, annotations = None if removed else value.data, self._hash_annotations(value.annotations)
         return replace(value, name=name, data=data, annotations=annotations)
 
     def _node(self, node: Node) -> Node:
@@ -154,63 +154,63 @@ class PreparedModel:
                     "weights_in_attribute",
                     f"nodes.{node.name}.attributes.{name}",
                     "numbers that may be weights",
-                    f"at most {MAX_ATTRIBUTE_ELEMENTS} of them",
-                    "make them a constant, whose content stays at home",
+                    f"at most {MAX_ATTRIBUTE_ELEMENTS} numbers",
+                    "make them a constant; contents of constants are not sent",
                 )
         bodies = {key: Body(self._sent(body.graph), body.captures) for key, body in node.bodies.items()}
         node = replace(node, bodies=bodies) if bodies else node
-        if self._words is None:
+        if self._hasher is None:
             return node
-        hidden = self._words.hidden
-        attributes = node.attributes if _is_known(node.op) else _mapped(node.attributes, hidden)
+        hashed = self._hasher.hashed
+        attributes = node.attributes if _is_known(node.op) else _map_strings(node.attributes, hashed)
         return replace(
             node,
-            name=hidden(node.name),
+            name=hashed(node.name),
             op=self._op(node.op),
             attributes=attributes,
-            stream=None if node.stream is None else hidden(node.stream),
-            annotations=self._opaque(node.annotations),
+            stream=None if node.stream is None else hashed(node.stream),
+            annotations=self._hash_annotations(node.annotations),
         )
 
     def _op(self, op: str) -> str:
-        return op if self._words is None or _is_known(op) else HIDDEN_OPS + self._words.hidden(op)
+        return op if self._hasher is None or _is_known(op) else HIDDEN_OPS + self._hasher.hashed(op)
 
     def _rule(self, rule: Any) -> Any:
         return {**rule, "op": self._op(rule["op"])} if isinstance(rule, Mapping) and rule.get("op") else rule
 
-    def _opaque(self, annotations: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Annotations with every word hashed that the graph room does not look for."""
-        if self._words is None:
+    def _hash_annotations(self, annotations: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Annotations with every string hashed, except keys and values that `graph` reads."""
+        if self._hasher is None:
             return annotations
-        hidden, found = self._words.hidden, {}
-        for name, said in annotations.items():
-            key = name if name in KNOWN_ANNOTATIONS or name in NAME_ANNOTATIONS else hidden(name)
-            found[key] = said if name in KNOWN_ANNOTATIONS else _mapped(said, hidden)
-        return found
+        hashed, result = self._hasher.hashed, {}
+        for name, entry in annotations.items():
+            key = name if name in KNOWN_ANNOTATIONS or name in NAME_ANNOTATIONS else hashed(name)
+            result[key] = entry if name in KNOWN_ANNOTATIONS else _map_strings(entry, hashed)
+        return result
 
-    def _referring(self, said: Any) -> Any:
-        return _mapped(said, self._reference)
+    def _hash_references(self, data: Any) -> Any:
+        return _map_strings(data, self._hash_reference)
 
-    def _reference(self, text: str) -> str:
-        """The hash of the value called so; `y@2` is looked up here, where the names are known."""
-        assert self._words is not None
+    def _hash_reference(self, text: str) -> str:
+        """Hash of a value's name; a version `y@2` is resolved first, because the service only has hashes."""
+        assert self._hasher is not None
         if text not in self._count and "@" in text:
-            with contextlib.suppress(BadGraph):  # the service says that there is none, of a hash
+            with contextlib.suppress(BadGraph):  # unknown names are reported by the service
                 text = self._graph.values[find_value(self._graph, text, "request")].name
-        return self._words.hidden(text)
+        return self._hasher.hashed(text)
 
     def _options(self, options: dict[str, Any]) -> dict[str, Any]:
         for name in set(NAME_OPTIONS) & set(options):
-            options[name] = _heads(options[name], self._reference)
+            options[name] = _map_targets(options[name], self._hash_reference)
         for name in ("skip", "row_sparse"):
             if isinstance(options.get(name), list | tuple):
-                options[name] = self._referring(options[name])
+                options[name] = self._hash_references(options[name])
         if isinstance(rules := options.get("gradient_rules"), Mapping):
             options["gradient_rules"] = {self._op(op): self._rule(rule) for op, rule in rules.items()}
         return options
 
     def _fill(self, document: Any) -> None:
-        """Put contents back where a graph, or a body of one, has a constant without any."""
+        """Restore the contents of constants in a graph document and its bodies."""
         for row in document.get("values", ()):
             if row.get("role") == "constant" and row.get("data") is None:
                 content = self._content(row)
@@ -221,7 +221,7 @@ class PreparedModel:
                 self._fill(body)
 
     def _content(self, row: Mapping[str, Any]) -> np.ndarray | None:
-        """What stayed of the value, or of the one it is a copy of."""
+        """Removed content of the value, or of the value it is a copy of."""
         name = row["name"]
         while name not in self._contents and (shorter := re.sub(r"/(\d+|copy)$", "", name)) != name:
             name = shorter
@@ -232,58 +232,61 @@ class PreparedModel:
 
 
 class _NameHasher:
-    """Words and the hashes that stand for them."""
+    """Keyed hashes of names, and the names they stand for."""
 
     def __init__(self, key: bytes):
         self.key = key
-        self._back: dict[str, str] = {}
-        self._words: set[str] = set()
-        self._derived: dict[str, str] = {}  # names the service made of hashes
+        self._names: dict[str, str] = {}  # hash -> name
+        self._taken: set[str] = set()
+        self._derived: dict[str, str] = {}  # name that the service derived from hashes -> restored name
 
-    def hidden(self, word: str) -> str:
-        if not word:
-            return word
-        digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=12, key=self.key)
+    def hashed(self, name: str) -> str:
+        if not name:
+            return name
+        digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=12, key=self.key)
         token = f"h_{digest.hexdigest()}"
-        self._back[token] = word
-        self._words.add(word)
+        self._names[token] = name
+        self._taken.add(name)
         return token
 
-    def shown(self, text: str) -> str:
-        """The text with words for hashes. Names that are made of several never become one the caller has."""
-        if text in self._back:
-            return self._back[text]
-        shown = HASHED_NAME.sub(lambda token: self._back.get(token[1], token[0]), text)
-        if shown == text or text.startswith(HIDDEN_OPS) or any(map(str.isspace, text)):
-            return shown
+    def restored(self, text: str) -> str:
+        """The text with names in place of hashes. A derived name never collides with a name of the caller."""
+        if text in self._names:
+            return self._names[text]
+        restored = HASHED_NAME.sub(lambda token: self._names.get(token[1], token[0]), text)
+        if restored == text or text.startswith(HIDDEN_OPS) or any(map(str.isspace, text)):
+            return restored
         if text not in self._derived:
-            self._derived[text] = unique_name(shown, self._words)
-            self._words.add(self._derived[text])
+            self._derived[text] = unique_name(restored, self._taken)
+            self._taken.add(self._derived[text])
         return self._derived[text]
 
 
-def _mapped(said: Any, change: Callable[[str], str]) -> Any:
-    """Plain data with every string changed, keys too."""
-    if isinstance(said, str):
-        return change(said)
-    if isinstance(said, Mapping):
-        return {change(name) if isinstance(name, str) else name: _mapped(inner, change) for name, inner in said.items()}
-    return [_mapped(inner, change) for inner in said] if isinstance(said, list | tuple) else said
-
-
-def _heads(said: Any, change: Callable[[str], str]) -> Any:
-    """Targets and head gradients with their names changed; a constant's own fields are no names."""
-    if isinstance(said, Mapping):
+def _map_strings(data: Any, change: Callable[[str], str]) -> Any:
+    """Plain data with `change` applied to every string, keys included."""
+    if isinstance(data, str):
+        return change(data)
+    if isinstance(data, Mapping):
         return {
-            change(name): head if isinstance(head, Mapping) else _mapped(head, change) for name, head in said.items()
+            change(name) if isinstance(name, str) else name: _map_strings(inner, change) for name, inner in data.items()
         }
-    if isinstance(said, list | tuple):
-        return [head if isinstance(head, Mapping) else _mapped(head, change) for head in said]
-    return _mapped(said, change)
+    return [_map_strings(inner, change) for inner in data] if isinstance(data, list | tuple) else data
+
+
+def _map_targets(data: Any, change: Callable[[str], str]) -> Any:
+    """Targets and head gradients with `change` applied to names, but not to the fields of a constant head."""
+    if isinstance(data, Mapping):
+        return {
+            change(name): head if isinstance(head, Mapping) else _map_strings(head, change)
+            for name, head in data.items()
+        }
+    if isinstance(data, list | tuple):
+        return [head if isinstance(head, Mapping) else _map_strings(head, change) for head in data]
+    return _map_strings(data, change)
 
 
 def _is_known(op: str) -> bool:
-    """Whether the op's name is everybody's."""
+    """Whether the op is public: of the registry, of ONNX, or with a gradient rule."""
     if find_op(op) is not None or op in GRADIENT_RULES or op.startswith("remat::"):
         return True
     from onnx import defs
@@ -293,7 +296,7 @@ def _is_known(op: str) -> bool:
 
 
 def _is_argument(data: np.ndarray, uses: set[tuple[str, int]]) -> bool:
-    """Whether shapes or gradients depend on the content: single numbers, shapes, axes and the like."""
+    """Whether shapes or gradients depend on the content: scalars, shapes, axes and the like."""
     if data.size <= 1 or (uses and uses <= STRUCTURAL_INPUTS):
         return True
     return data.ndim == 1 and data.size <= MAX_SHAPE_ELEMENTS and data.dtype in (np.int64, np.int32, np.bool_)

@@ -1,4 +1,4 @@
-"""The client that waits: `await client.plan(...)`. `app/client/blocking.py` has the one that blocks."""
+"""Async client: `await client.plan(...)`. The blocking client is in `app/client/blocking.py`."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from app.client.transport import (
 from graph.limits import ShapeOverrides
 from planner.request.plan_request import parse_request
 
-URL_VARIABLE, KEY_VARIABLE = "REMAT_URL", "REMAT_API_KEY"  # read where the arguments are left out
+URL_VARIABLE, KEY_VARIABLE = "REMAT_URL", "REMAT_API_KEY"  # defaults of the arguments `url` and `key`
 DEFAULT_URL = "http://127.0.0.1:8000"
 PAGE_SIZE = 100
-DEFAULT_SEARCH_S = 10.0  # of a search that says nothing
+DEFAULT_SEARCH_S = 10.0  # time limit of `pack`
 SHAPE_FIELDS = ("inputs", "batch", "dims")
 
 
 @dataclass(frozen=True, slots=True)
 class OperationEvent:
-    """One thing that happened to an operation: `state` with the operation, or `progress` with its figures."""
+    """Event of an operation: `state` with the operation, or `progress` with its figures."""
 
     id: str
     event: str
@@ -52,12 +52,12 @@ class OperationEvent:
 
 
 class AsyncClient:
-    """The service at `url`, with an API key where it asks for one.
+    """Client of the service at `url`, with an API key if the service requires one.
 
-    `timeout` bounds in seconds how long a connection or an answer may take, `retries` how often a call is sent
-    again after 429, 502, 503, 504 or a broken connection. `names_key` keys the hashes of hidden names: the same
-    key gives the same hashes, and without it nobody finds out names by trying them. Further arguments go to
-    httpx2's client (`transport`, `verify`, `proxy`, ...).
+    `timeout` limits a connection or a response, in seconds; `retries` limits the retries of a call after 429, 502,
+    503, 504 or a broken connection. `names_key` is the secret key of name hashes: the same key gives the same hashes,
+    and names cannot be guessed without it; default: a random key. Further arguments go to the httpx2 client
+    (`transport`, `verify`, `proxy`, ...).
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class AsyncClient:
         **http: Any,
     ):
         options = http_options(url, key, http)
-        self.begin(AsyncTransport(httpx2.AsyncClient(**options), timeout), retries, names_key)
+        self.connect(AsyncTransport(httpx2.AsyncClient(**options), timeout), retries, names_key)
 
-    def begin(self, wire: Transport, retries: int, names_key: bytes | None) -> None:
-        """Speak over this wire."""
-        self._wire, self._questions = wire, ServiceCalls(wire, retries)
+    def connect(self, wire: Transport, retries: int, names_key: bytes | None) -> None:
+        """Use this transport."""
+        self._wire, self._calls = wire, ServiceCalls(wire, retries)
         self._names_key = names_key or secrets.token_bytes(32)
 
     async def aclose(self) -> None:
-        """End every connection."""
+        """Close all connections."""
         await self._wire.close()
 
     async def __aenter__(self) -> Self:
@@ -93,9 +93,9 @@ class AsyncClient:
     async def prepare(
         self, /, model: Model | PreparedModel, *, hide_names: bool = False, **shapes: Any
     ) -> PreparedModel:
-        """The model as it will be sent: a file, bytes, a document or a Graph, under `inputs`, `batch` and `dims`.
+        """Prepare a model (file, bytes, document or Graph) with the shapes `inputs`, `batch` and `dims`.
 
-        Reading it once serves several questions. Raises BadGraph, OSError.
+        A model prepared once can be sent in several requests. Raises BadGraph, OSError.
         """
         if isinstance(model, PreparedModel):
             return model
@@ -105,29 +105,32 @@ class AsyncClient:
         return await anyio.to_thread.run_sync(PreparedModel.of, model, _shapes(shapes), names_key)
 
     async def post_graph(self, /, model: Model | PreparedModel, **prepared: Any) -> Json:
-        """What the service keeps of the graph, its `id` first; takes what `prepare` takes."""
-        home = await self.prepare(model, **prepared)
-        answer = await self._questions.post("/v1/graphs", home.document)
-        return dict(home.restore(answer.json()))
+        """Post a graph; its record with `id`. Takes the arguments of `prepare`."""
+        prepared_model = await self.prepare(model, **prepared)
+        response = await self._calls.post("/v1/graphs", prepared_model.document)
+        return dict(prepared_model.restore(response.json()))
 
     async def graph(self, graph_id: str, accept: str | None = None) -> Any:
-        """The document of a graph, or its bytes in the media type `accept`."""
+        """Document of a graph, or its bytes in the media type `accept`."""
         return await self._document(f"/v1/graphs/{path_segment(graph_id)}", accept)
 
     async def analysis(
         self, graph_id: str, *, start: Mapping[str, int] | None = None, before: Sequence[str] = ()
     ) -> Json:
-        """Versions, lives, the peak and who holds it, suspicious places; `start` and `before` number versions on."""
+        """Versions of names, live ranges, peak and lints of a graph.
+
+        Version numbers continue from `start` and from the final versions of the graphs `before`.
+        """
         parameters = [("start", f"{name}={n}") for name, n in (start or {}).items()]
-        return await self._questions.get(
+        return await self._calls.get(
             f"/v1/graphs/{path_segment(graph_id)}/analysis", parameters + [("before", id) for id in before]
         )
 
     async def transform(self, /, graph_id: str, name: str, **fields: Any) -> Json:
-        """The record of the graph that the pass called `name` makes, or what the pass answers."""
+        """Apply the pass `name`: the record of the new graph, or the result of a query."""
         body = msgspec.json.encode({"pass": name, **fields})
-        answer = await self._questions.post(f"/v1/graphs/{path_segment(graph_id)}:transform", body)
-        return dict(answer.json())
+        response = await self._calls.post(f"/v1/graphs/{path_segment(graph_id)}:transform", body)
+        return dict(response.json())
 
     async def plan(
         self,
@@ -140,13 +143,14 @@ class AsyncClient:
         on_progress: ProgressCallback = None,
         **request: Any,
     ) -> Json:
-        """The report of a plan for a model, or for the graph `graph_id` that the service has.
+        """Plan a model, or the graph `graph_id` of the service; the report.
 
-        `request` takes the fields of the wire contract. `on_progress` is called with the operation each time it
-        has changed. Raises TimedOut after `timeout` seconds, OperationFailed, Cancelled, ServiceProblem.
+        `request` takes the request fields (docs/reference/request-fields.md). `on_progress` is called with the
+        operation after each change. `hide_names` sends hashes instead of names. Raises TimedOut after `timeout`
+        seconds, OperationFailed, OperationCancelled, ServiceProblem.
         """
-        asked = await self._asked("/v1/plans", model, graph_id, hide_names, request)
-        return await self._questions.answer(asked, timeout, on_progress)
+        pending = await self._pending_request("/v1/plans", model, graph_id, hide_names, request)
+        return await self._calls.result(pending, timeout, on_progress)
 
     async def submit(
         self,
@@ -157,12 +161,12 @@ class AsyncClient:
         hide_names: bool = False,
         **request: Any,
     ) -> Json:
-        """The operation that will answer the question, or the report where it is known already.
+        """Submit a plan request without waiting: its operation, or the report if the plan is stored already.
 
-        Both have an `id`; an operation has a `state`. Ask `wait` for its end, then `report` for the plan.
+        Both have an `id`; only an operation has a `state`. `wait` awaits its end, `report` fetches the plan.
         """
-        asked = await self._asked("/v1/plans", model, graph_id, hide_names, request)
-        return asked.restore((await self._questions.put(asked, Deadline(None), 0)).json())
+        pending = await self._pending_request("/v1/plans", model, graph_id, hide_names, request)
+        return pending.restore((await self._calls.submit(pending, Deadline(None), 0)).json())
 
     async def curve(
         self,
@@ -176,13 +180,10 @@ class AsyncClient:
         on_progress: ProgressCallback = None,
         **request: Any,
     ) -> Json:
-        """The least time within each budget, and the bound beside it; every point names its plan.
-
-        Waits, and raises, as `plan` does.
-        """
+        """Plan several budgets: minimum time, lower bound and plan of each. Waits and raises like `plan`."""
         fields = {**request, "budgets": list(budgets)}
-        asked = await self._asked("/v1/curves", model, graph_id, hide_names, fields)
-        return await self._questions.answer(asked, timeout, on_progress)
+        pending = await self._pending_request("/v1/curves", model, graph_id, hide_names, fields)
+        return await self._calls.result(pending, timeout, on_progress)
 
     async def fit(
         self,
@@ -195,12 +196,12 @@ class AsyncClient:
         on_progress: ProgressCallback = None,
         **request: Any,
     ) -> Json:
-        """The largest batch whose step fits `budget` or `fits`. A model read here has no dimension left open.
+        """Find the largest batch whose training step fits `budget` or `fits`. Waits and raises like `plan`.
 
-        Waits, and raises, as `plan` does.
+        Reading a model here fixes its symbolic dimensions; post its file and pass `graph_id` to keep them.
         """
-        asked = await self._asked("/v1/fits", model, graph_id, hide_names, request)
-        return await self._questions.answer(asked, timeout, on_progress)
+        pending = await self._pending_request("/v1/fits", model, graph_id, hide_names, request)
+        return await self._calls.result(pending, timeout, on_progress)
 
     async def pack(
         self,
@@ -212,9 +213,9 @@ class AsyncClient:
         timeout: float | None = None,
         on_progress: ProgressCallback = None,
     ) -> Json:
-        """Offsets of buffers of any origin in one arena, the smallest found, or the first within the capacity.
+        """Assign offsets to buffers: the smallest arena found, or the first one within `capacity` bytes.
 
-        Waits, and raises, as `plan` does.
+        Waits and raises like `plan`.
         """
         fields = {
             "buffers": list(buffers),
@@ -222,81 +223,79 @@ class AsyncClient:
             "alignment": alignment,
             "search_seconds": search_seconds,
         }
-        return await self._questions.answer(PendingRequest("/v1/layouts", fields), timeout, on_progress)
+        return await self._calls.result(PendingRequest("/v1/layouts", fields), timeout, on_progress)
 
     async def get_curve(self, curve_id: str) -> Json:
-        """A curve that was found before; `curve_id` may be the path an operation gives."""
-        return await self._questions.get(_in("/v1/curves", curve_id))
+        """A stored curve; `curve_id` is its id, or the result path of its operation."""
+        return await self._calls.get(_in("/v1/curves", curve_id))
 
     async def get_fit(self, fit_id: str) -> Json:
-        """A fit that was found before, likewise."""
-        return await self._questions.get(_in("/v1/fits", fit_id))
+        """A stored fit, by id or path."""
+        return await self._calls.get(_in("/v1/fits", fit_id))
 
     async def get_packing(self, layout_id: str) -> Json:
-        """Offsets that were found before, likewise."""
-        return await self._questions.get(_in("/v1/layouts", layout_id))
+        """A stored layout, by id or path."""
+        return await self._calls.get(_in("/v1/layouts", layout_id))
 
     async def report(self, plan_id: str, sections: Sequence[str] | None = None) -> Json:
-        """The report of a plan, with the sections asked for; `plan_id` may be the path an operation gives."""
-        return await self._questions.get(_in("/v1/plans", plan_id), named_sections(sections))
+        """Report of a stored plan with the given sections; `plan_id` is its id, or the result path of its operation."""
+        return await self._calls.get(_in("/v1/plans", plan_id), named_sections(sections))
 
     async def rewritten(self, plan_id: str, accept: str | None = None) -> Any:
-        """The rewritten graph as a document, or its bytes in the media type `accept`."""
+        """Rewritten graph of a plan as a document, or its bytes in the media type `accept`."""
         return await self._document(f"{_in('/v1/plans', plan_id)}/graph", accept)
 
     async def source(self, plan_id: str, accept: str | None = None) -> Any:
-        """The graph that was planned, after differentiation, likewise."""
+        """Source graph of a plan, after differentiation, as a document or as bytes."""
         return await self._document(f"{_in('/v1/plans', plan_id)}/source", accept)
 
     async def layout(self, plan_id: str) -> Json:
-        """Where every value lies."""
-        return await self._questions.get(f"{_in('/v1/plans', plan_id)}/layout")
+        """Offset of every value of a plan."""
+        return await self._calls.get(f"{_in('/v1/plans', plan_id)}/layout")
 
     async def timeline(self, plan_id: str) -> Json:
-        """Bytes of every step, before and after."""
-        return await self._questions.get(f"{_in('/v1/plans', plan_id)}/timeline")
+        """Bytes live at every step, before and after planning."""
+        return await self._calls.get(f"{_in('/v1/plans', plan_id)}/timeline")
 
     async def operation(self, operation_id: str) -> Json:
-        """State and progress."""
-        return await self._questions.get(f"/v1/operations/{path_segment(operation_id)}")
+        """State and progress of an operation."""
+        return await self._calls.get(f"/v1/operations/{path_segment(operation_id)}")
 
     async def operations(self, state: str | None = None, page: int = PAGE_SIZE) -> AsyncGenerator[Json]:
-        """Every operation, newest first, fetched a page at a time as they are asked for."""
-        async for operation in self._questions.pages(
-            "/v1/operations", "operations", [("limit", page), ("state", state)]
-        ):
+        """All operations, newest first, fetched page by page on demand."""
+        async for operation in self._calls.pages("/v1/operations", "operations", [("limit", page), ("state", state)]):
             yield operation
 
     async def wait(
         self, operation_id: str, *, timeout: float | None = None, on_progress: ProgressCallback = None
     ) -> Json:
-        """The operation once it has ended, well or not. Raises TimedOut; the operation goes on then."""
-        return await self._questions.ended(
+        """Wait for the end of an operation. Raises TimedOut; the operation continues then."""
+        return await self._calls.finished(
             f"/v1/operations/{path_segment(operation_id)}", Deadline(timeout), on_progress
         )
 
     async def events(self, operation_id: str, last_event_id: str = "") -> AsyncGenerator[OperationEvent]:
-        """What happens to an operation until it ends; a broken stream goes on where it broke."""
+        """Events of an operation until it ends; a broken stream is resumed."""
         path, last, retries = (
             f"/v1/operations/{path_segment(operation_id)}/events",
             last_event_id,
-            self._questions.tries(),
+            self._calls.new_retries(),
         )
         while True:
             headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last} if last else {})
-            call, told = HttpCall("GET", path, headers=headers), None
+            call, minimum_pause = HttpCall("GET", path, headers=headers), None
             try:
-                async with self._wire.stream(call) as (answer, events):
-                    if answer.status in RETRYABLE_STATUSES:
-                        told = retry_after(answer.headers) or 0.0
-                    elif answer.status >= 400:
-                        raise service_problem(answer)
-                    elif answer.status == 200:
+                async with self._wire.stream(call) as (response, events):
+                    if response.status in RETRYABLE_STATUSES:
+                        minimum_pause = retry_after(response.headers) or 0.0
+                    elif response.status >= 400:
+                        raise service_problem(response)
+                    elif response.status == 200:
                         async with aclosing(events):
-                            async for said in events:
+                            async for sent in events:
                                 retries.reset()
-                                last = said.id or last
-                                event = OperationEvent(last, said.event, msgspec.json.decode(said.data))
+                                last = sent.id or last
+                                event = OperationEvent(last, sent.event, msgspec.json.decode(sent.data))
                                 yield event
                                 if event.data.get("state") in FINISHED:
                                     return
@@ -306,18 +305,18 @@ class AsyncClient:
                     raise unreachable_error(call, retries, error) from error
             else:
                 operation = await self.operation(operation_id)
-                if operation["state"] in FINISHED:  # a restart of the service may have begun to count anew
+                if operation["state"] in FINISHED:  # event ids restart with the service
                     yield OperationEvent(last, "state", operation)
                     return
-                pause = retries.pause(told)
+                pause = retries.pause(minimum_pause)
                 if pause is None:
-                    raise Unreachable(f"GET {path}: {retries.tries + 1} streams ended before the operation did")
+                    raise Unreachable(f"GET {path}: {retries.tries + 1} event streams ended before the operation")
             await self._wire.pause(pause)
 
     async def cancel(self, operation_id: str) -> Json:
-        """The operation, asked to stop; it keeps its best so far."""
-        call = HttpCall("POST", f"/v1/operations/{path_segment(operation_id)}:cancel")  # the same twice, without a key
-        return dict((await send_with_retries(self._wire, call, self._questions.tries())).json())
+        """Cancel an operation; its best result so far is kept."""
+        call = HttpCall("POST", f"/v1/operations/{path_segment(operation_id)}:cancel")  # idempotent without a key
+        return dict((await send_with_retries(self._wire, call, self._calls.new_retries())).json())
 
     async def batch(
         self,
@@ -332,10 +331,10 @@ class AsyncClient:
         on_progress: ProgressCallback = None,
         **request: Any,
     ) -> Json:
-        """The batch, once every combination of models, budgets, planners and seeds has been planned, or has failed.
+        """Plan every combination of models, budgets, planners and seeds; the batch after its last item has ended.
 
-        `graph_ids` are of graphs that the service has; `items` and `table` tell what came of each. `on_progress` is
-        called with the batch each time it has changed. Raises TimedOut after `timeout` seconds: `wait_batch` goes on.
+        `graph_ids` adds graphs of the service; `items` and `table` list the results. `on_progress` is called with the
+        batch after each change. Raises TimedOut after `timeout` seconds; `wait_batch` waits longer.
         """
         deadline, shapes = Deadline(timeout), {name: request.pop(name, None) for name in SHAPE_FIELDS if models}
         ids = [
@@ -344,7 +343,7 @@ class AsyncClient:
         ]
         every = list(dict.fromkeys([*ids, *graph_ids]))
         started = await self.start_batch(every, budgets=budgets, planners=planners, seeds=seeds, **request)
-        return await self._questions.ended(f"/v1/batches/{path_segment(started['id'])}", deadline, on_progress)
+        return await self._calls.finished(f"/v1/batches/{path_segment(started['id'])}", deadline, on_progress)
 
     async def start_batch(
         self,
@@ -357,77 +356,80 @@ class AsyncClient:
         idempotency_key: str | None = None,
         **request: Any,
     ) -> Json:
-        """The batch of every combination, begun: `wait_batch` waits for its end, whoever has begun it.
+        """Start a batch without waiting; `wait_batch` waits for its end, from any process.
 
-        With an `idempotency_key` the same question is the same batch, also much later.
+        Equal requests with the same `idempotency_key` return the same batch.
         """
         axes = {"budgets": list(budgets), "planners": list(planners), "seeds": list(seeds)}
-        asked = {"graph_ids": list(graph_ids), **{axis: given for axis, given in axes.items() if given}, **request}
-        return dict((await self._questions.post("/v1/batches", msgspec.json.encode(asked), key=idempotency_key)).json())
+        fields = {"graph_ids": list(graph_ids), **{axis: given for axis, given in axes.items() if given}, **request}
+        return dict((await self._calls.post("/v1/batches", msgspec.json.encode(fields), key=idempotency_key)).json())
 
     async def batch_status(self, batch_id: str) -> Json:
-        """The batch as it stands: `items` says how many are in each state, `done` of `total` have ended."""
-        return await self._questions.get(f"/v1/batches/{path_segment(batch_id)}")
+        """Current state of a batch: `items` counts items per state; `done` of `total` have ended."""
+        return await self._calls.get(f"/v1/batches/{path_segment(batch_id)}")
 
     async def batches(self, state: str | None = None, page: int = PAGE_SIZE) -> AsyncGenerator[Json]:
-        """Every batch, newest first, fetched a page at a time as they are asked for."""
-        async for batch in self._questions.pages("/v1/batches", "batches", [("limit", page), ("state", state)]):
+        """All batches, newest first, fetched page by page on demand."""
+        async for batch in self._calls.pages("/v1/batches", "batches", [("limit", page), ("state", state)]):
             yield batch
 
     async def wait_batch(
         self, batch_id: str, *, timeout: float | None = None, on_progress: ProgressCallback = None
     ) -> Json:
-        """The batch once it has ended. Raises TimedOut; the batch goes on then, and may be waited for again."""
-        return await self._questions.ended(f"/v1/batches/{path_segment(batch_id)}", Deadline(timeout), on_progress)
+        """Wait for the end of a batch. Raises TimedOut; the batch continues then."""
+        return await self._calls.finished(f"/v1/batches/{path_segment(batch_id)}", Deadline(timeout), on_progress)
 
     async def items(
         self, batch_id: str, state: str | None = None, page: int = PAGE_SIZE, after: int | None = None
     ) -> AsyncGenerator[Json]:
-        """Every item of a batch past number `after`, with what its plan says, fetched a page at a time."""
+        """Items of a batch after number `after`, with figures of their plans, fetched page by page on demand."""
         path, cursor = f"/v1/batches/{path_segment(batch_id)}/items", None if after is None else str(after)
-        async for item in self._questions.pages(path, "items", [("limit", page), ("state", state)], cursor):
+        async for item in self._calls.pages(path, "items", [("limit", page), ("state", state)], cursor):
             yield item
 
     async def table(self, batch_id: str, format: str = "csv", state: str | None = None) -> bytes:
-        """Every item of a batch as a file, "csv" or "parquet"."""
+        """All items of a batch as a file; `format` is "csv" or "parquet"."""
         given = [("format", format), ("state", state)]
         path = f"/v1/batches/{path_segment(batch_id)}/items"
         call = HttpCall("GET", path, [pair for pair in given if pair[1] is not None], {"Accept": "*/*"})
-        return (await send_with_retries(self._wire, call, self._questions.tries())).body
+        return (await send_with_retries(self._wire, call, self._calls.new_retries())).body
 
     async def cancel_batch(self, batch_id: str) -> Json:
-        """The batch, asked to stop: what waits ends at once, what runs soon."""
-        call = HttpCall("POST", f"/v1/batches/{path_segment(batch_id)}:cancel")  # the same twice, without a key
-        return dict((await send_with_retries(self._wire, call, self._questions.tries())).json())
+        """Cancel a batch: queued items end at once, running ones at their next check."""
+        call = HttpCall("POST", f"/v1/batches/{path_segment(batch_id)}:cancel")  # idempotent without a key
+        return dict((await send_with_retries(self._wire, call, self._calls.new_retries())).json())
 
     async def retry_batch(self, batch_id: str) -> Json:
-        """The batch, whose failed and cancelled items are solved again."""
+        """Retry the failed and cancelled items of a batch."""
         call = HttpCall("POST", f"/v1/batches/{path_segment(batch_id)}:retry")
-        return dict((await send_with_retries(self._wire, call, self._questions.tries())).json())
+        return dict((await send_with_retries(self._wire, call, self._calls.new_retries())).json())
 
     async def savings(self, *group_by: str, since: str | None = None, until: str | None = None) -> list[Json]:
-        """A row a group of plans first made in [since, until): of model (unless said), planner, budget and day."""
+        """Savings of the plans first made in [since, until), one row per group.
+
+        `group_by`: model (default), planner, budget, day.
+        """
         given = (("group_by", ",".join(group_by) or None), ("from", since), ("to", until))
-        return list((await self._questions.get("/v1/savings", [pair for pair in given if pair[1] is not None]))["rows"])
+        return list((await self._calls.get("/v1/savings", [pair for pair in given if pair[1] is not None]))["rows"])
 
     async def planners(self) -> list[Json]:
-        """Names and first words of every planner."""
-        return list((await self._questions.get("/v1/planners"))["planners"])
+        """Name and summary of every planner."""
+        return list((await self._calls.get("/v1/planners"))["planners"])
 
     async def devices(self) -> list[Json]:
-        """Every device profile."""
-        return list((await self._questions.get("/v1/devices"))["devices"])
+        """All device profiles."""
+        return list((await self._calls.get("/v1/devices"))["devices"])
 
     async def schema(self, name: str) -> Json:
         """A JSON Schema: document, columns, request, report, transform, operation or problem."""
-        return await self._questions.get(f"/v1/schemas/{path_segment(name)}")
+        return await self._calls.get(f"/v1/schemas/{path_segment(name)}")
 
     async def version(self) -> Json:
-        """Versions of the service and of what plans depend on."""
-        return await self._questions.get("/version")
+        """Versions of the service and of the libraries that plans depend on."""
+        return await self._calls.get("/version")
 
     async def ready(self) -> bool:
-        """Whether the service takes work now."""
+        """Whether the service accepts work."""
         try:
             await send_with_retries(self._wire, HttpCall("GET", "/readyz"), Retries(0, Deadline(None)))
         except (ServiceProblem, Unreachable):
@@ -436,10 +438,10 @@ class AsyncClient:
 
     async def _document(self, path: str, accept: str | None) -> Any:
         call = HttpCall("GET", path, headers={"Accept": accept or "application/json"})
-        answer = await send_with_retries(self._wire, call, self._questions.tries())
-        return answer.body if accept else answer.json()
+        response = await send_with_retries(self._wire, call, self._calls.new_retries())
+        return response.body if accept else response.json()
 
-    async def _asked(
+    async def _pending_request(
         self,
         path: str,
         model: Model | PreparedModel | None,
@@ -447,22 +449,23 @@ class AsyncClient:
         hide_names: bool,
         request: Mapping[str, Any],
     ) -> PendingRequest:
-        """The fields that are sent, and what is known of the model here."""
+        """Request of a model or a graph id; shape fields apply to the model here and are not sent."""
         if (model is None) == (graph_id is None):
-            raise TypeError("give a model, or the graph_id of one the service has")
+            raise TypeError("pass either a model or the graph_id of a posted graph")
         fields = dict(request)
         if model is None:
             return PendingRequest(path, {"graph_id": graph_id, **fields})
         shapes = {} if isinstance(model, PreparedModel) else {name: fields.pop(name, None) for name in SHAPE_FIELDS}
-        home = await self.prepare(model, hide_names=hide_names, **shapes)
-        return PendingRequest(path, {"graph": msgspec.Raw(home.document), **home.fields(fields)}, home)
+        prepared = await self.prepare(model, hide_names=hide_names, **shapes)
+        return PendingRequest(path, {"graph": msgspec.Raw(prepared.document), **prepared.fields(fields)}, prepared)
 
 
 def _shapes(given: Mapping[str, Any]) -> ShapeOverrides:
-    """Shapes as a request says them: lengths, or text such as 16x3x224x224. Raises BadRequest, TypeError."""
+    """Shape overrides of request fields: lengths, or text such as 16x3x224x224. Raises BadRequest, TypeError."""
     if unknown := set(given) - set(SHAPE_FIELDS):
-        raise TypeError(f"{', '.join(sorted(unknown))}: not among {', '.join(SHAPE_FIELDS)} and hide_names")
-    request = parse_request({name: said for name, said in given.items() if said is not None})
+        known = ", ".join((*SHAPE_FIELDS, "hide_names"))
+        raise TypeError(f"unexpected arguments {', '.join(sorted(unknown))}; known: {known}")
+    request = parse_request({name: value for name, value in given.items() if value is not None})
     return ShapeOverrides(request.inputs, request.batch, request.dims)
 
 
@@ -475,5 +478,5 @@ def http_options(url: str | None, key: str | None, http: dict[str, Any]) -> dict
 
 
 def _in(collection: str, id: str) -> str:
-    """The path of a thing, of which the id is given or the path itself."""
+    """Path of a resource in `collection`, from its id or its path."""
     return f"{collection}/{path_segment(id.removeprefix(f'{collection}/'))}"

@@ -1,10 +1,10 @@
-"""The HTTP service as Python: `Client` blocks, `AsyncClient` waits; both say and do the same.
+"""Python client of the HTTP service: blocking `Client`, and `AsyncClient` with the same methods.
 
 with Client("https://remat.example", key="...") as client:
     report = client.plan("model.onnx", budget="8GiB", hide_names=True)
 
-Weights never leave, names only where they may; what is answered speaks of the caller's model. Whatever fails
-for a while is sent again, and with one idempotency key, so that nothing is done twice.
+Weights are never sent, and names only as hashes with `hide_names`; responses refer to the caller's model. Temporary
+errors are retried under one idempotency key, so that no request is executed twice.
 """
 
 from __future__ import annotations
@@ -47,36 +47,36 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _now(coroutine: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine that never suspends comes to."""
+def _run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Result of a coroutine that never suspends."""
     try:
         coroutine.send(None)
     except StopIteration as ended:
         result: T = ended.value
         return result
-    raise AssertionError("a blocking wire has suspended")
+    raise AssertionError("a blocking transport suspended")
 
 
-def _each(events: AsyncGenerator[T]) -> Iterator[T]:
-    """The items of an async generator that never suspends."""
+def _iterate(events: AsyncGenerator[T]) -> Iterator[T]:
+    """Items of an async generator that never suspends."""
     try:
         while True:
             try:
-                yield _now(events.__anext__())
+                yield _run(events.__anext__())
             except StopAsyncIteration:
                 return
     finally:
-        _now(events.aclose())
+        _run(events.aclose())
 
 
 def _blocking(
     method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Client, P], T]:
-    """The method of `Client` that says and does the same."""
+    """The blocking method of `Client` for a method of `AsyncClient`."""
 
     @functools.wraps(method)
     def blocking(self: Client, /, *args: P.args, **named: P.kwargs) -> T:
-        return _now(method(self._waiting, *args, **named))
+        return _run(method(self._client, *args, **named))
 
     return blocking
 
@@ -84,17 +84,17 @@ def _blocking(
 def _streamed(
     method: Callable[Concatenate[AsyncClient, P], AsyncGenerator[T]],
 ) -> Callable[Concatenate[Client, P], Iterator[T]]:
-    """The method of `Client` that gives one after the other."""
+    """The iterator method of `Client` for an async generator of `AsyncClient`."""
 
     @functools.wraps(method)
     def streamed(self: Client, /, *args: P.args, **named: P.kwargs) -> Iterator[T]:
-        return _each(method(self._waiting, *args, **named))
+        return _iterate(method(self._client, *args, **named))
 
     return streamed
 
 
 class Client:
-    """`AsyncClient` for those who block: the same arguments, methods and answers, and iterators for streams."""
+    """Blocking client: arguments, methods and results of `AsyncClient`, with iterators for streams."""
 
     def __init__(
         self,
@@ -107,12 +107,12 @@ class Client:
         **http: Any,
     ):
         options = http_options(url, key, http)
-        self._waiting = AsyncClient.__new__(AsyncClient)
-        self._waiting.begin(BlockingTransport(httpx2.Client(**options), timeout), retries, names_key)
+        self._client = AsyncClient.__new__(AsyncClient)
+        self._client.connect(BlockingTransport(httpx2.Client(**options), timeout), retries, names_key)
 
     def close(self) -> None:
-        """End every connection."""
-        _now(self._waiting.aclose())
+        """Close all connections."""
+        _run(self._client.aclose())
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Questions of a client: put once, waited for however long they take, answered or raised."""
+"""Requests of a client: post one, wait for its operation, return its result or raise."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from app.client.transport import (
 )
 
 FINISHED = frozenset({"succeeded", "failed", "cancelled"})
-WAIT_S = 20  # asked of a POST; proxies cut connections that are silent for long
+WAIT_S = 20  # wait in the Prefer header of a POST; proxies close connections that are idle for longer
 POLL_S = 1.0
-COMPRESSED_BYTES = 1 << 10  # a body this long is sent as zstd
+COMPRESSED_BYTES = 1 << 10  # minimum size of a body that is compressed with zstd
 
 Json = dict[str, Any]
 ProgressCallback = Callable[[Json], object] | None
@@ -37,30 +37,30 @@ ProgressCallback = Callable[[Json], object] | None
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """What is put to a path, and what is known of the model here."""
+    """Path and fields of a POST, and the model that restores names in the response."""
 
     path: str
     fields: Mapping[str, Any]
     model: PreparedModel | None = None
 
-    def restore(self, said: Any) -> Json:
-        """The answer under the caller's names."""
-        return dict(said if self.model is None else self.model.restore(said))
+    def restore(self, data: Any) -> Json:
+        """Response data with the caller's names."""
+        return dict(data if self.model is None else self.model.restore(data))
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceCalls:
-    """Over one wire."""
+    """Calls of the service over one transport, with retries."""
 
     wire: Transport
     retries: int
 
-    def tries(self, deadline: Deadline | None = None) -> Retries:
+    def new_retries(self, deadline: Deadline | None = None) -> Retries:
         return Retries(self.retries, deadline or Deadline(None))
 
     async def get(self, path: str, parameters: Sequence[tuple[str, Any]] = ()) -> Json:
         call = HttpCall("GET", path, list(parameters), {"Accept": "application/json, application/schema+json"})
-        return dict((await send_with_retries(self.wire, call, self.tries())).json())
+        return dict((await send_with_retries(self.wire, call, self.new_retries())).json())
 
     async def post(
         self,
@@ -70,7 +70,7 @@ class ServiceCalls:
         wait: float | None = None,
         key: str | None = None,
     ) -> HttpResponse:
-        """Sent under one idempotency key, however often; a new one unless `key` is given."""
+        """Response to a POST, whose retries share one idempotency key; default: a random key."""
         headers = {"Content-Type": "application/json", "Idempotency-Key": key or str(uuid.uuid4())}
         if len(body) >= COMPRESSED_BYTES:
             body = zstandard.ZstdCompressor(level=3).compress(body)
@@ -78,73 +78,74 @@ class ServiceCalls:
         if wait is not None:
             headers["Prefer"] = f"wait={wait:.0f}"
         call = HttpCall("POST", path, headers=headers, content=body, seconds=wait or 0.0)
-        return await send_with_retries(self.wire, call, self.tries(deadline))
+        return await send_with_retries(self.wire, call, self.new_retries(deadline))
 
-    async def put(self, asked: PendingRequest, deadline: Deadline, wait: float = WAIT_S) -> HttpResponse:
-        """The first answer: 201 with what was asked for, or 202 with an operation to wait for."""
-        seconds = max(0.0, min(wait, deadline.left()))
+    async def submit(self, pending: PendingRequest, deadline: Deadline, wait: float = WAIT_S) -> HttpResponse:
+        """The first response: 201 with the result, or 202 with an operation to wait for."""
+        seconds = max(0.0, min(wait, deadline.remaining()))
         try:
-            return await self.post(asked.path, msgspec.json.encode(asked.fields), deadline, seconds)
+            return await self.post(pending.path, msgspec.json.encode(pending.fields), deadline, seconds)
         except ServiceProblem as problem:
-            raise ServiceProblem(asked.restore(problem.problem)) from None
+            raise ServiceProblem(pending.restore(problem.problem)) from None
 
-    async def answer(self, asked: PendingRequest, timeout: float | None, on_progress: ProgressCallback) -> Json:
-        """What was asked for. Raises TimedOut, OperationFailed, Cancelled, ServiceProblem."""
+    async def result(self, pending: PendingRequest, timeout: float | None, on_progress: ProgressCallback) -> Json:
+        """Result of a request. Raises TimedOut, OperationFailed, OperationCancelled, ServiceProblem."""
         deadline = Deadline(timeout)
-        answer = await self.put(asked, deadline)
-        if answer.status != 202:
-            return asked.restore(answer.json())
-        operation = await self.ended(f"/v1/operations/{path_segment(answer.json()['id'])}", deadline, on_progress)
+        response = await self.submit(pending, deadline)
+        if response.status != 202:
+            return pending.restore(response.json())
+        path = f"/v1/operations/{path_segment(response.json()['id'])}"
+        operation = await self.finished(path, deadline, on_progress)
         if operation["state"] == "failed":
-            raise OperationFailed(asked.restore(operation["error"]), operation["id"])
+            raise OperationFailed(pending.restore(operation["error"]), operation["id"])
         if operation["result"] is None:
             raise OperationCancelled(operation["id"], None)
-        found = asked.restore(
-            await self.get(local_path(operation["result"]), section_parameters(asked.fields.get("return")))
+        result = pending.restore(
+            await self.get(local_path(operation["result"]), section_parameters(pending.fields.get("return")))
         )
         if operation["state"] == "cancelled":
-            raise OperationCancelled(operation["id"], found)
-        return found
+            raise OperationCancelled(operation["id"], result)
+        return result
 
-    async def ended(self, path: str, deadline: Deadline, on_progress: ProgressCallback) -> Json:
-        """The operation, or the batch, once it has ended, well or not. Raises TimedOut; it goes on then."""
+    async def finished(self, path: str, deadline: Deadline, on_progress: ProgressCallback) -> Json:
+        """Wait for the end of the operation or batch at `path`. Raises TimedOut; the operation continues then."""
         last = None
         while True:
-            answer = await send_with_retries(self.wire, HttpCall("GET", path), self.tries())
-            found: Json = answer.json()
-            if on_progress is not None and found != last:
-                on_progress(found)
-            if found["state"] in FINISHED:
-                return found
-            last, pause, left = found, retry_after(answer.headers) or POLL_S, deadline.left()
-            if left <= 0:
-                raise TimedOut(f"{found['id']} is {found['state']}; wait for it again, or cancel it", found["id"])
-            await self.wire.pause(min(pause, left))
+            response = await send_with_retries(self.wire, HttpCall("GET", path), self.new_retries())
+            current: Json = response.json()
+            if on_progress is not None and current != last:
+                on_progress(current)
+            if current["state"] in FINISHED:
+                return current
+            last, pause, remaining = current, retry_after(response.headers) or POLL_S, deadline.remaining()
+            if remaining <= 0:
+                raise TimedOut(f"{current['id']} is still {current['state']}; wait longer, or cancel it", current["id"])
+            await self.wire.pause(min(pause, remaining))
 
     async def pages(
         self, path: str, name: str, parameters: Sequence[tuple[str, Any]], cursor: str | None = None
     ) -> AsyncGenerator[Json]:
-        """Entries of a list from the cursor on, fetched a page at a time as asked for; None is no parameter."""
+        """Entries of a list from the cursor on, fetched page by page on demand; None omits a parameter."""
         while True:
-            given = [(key, said) for key, said in (*parameters, ("cursor", cursor)) if said is not None]
-            found = await self.get(path, given)
-            for entry in found[name]:
+            given = [(key, value) for key, value in (*parameters, ("cursor", cursor)) if value is not None]
+            page = await self.get(path, given)
+            for entry in page[name]:
                 yield entry
-            cursor = found["next"]
+            cursor = page["next"]
             if cursor is None:
                 return
 
 
 def path_segment(id: str) -> str:
-    """An id as one part of a path."""
+    """An id, quoted as one segment of a path."""
     return quote(id, safe="")
 
 
 def local_path(path: str) -> str:
-    """The path that an operation gives, of this service whatever it says."""
+    """The result path of an operation, forced to be a path on this service."""
     return "/" + "/".join(map(path_segment, path.strip("/").split("/")))
 
 
 def section_parameters(names: str | Sequence[str] | None) -> list[tuple[str, Any]]:
-    """Parameters that ask for sections of a report."""
+    """Query parameters that select sections of a report."""
     return [("return", name) for name in ([names] if isinstance(names, str) else names or ())]

@@ -1,4 +1,4 @@
-"""A bar that follows a batch, for those who wait at a terminal."""
+"""Progress bar of a batch in a terminal."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 @contextmanager
 def progress_bar(**console: Any) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """What `on_progress` of `batch` and `wait_batch` may be: it draws how many items have ended, and how many failed.
+    """Callback for `on_progress` of `batch` and `wait_batch` that draws finished and failed items.
 
-    `console` goes to `rich.console.Console`; the bar is on standard error, and is not drawn where that is no terminal.
+    `console`: arguments of `rich.console.Console`; default: standard error. Draws only on a terminal.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    where = Console(**({"stderr": True} | console))
+    target = Console(**({"stderr": True} | console))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=where, disable=not where.is_terminal) as bar:
+    with Progress(*columns, console=target, disable=not target.is_terminal) as bar:
         task = bar.add_task("batch", total=None)
 
-        def follow(batch: dict[str, Any]) -> None:
+        def update(batch: dict[str, Any]) -> None:
             failed = batch["items"]["failed"]
-            said = batch["state"] if not failed else f"{batch['state']}, {failed} failed"
-            bar.update(task, total=batch["total"], completed=batch["done"], description=said)
+            text = batch["state"] if not failed else f"{batch['state']}, {failed} failed"
+            bar.update(task, total=batch["total"], completed=batch["done"], description=text)
 
-        yield follow
+        yield update

@@ -1,11 +1,11 @@
-"""One call of the service: sent, sent again where that may help, and answered or raised.
+"""HTTP transport: one call with retries, which returns a response or raises a ClientError.
 
 ClientError
-├── Unreachable         nobody answered
-├── TimedOut            the time is over; the operation goes on, and may be waited for again
-├── ServiceProblem      the service said no: code, findings with paths and remedies
-│   └── OperationFailed the operation came to a bad end
-└── Cancelled           somebody stopped it; `best` is its best answer so far, or None
+├── Unreachable            no response after all retries
+├── TimedOut               timeout of the caller; the operation continues and can be awaited later
+├── ServiceProblem         error response: code, findings with paths and remedies
+│   └── OperationFailed    the operation failed
+└── OperationCancelled     the operation was cancelled; `best` is its best result so far, or None
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ import msgspec
 from graph.errors import Finding
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
-MAX_RETRY_AFTER_S = 600.0  # who is told to wait longer is told so
-#: The service, or what stands before it, will answer later.
+MAX_RETRY_AFTER_S = 600.0  # a longer Retry-After is raised as an error
+#: Temporary errors of the service or of a proxy in front of it.
 RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
-#: No second try mends these.
+#: Errors that a retry cannot correct.
 PERMANENT_ERRORS = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)
 
 Parameters = list[tuple[str, str | int | float | bool | None]]
 
 
 class ClientError(Exception):
-    """Root of what a client raises."""
+    """Root of the exceptions of a client."""
 
 
 class Unreachable(ClientError):
-    """Nobody answered, however often it was asked."""
+    """No response after all retries."""
 
 
 class TimedOut(ClientError):
-    """The caller's time is over. `operation` is the id of what goes on, None when nothing was begun."""
+    """Timeout of the caller. `operation` is the id of the operation that continues; None if none was started."""
 
     def __init__(self, message: str, operation: str | None = None):
         self.operation = operation
@@ -52,7 +52,7 @@ class TimedOut(ClientError):
 
 
 class ServiceProblem(ClientError):
-    """A problem object of the service: `status`, `code`, `title`, `detail`, `findings`, `limit`."""
+    """Problem object of the service: `status`, `code`, `title`, `detail`, `findings`, `limit`."""
 
     def __init__(self, problem: Mapping[str, Any]):
         self.problem = dict(problem)
@@ -61,15 +61,15 @@ class ServiceProblem(ClientError):
         self.title, self.detail = str(problem.get("title") or ""), str(problem.get("detail") or "")
         self.limit = problem.get("limit")
         self.findings = tuple(
-            Finding(**{name: str(said.get(name, "")) for name in ("code", "path", "found", "expected", "remedy")})
-            for said in problem.get("errors") or ()
+            Finding(**{name: str(error.get(name, "")) for name in ("code", "path", "found", "expected", "remedy")})
+            for error in problem.get("errors") or ()
         )
-        said = "\n".join(map(str, self.findings)) or self.detail
-        super().__init__(f"{self.status} {self.code}: {self.title}\n{said}")
+        details = "\n".join(map(str, self.findings)) or self.detail
+        super().__init__(f"{self.status} {self.code}: {self.title}\n{details}")
 
 
 class OperationFailed(ServiceProblem):
-    """The operation ended without an answer. `operation` is its id."""
+    """The operation failed. `operation` is its id."""
 
     def __init__(self, problem: Mapping[str, Any], operation: str):
         self.operation = operation
@@ -77,25 +77,26 @@ class OperationFailed(ServiceProblem):
 
 
 class OperationCancelled(ClientError):
-    """Somebody stopped the operation; `best` is its best answer so far, of a plan the report, or None."""
+    """The operation was cancelled; `best` is its best result so far (the report, for a plan), or None."""
 
     def __init__(self, operation: str, best: Any):
         self.operation, self.best = operation, best
-        super().__init__(f"operation {operation} was cancelled" + ("" if best is None else "; .best is what it found"))
+        remark = "" if best is None else "; its best result is in .best"
+        super().__init__(f"operation {operation} was cancelled{remark}")
 
 
 @dataclass(frozen=True, slots=True)
 class HttpCall:
-    """What is asked of the service."""
+    """One HTTP request."""
 
     method: str
     path: str
     parameters: Parameters = field(default_factory=list)
     headers: Mapping[str, str] = field(default_factory=dict)
     content: bytes | None = None
-    seconds: float = 0.0  # the service may take before it answers, beside the usual
+    seconds: float = 0.0  # added to the read timeout: the wait that the request allows the service
 
-    def to(self, http: httpx2.Client | httpx2.AsyncClient, timeout: float) -> httpx2.Request:
+    def build(self, http: httpx2.Client | httpx2.AsyncClient, timeout: float) -> httpx2.Request:
         limits = httpx2.Timeout(timeout, read=timeout + self.seconds)
         return http.build_request(
             self.method, self.path, params=self.parameters, headers=self.headers, content=self.content, timeout=limits
@@ -113,12 +114,12 @@ class HttpResponse:
 
 
 class Transport(Protocol):
-    """What goes over the wire and waits. Of a blocking one nothing ever suspends."""
+    """Sends calls and pauses. Coroutines of a blocking transport never suspend."""
 
     async def send(self, call: HttpCall) -> HttpResponse: ...
 
     def stream(self, call: HttpCall) -> Any:
-        """Async context manager: (answer without its body, async iterator of events)."""
+        """Async context manager: (response without its body, async iterator of events)."""
 
     async def pause(self, seconds: float) -> None: ...
 
@@ -126,23 +127,23 @@ class Transport(Protocol):
 
 
 class BlockingTransport:
-    """Over a blocking client: its coroutines run to their end in one go."""
+    """Transport over a blocking HTTP client; its coroutines never suspend."""
 
     def __init__(self, http: httpx2.Client, timeout: float):
         self.http, self.timeout = http, timeout
 
     async def send(self, call: HttpCall) -> HttpResponse:
-        answer = self.http.send(call.to(self.http, self.timeout))
-        return HttpResponse(answer.status_code, answer.headers, answer.content)
+        response = self.http.send(call.build(self.http, self.timeout))
+        return HttpResponse(response.status_code, response.headers, response.content)
 
     @asynccontextmanager
     async def stream(self, call: HttpCall) -> AsyncIterator[tuple[HttpResponse, AsyncIterator[httpx2.ServerSentEvent]]]:
-        answer = self.http.send(call.to(self.http, self.timeout), stream=True)
+        response = self.http.send(call.build(self.http, self.timeout), stream=True)
         try:
-            body = b"" if answer.status_code == 200 else answer.read()
-            yield HttpResponse(answer.status_code, answer.headers, body), _as_async(httpx2.EventSource(answer))
+            body = b"" if response.status_code == 200 else response.read()
+            yield HttpResponse(response.status_code, response.headers, body), _as_async(httpx2.EventSource(response))
         finally:
-            answer.close()
+            response.close()
 
     async def pause(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -157,23 +158,23 @@ async def _as_async(events: httpx2.EventSource) -> AsyncIterator[httpx2.ServerSe
 
 
 class AsyncTransport:
-    """Over an async client."""
+    """Transport over an async HTTP client."""
 
     def __init__(self, http: httpx2.AsyncClient, timeout: float):
         self.http, self.timeout = http, timeout
 
     async def send(self, call: HttpCall) -> HttpResponse:
-        answer = await self.http.send(call.to(self.http, self.timeout))
-        return HttpResponse(answer.status_code, answer.headers, answer.content)
+        response = await self.http.send(call.build(self.http, self.timeout))
+        return HttpResponse(response.status_code, response.headers, response.content)
 
     @asynccontextmanager
     async def stream(self, call: HttpCall) -> AsyncIterator[tuple[HttpResponse, AsyncIterator[httpx2.ServerSentEvent]]]:
-        answer = await self.http.send(call.to(self.http, self.timeout), stream=True)
+        response = await self.http.send(call.build(self.http, self.timeout), stream=True)
         try:
-            body = b"" if answer.status_code == 200 else await answer.aread()
-            yield HttpResponse(answer.status_code, answer.headers, body), aiter(httpx2.EventSource(answer))
+            body = b"" if response.status_code == 200 else await response.aread()
+            yield HttpResponse(response.status_code, response.headers, body), aiter(httpx2.EventSource(response))
         finally:
-            await answer.aclose()
+            await response.aclose()
 
     async def pause(self, seconds: float) -> None:
         await anyio.sleep(seconds)
@@ -183,41 +184,42 @@ class AsyncTransport:
 
 
 class Deadline:
-    """When the caller's time is over; None: never."""
+    """Deadline of the caller; None: no limit."""
 
     def __init__(self, seconds: float | None):
         self._until = None if seconds is None else time.monotonic() + seconds
 
-    def left(self) -> float:
+    def remaining(self) -> float:
+        """Seconds until the deadline, negative after it; infinite without one."""
         return float("inf") if self._until is None else self._until - time.monotonic()
 
 
 class Retries:
-    """Pauses between tries: twice as long each time, by chance a little less, and never less than told."""
+    """Exponential backoff with jitter, at least the server's Retry-After."""
 
-    def __init__(self, most: int, deadline: Deadline):
-        self.most, self.deadline = most, deadline
+    def __init__(self, limit: int, deadline: Deadline):
+        self.limit, self.deadline = limit, deadline
         self.tries = 0
 
     def reset(self) -> None:
         self.tries = 0
 
-    def pause(self, told: float | None = None) -> float | None:
-        """Seconds until the next try; None when there is none."""
-        if self.tries >= self.most:
+    def pause(self, minimum: float | None = None) -> float | None:
+        """Seconds until the next try, at least `minimum`; None if no try is left."""
+        if self.tries >= self.limit:
             return None
         seconds = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2**self.tries) * random.uniform(0.5, 1.0)
         self.tries += 1
-        if told is not None:
-            seconds = max(told, told + seconds / 10)  # not everybody at the same moment
-        return seconds if seconds < min(self.deadline.left(), MAX_RETRY_AFTER_S) else None
+        if minimum is not None:
+            seconds = minimum + seconds / 10  # jitter spreads the retries of many clients
+        return seconds if seconds < min(self.deadline.remaining(), MAX_RETRY_AFTER_S) else None
 
 
 async def send_with_retries(wire: Transport, call: HttpCall, retries: Retries) -> HttpResponse:
-    """The good answer. Raises ServiceProblem, Unreachable. What may be sent again must mean the same twice."""
+    """The successful response. Raises ServiceProblem, Unreachable. The call must be idempotent."""
     while True:
         try:
-            answer = await wire.send(call)
+            response = await wire.send(call)
         except PERMANENT_ERRORS as error:
             raise Unreachable(f"{call.method} {call.path}: {error}") from error
         except httpx2.TransportError as error:
@@ -225,38 +227,38 @@ async def send_with_retries(wire: Transport, call: HttpCall, retries: Retries) -
             if pause is None:
                 raise unreachable_error(call, retries, error) from error
         else:
-            if answer.status < 400:
-                return answer
-            pause = retries.pause(retry_after(answer.headers)) if answer.status in RETRYABLE_STATUSES else None
+            if response.status < 400:
+                return response
+            pause = retries.pause(retry_after(response.headers)) if response.status in RETRYABLE_STATUSES else None
             if pause is None:
-                raise service_problem(answer)
+                raise service_problem(response)
         await wire.pause(pause)
 
 
 def unreachable_error(call: HttpCall, retries: Retries, error: Exception) -> Unreachable:
-    said = str(error) or type(error).__name__
-    return Unreachable(f"{call.method} {call.path}: no answer in {retries.tries + 1} tries, at last: {said}")
+    cause = str(error) or type(error).__name__
+    return Unreachable(f"{call.method} {call.path}: no response in {retries.tries + 1} tries; last error: {cause}")
 
 
-def service_problem(answer: HttpResponse) -> ServiceProblem:
-    """The problem in an answer; one in other words when something before the service answered."""
+def service_problem(response: HttpResponse) -> ServiceProblem:
+    """The problem object of an error response; a generic one for a response of a proxy."""
     try:
-        problem = answer.json()
+        problem = response.json()
     except (msgspec.DecodeError, UnicodeDecodeError):
         problem = None
     if not isinstance(problem, Mapping) or "code" not in problem:
-        said = answer.body[:200].decode(errors="replace")
-        problem = {"status": answer.status, "code": "no_problem", "title": "No answer of the service", "detail": said}
-    return ServiceProblem({"status": answer.status, **problem})
+        text = response.body[:200].decode(errors="replace")
+        problem = {"code": "no_problem", "title": "Response without a problem object", "detail": text}
+    return ServiceProblem({"status": response.status, **problem})
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that `Retry-After` asks for, as a number or a date; None where it asks for nothing."""
-    said = headers.get("retry-after", "").strip()
-    if said.isascii() and said.isdigit():
-        return float(said[:9])
+    """Seconds of the `Retry-After` header, a number or a date; None without a valid one."""
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
     try:
-        date = parsedate_to_datetime(said)
+        date = parsedate_to_datetime(text)
     except ValueError:
         return None
     date = date if date.tzinfo is not None else date.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""What a stored graph is, before anything is planned: versions of names, lives of values, peak, suspicious places."""
+"""Analysis of a stored graph before planning: versions of names, live ranges, peak, lints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MEMORY = ("bytes_by_role", "baseline", "holders", "smallest_possible_bytes", "b
 
 
 def analyze(graph: Graph, start: Mapping[str, int], before: Sequence[Graph] = ()) -> dict[str, Any]:
-    """The analysis as JSON. Numbers of versions go on with those in `start`, and those the graphs `before` end with."""
+    """The analysis as JSON; version numbers continue from `start` and from the final versions of `before`."""
     numbers = dict(start)
     for earlier in before:
         numbers |= versions_of_graph(earlier, numbers).final_numbers()
@@ -29,14 +29,14 @@ def analyze(graph: Graph, start: Mapping[str, int], before: Sequence[Graph] = ()
         **versions_and_lints(graph, numbers),
         "memory": {name: memory[name] for name in _MEMORY},
         "lives": live_range_columns(graph),
-        "recurrent": [each.as_dict() for each in describe_recurrences(graph)],
+        "recurrent": [recurrence.as_dict() for recurrence in describe_recurrences(graph)],
     }
 
 
 def versions_and_lints(graph: Graph, start: Mapping[str, int] = EMPTY) -> dict[str, Any]:
-    """The version table with what follows from it, and what looks like a mistake."""
-    found = analysis_of(graph, start)
+    """The SSA version table with the data derived from it, and lints."""
+    analysis = analysis_of(graph, start)
     return {
-        "versions": analysis_json(graph, found),
-        "lints": [asdict(finding) for finding in lint_findings(graph, found)],
+        "versions": analysis_json(graph, analysis),
+        "lints": [asdict(finding) for finding in lint_findings(graph, analysis)],
     }

@@ -1,4 +1,4 @@
-"""How two models, or two plans, differ, and which nodes are to blame."""
+"""Differences between two models or two plans, by node."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ TIME_TOLERANCE = 1e-9  # relative; seconds are sums of floats
 
 
 def find_differences(a: Graph | dict[str, Any], b: Graph | dict[str, Any]) -> list[dict[str, Any]]:
-    """Differences of two models, or of two reports, and of their sources where the models differ."""
+    """Differences of two models or two reports; of reports with different models also those of their sources."""
     if isinstance(a, dict) and isinstance(b, dict):
-        found = compare_reports(a, b)
+        rows = compare_reports(a, b)
         if a["model"]["hash"] != b["model"]["hash"] and "source" in a and "source" in b:
-            found += compare_graphs(_source(a), _source(b))
-        return found
+            rows += compare_graphs(_source(a), _source(b))
+        return rows
     return compare_graphs(_source(a), _source(b))
 
 
@@ -30,14 +30,14 @@ def _source(side: Graph | Mapping[str, Any]) -> Graph:
     if isinstance(side, Graph):
         return side
     if "source" not in side:
-        raise BadUsage("a plan without its source cannot be held against a model; write it with `remat plan -o`")
+        raise BadUsage("a plan without its source graph cannot be compared with a model; write it with `remat plan -o`")
     return load(msgspec.json.encode(side["source"]))
 
 
 def compare_graphs(a: Graph, b: Graph) -> list[dict[str, Any]]:
-    """Differences by name: nodes and values that came, went or changed; largest change of bytes first."""
-    found = [*_outputs(a, b), *_values(a, b), *_nodes(a, b)]
-    return sorted(found, key=lambda row: -abs(row.get("bytes", 0)))
+    """Differences by name: nodes and values added, removed or changed; largest change of bytes first."""
+    rows = [*_outputs(a, b), *_values(a, b), *_nodes(a, b)]
+    return sorted(rows, key=lambda row: -abs(row.get("bytes", 0)))
 
 
 def _outputs(a: Graph, b: Graph) -> Iterator[dict[str, Any]]:
@@ -48,21 +48,21 @@ def _outputs(a: Graph, b: Graph) -> Iterator[dict[str, Any]]:
 
 def _values(a: Graph, b: Graph) -> Iterator[dict[str, Any]]:
     before, after = ({value.name: value for value in graph.values} for graph in (a, b))
-    makers = {**_makers(a), **_makers(b)}
+    producers = {**_producers(a), **_producers(b)}
     for name in (*before, *(name for name in after if name not in before)):
         x, y = before.get(name), after.get(name)
-        said = tuple(None if v is None else f"{v.type or 'bytes'} {v.role}, {v.nbytes} bytes" for v in (x, y))
-        if said[0] != said[1]:
+        texts = tuple(None if v is None else f"{v.type or 'bytes'} {v.role}, {v.nbytes} bytes" for v in (x, y))
+        if texts[0] != texts[1]:
             grown = (y.nbytes if y else 0) - (x.nbytes if x else 0)
-            yield {**_row("value", name, *said), "node": makers.get(name), "bytes": grown}
+            yield {**_row("value", name, *texts), "node": producers.get(name), "bytes": grown}
 
 
-def _makers(graph: Graph) -> dict[str, str]:
+def _producers(graph: Graph) -> dict[str, str]:
     return {graph.values[v].name: node.name for node in graph.nodes for v in node.writes}
 
 
 def _nodes(a: Graph, b: Graph) -> Iterator[dict[str, Any]]:
-    before, after = ({node.name: _said(graph, node) for node in graph.nodes} for graph in (a, b))
+    before, after = ({node.name: _description(graph, node) for node in graph.nodes} for graph in (a, b))
     for name in (*before, *(name for name in after if name not in before)):
         x, y = before.get(name), after.get(name)
         if x is None or y is None:
@@ -72,12 +72,12 @@ def _nodes(a: Graph, b: Graph) -> Iterator[dict[str, Any]]:
             if x[field] != y[field]:
                 yield {**_row(f"node {field}", name, x[field], y[field]), "node": name}
     common = [node.name for node in a.nodes if node.name in after]
-    if common != (again := [node.name for node in b.nodes if node.name in before]):
-        moved = next(place for place, pair in enumerate(zip(common, again, strict=True)) if pair[0] != pair[1])
-        yield {**_row("node order", common[moved], common[moved], again[moved]), "node": common[moved]}
+    if common != (others := [node.name for node in b.nodes if node.name in before]):
+        moved = next(place for place, pair in enumerate(zip(common, others, strict=True)) if pair[0] != pair[1])
+        yield {**_row("node order", common[moved], common[moved], others[moved]), "node": common[moved]}
 
 
-def _said(graph: Graph, node: Node) -> dict[str, Any]:
+def _description(graph: Graph, node: Node) -> dict[str, Any]:
     def names(ids: tuple[int, ...]) -> list[str]:
         return ["" if v == ABSENT else graph.values[v].name for v in ids]
 
@@ -95,18 +95,18 @@ def _said(graph: Graph, node: Node) -> dict[str, Any]:
 
 
 def compare_reports(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Differences of two plans: the model, the figures, the nodes run more or less often, where orders part."""
-    found = [
+    """Differences of two plans: model, figures, runs per node, first step at which the orders differ."""
+    rows = [
         _row(f"model {field}", "model", a["model"][field], b["model"][field])
         for field in ("hash", "nodes", "values")
         if a["model"][field] != b["model"][field]
     ]
-    found += [
+    rows += [
         _row(field, "report", a[field], b[field]) for field in ("runtime", "device", "fits") if a[field] != b[field]
     ]
-    found += _figures("baseline ", a["baseline"], b["baseline"], ("peak_bytes", "seconds"))
-    found += _figures("", a["plan"], b["plan"], FIGURES)
-    return found + list(_runs(a, b))
+    rows += _figures("baseline ", a["baseline"], b["baseline"], ("peak_bytes", "seconds"))
+    rows += _figures("", a["plan"], b["plan"], FIGURES)
+    return rows + list(_runs(a, b))
 
 
 def _figures(prefix: str, a: Mapping[str, Any], b: Mapping[str, Any], fields: tuple[str, ...]) -> list[dict[str, Any]]:

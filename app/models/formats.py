@@ -1,4 +1,4 @@
-"""The forms in which graphs leave: what they are called, in a file name and in an Accept header."""
+"""Output formats of graphs, with file name suffixes and media types."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from graph.ir.text import format_graph
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One way to write a graph."""
+    """One output format of graphs."""
 
     name: str
     suffix: str
-    media_types: tuple[str, ...]  # the first is what answers say
+    media_types: tuple[str, ...]  # the first is the Content-Type of responses
     write: Callable[[Graph], bytes]
 
 
 def writer_with(exporter: str, **options: str) -> Callable[[Graph], bytes]:
-    """A writer: that exporter with these options."""
+    """Writer of an exporter with options."""
     return lambda graph: dump(graph, exporter, **options)
 
 
-#: Of two suffixes that fit a file name, the first counts.
+#: The first suffix that matches a file name wins.
 FORMATS: Mapping[str, Format] = {
     format.name: format
     for format in (

@@ -1,4 +1,4 @@
-"""One JSON object of a client as a typed record."""
+"""Decode a JSON object from a client into a typed record."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from planner.errors import BadRequest
 
 
 def decode_object(data: bytes, type: Any) -> Any:
-    """The JSON object in `data` as `type`. Raises Unparseable for what is no JSON, BadRequest for a wrong field."""
+    """The JSON object in `data` as `type`. Raises Unparseable for invalid JSON, BadRequest for an invalid field."""
     try:
         return msgspec.json.decode(data, type=type)
     except msgspec.ValidationError as error:
-        said, _, path = str(error).partition(" - at ")
+        message, _, path = str(error).partition(" - at ")
         raise BadRequest.one(
-            "bad_field", path.strip("`") or "body", said, "the fields of the schema", "see /docs"
+            "bad_field", path.strip("`") or "body", message, "the fields of the schema", "see /docs"
         ) from None
     except RecursionError:
-        finding = Finding("too_deep", "body", "nesting past what can be read", "less nesting", "flatten the document")
+        finding = Finding("too_deep", "body", "nesting too deep to parse", "less nesting", "flatten the document")
         raise Unparseable(str(finding), [finding]) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        finding = Finding("not_parseable", "body", str(error)[:200], "a JSON object", "mend the syntax")
+        finding = Finding("not_parseable", "body", str(error)[:200], "a JSON object", "correct the syntax")
         raise Unparseable(str(finding), [finding]) from None

@@ -1,7 +1,7 @@
-"""Passes over stored graphs by name: what each takes, and the function of the graph room it calls.
+"""Passes over stored graphs, by name: request record -> function of `graph`.
 
 {"pass": "rename", "node": "fc1", "output": 0, "to": "h1"}        a new graph
-{"pass": "boundary", "nodes": ["fc1", "relu1"]}                   an answer about the graph
+{"pass": "boundary", "nodes": ["fc1", "relu1"]}                   a query about the graph
 
 Values are named as in the document; `y@2` is the second write of a name, `y@last` its last one.
 """
@@ -16,7 +16,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.api.schemas.transforms import (
     Boundary,
-    CutOverTime,
     DifferentiatePass,
     ExpandRecurrent,
     Extract,
@@ -25,14 +24,15 @@ from app.api.schemas.transforms import (
     InsertCopies,
     Pass,
     Prune,
+    RecomputeSegments,
     RecomputeSteps,
     RemoveIdentities,
     RemoveReshapes,
     Rename,
     ReplaceByIdentity,
-    RunAgain,
     Seed,
     ShareBuffers,
+    SplitOverTime,
     Status,
     Transform,
     VersionNames,
@@ -68,14 +68,14 @@ from planner.formulation.training_graph import gradient_targets, training_graph
 from planner.request.plan_request import parse_request
 
 _READER: TypeAdapter[Transform] = TypeAdapter(Transform)
-#: What a pass gives: a graph and what is said about it, or an answer.
+#: Result of a pass: a graph and notes on it; result of a query: an object.
 PassResult = tuple[Graph, Mapping[str, Any]] | Mapping[str, Any]
 
 
-def parse_pass(asked: Any) -> Pass:
-    """The pass an object asks for. Raises BadRequest with up to ten findings."""
+def parse_pass(document: Any) -> Pass:
+    """The pass that a JSON object describes. Raises BadRequest with up to ten findings."""
     try:
-        return _READER.validate_python(asked).root
+        return _READER.validate_python(document).root
     except ValidationError as error:
         findings = Findings()
         for fault in error.errors(include_url=False)[:MAX_FINDINGS]:
@@ -90,33 +90,33 @@ def parse_pass(asked: Any) -> Pass:
         raise BadRequest(findings.kept) from None
 
 
-def apply_pass(graph: Graph, asked: Pass) -> PassResult:
-    """What the pass makes of the graph. Raises BadGraph, NoGradient, BadRequest."""
-    return PASS_FUNCTIONS[type(asked)](graph, asked)
+def apply_pass(graph: Graph, request: Pass) -> PassResult:
+    """Result of a pass on a graph. Raises BadGraph, NoGradient, BadRequest."""
+    return PASS_FUNCTIONS[type(request)](graph, request)
 
 
-def _rename(graph: Graph, asked: Rename) -> PassResult:
-    if asked.node is None:
-        return rename_value(graph, find_value(graph, asked.value or "", "value"), asked.to), {}
+def _rename(graph: Graph, request: Rename) -> PassResult:
+    if request.node is None:
+        return rename_value(graph, find_value(graph, request.value or "", "value"), request.to), {}
     findings = Findings()
-    found = find_nodes(graph, [asked.node], "node", findings)
+    found = find_nodes(graph, [request.node], "node", findings)
     findings.settle()
-    if asked.output is not None:
-        return rename_output(graph, found[0], asked.output, asked.to), {}
-    return rename_input(graph, found[0], asked.input or 0, asked.to, from_producer=asked.from_producer), {}
+    if request.output is not None:
+        return rename_output(graph, found[0], request.output, request.to), {}
+    return rename_input(graph, found[0], request.input or 0, request.to, from_producer=request.from_producer), {}
 
 
-def _prune(graph: Graph, asked: Prune) -> PassResult:
+def _prune(graph: Graph, request: Prune) -> PassResult:
     return without_dead_nodes(graph), {}
 
 
-def _extract(graph: Graph, asked: Extract) -> PassResult:
-    return extract(graph, asked.outputs, asked.given, asked.prefix), {}
+def _extract(graph: Graph, request: Extract) -> PassResult:
+    return extract(graph, request.outputs, request.given, request.prefix), {}
 
 
-def _boundary(graph: Graph, asked: Boundary) -> PassResult:
+def _boundary(graph: Graph, request: Boundary) -> PassResult:
     findings = Findings()
-    nodes = find_nodes(graph, asked.nodes, "nodes", findings)
+    nodes = find_nodes(graph, request.nodes, "nodes", findings)
     findings.settle()
     table, border = versions_of_graph(graph), boundary(graph, nodes)
     return {
@@ -125,20 +125,20 @@ def _boundary(graph: Graph, asked: Boundary) -> PassResult:
     }
 
 
-def _infer_bindings(graph: Graph, asked: InferBindings) -> PassResult:
+def _infer_bindings(graph: Graph, request: InferBindings) -> PassResult:
     visible = {*versions_of_graph(graph).names, *(value.name for value in graph.values)}
-    found = inferred_bindings([NamedOp(op.inputs, op.outputs) for op in asked.ops], visible, asked.name)
+    found = inferred_bindings([NamedOp(op.inputs, op.outputs) for op in request.ops], visible, request.name)
     names = {"inputs": found.inputs, "outputs": found.outputs, "local": found.local}
     return {"scope": {"handle": found.scope, "bindings": found.bindings, **{k: list(v) for k, v in names.items()}}}
 
 
-def _remove_identities(graph: Graph, asked: RemoveIdentities) -> PassResult:
+def _remove_identities(graph: Graph, request: RemoveIdentities) -> PassResult:
     return without_identities(graph), {}
 
 
-def _replace_by_identity(graph: Graph, asked: ReplaceByIdentity) -> PassResult:
-    findings, accepting = Findings(), frozenset(asked.accepting)
-    nodes = find_nodes(graph, asked.nodes, "nodes", findings)
+def _replace_by_identity(graph: Graph, request: ReplaceByIdentity) -> PassResult:
+    findings, accepting = Findings(), frozenset(request.accepting)
+    nodes = find_nodes(graph, request.nodes, "nodes", findings)
     findings.settle()
 
     def accepts(node: Node) -> bool:
@@ -147,56 +147,58 @@ def _replace_by_identity(graph: Graph, asked: ReplaceByIdentity) -> PassResult:
     return replace_by_identity(graph, nodes, accepts), {}
 
 
-def _remove_reshapes(graph: Graph, asked: RemoveReshapes) -> PassResult:
-    return without_reshapes(graph, FLATTENING if asked.readers is None else frozenset(asked.readers)), {}
+def _remove_reshapes(graph: Graph, request: RemoveReshapes) -> PassResult:
+    return without_reshapes(graph, FLATTENING if request.readers is None else frozenset(request.readers)), {}
 
 
-def _fuse_copies(graph: Graph, asked: FuseCopies) -> PassResult:
+def _fuse_copies(graph: Graph, request: FuseCopies) -> PassResult:
     return without_round_trips(graph), {}
 
 
-def _insert_copies(graph: Graph, asked: InsertCopies) -> PassResult:
+def _insert_copies(graph: Graph, request: InsertCopies) -> PassResult:
     style = CopyStyle()
-    if asked.style == "caffe2":
+    if request.style == "caffe2":
         style = CopyStyle(caffe2_devices.copy_op, caffe2_devices.copy_name, caffe2_devices.operand_devices)
-    placed = with_copies(graph, asked.devices, default=asked.default, style=style)
+    placed = with_copies(graph, request.devices, default=request.default, style=style)
     return placed.graph, {"devices": placed.devices}
 
 
-def _version_names(graph: Graph, asked: VersionNames) -> PassResult:
-    made = with_version_names(graph, asked.style)
+def _version_names(graph: Graph, request: VersionNames) -> PassResult:
+    made = with_version_names(graph, request.style)
     return made.graph, {"names": {f"{name}@{number}": new for (name, number), new in made.names.items()}}
 
 
-def _status(graph: Graph, asked: Status) -> PassResult:
+def _status(graph: Graph, request: Status) -> PassResult:
     rule: StatusRule = device_rule
-    if asked.fixed is not None:
-        rule = same_status({op: (sides[0], sides[1]) for op, sides in asked.fixed.items()})
+    if request.fixed is not None:
+        rule = same_status({op: (sides[0], sides[1]) for op, sides in request.fixed.items()})
     table = versions_of_graph(graph)
-    found = infer_status(graph, rule, asked.known)
-    return {"status": {"{}@{}".format(*table.version(v)): said for v, said in enumerate(found) if said is not None}}
+    inferred = ((v, status) for v, status in enumerate(infer_status(graph, rule, request.known)) if status is not None)
+    return {"status": {"{}@{}".format(*table.version(v)): status for v, status in inferred}}
 
 
-def _differentiate(graph: Graph, asked: DifferentiatePass) -> PassResult:
+def _differentiate(graph: Graph, request: DifferentiatePass) -> PassResult:
     events: list[GradientEvent] = []
-    fields = {"loss": asked.loss, "recipe": asked.recipe, "differentiate": asked.differentiate or True}
-    request = parse_request({name: said for name, said in fields.items() if said is not None})
+    fields = {"loss": request.loss, "recipe": request.recipe, "differentiate": request.differentiate or True}
+    parsed = parse_request({name: field for name, field in fields.items() if field is not None})
     forward = without_name_order(graph)
-    made, notes = training_graph(forward, forward, request, events if asked.gradient_events else None)
-    said = {"gradients": gradient_report(made, events, gradient_targets(request))} if asked.gradient_events else {}
-    return with_name_order(made), {"notes": notes, **said}
+    made, notes = training_graph(forward, forward, parsed, events if request.gradient_events else None)
+    if not request.gradient_events:
+        return with_name_order(made), {"notes": notes}
+    gradients = gradient_report(made, events, gradient_targets(parsed))
+    return with_name_order(made), {"notes": notes, "gradients": gradients}
 
 
-def _run_again(graph: Graph, asked: RunAgain) -> PassResult:
-    make: Callable[..., RecomputedGraph] = recompute_pass if asked.style == "paddle" else recompute_segments
+def _recompute_segments(graph: Graph, request: RecomputeSegments) -> PassResult:
+    make: Callable[..., RecomputedGraph] = recompute_pass if request.style == "paddle" else recompute_segments
     made = make(
         graph,
-        asked.loss,
-        asked.checkpoints,
-        ranges=asked.segments,
-        opt_out=asked.opt_out,
-        unknown=asked.unknown_checkpoints,
-        nested=asked.nested,
+        request.loss,
+        request.checkpoints,
+        ranges=request.segments,
+        opt_out=request.opt_out,
+        unknown=request.unknown_checkpoints,
+        nested=request.nested,
     )
     return made.graph, {
         "held": made.saved,
@@ -207,26 +209,26 @@ def _run_again(graph: Graph, asked: RunAgain) -> PassResult:
     }
 
 
-def _seed(graph: Graph, asked: Seed) -> PassResult:
+def _seed(graph: Graph, request: Seed) -> PassResult:
     return with_seeds(graph), {}
 
 
-def _share_buffers(graph: Graph, asked: ShareBuffers) -> PassResult:
-    document = shared_document(graph, share_buffers(graph, asked.keep).names)
-    return load(msgspec.json.encode(document)), {"sharing": described_sharing(graph, asked.keep)}
+def _share_buffers(graph: Graph, request: ShareBuffers) -> PassResult:
+    document = shared_document(graph, share_buffers(graph, request.keep).names)
+    return load(msgspec.json.encode(document)), {"sharing": described_sharing(graph, request.keep)}
 
 
-def _expand_recurrent(graph: Graph, asked: ExpandRecurrent) -> PassResult:
+def _expand_recurrent(graph: Graph, request: ExpandRecurrent) -> PassResult:
     return expand_rnns(graph), {}
 
 
-def _recompute_steps(graph: Graph, asked: RecomputeSteps) -> PassResult:
-    made = recompute_values(graph, asked.node, asked.names)
-    return made, {"recurrent": describe_recurrence(made, asked.node).as_dict()}
+def _recompute_steps(graph: Graph, request: RecomputeSteps) -> PassResult:
+    made = recompute_values(graph, request.node, request.names)
+    return made, {"recurrent": describe_recurrence(made, request.node).as_dict()}
 
 
-def _cut_over_time(graph: Graph, asked: CutOverTime) -> PassResult:
-    return split_over_time(graph, asked.parts), {}
+def _split_over_time(graph: Graph, request: SplitOverTime) -> PassResult:
+    return split_over_time(graph, request.parts), {}
 
 
 PASS_FUNCTIONS: Mapping[type[Pass], Callable[[Graph, Any], PassResult]] = {
@@ -243,10 +245,10 @@ PASS_FUNCTIONS: Mapping[type[Pass], Callable[[Graph, Any], PassResult]] = {
     VersionNames: _version_names,
     Status: _status,
     DifferentiatePass: _differentiate,
-    RunAgain: _run_again,
+    RecomputeSegments: _recompute_segments,
     Seed: _seed,
     ShareBuffers: _share_buffers,
     ExpandRecurrent: _expand_recurrent,
     RecomputeSteps: _recompute_steps,
-    CutOverTime: _cut_over_time,
+    SplitOverTime: _split_over_time,
 }

@@ -170,16 +170,16 @@ def analyse(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event
 
 
 def transform(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> dict[str, Any]:
-    """{"graph", "said"} of a pass that transforms a stored graph, or {"answer"} of a pass that only reports."""
+    """{"graph", "notes"} of a pass that transforms a stored graph, or {"result"} of a query."""
     from app.models.json_object import decode_object
     from app.models.transforms import apply_pass, parse_pass
     from graph.formats.readers import load
 
-    graph_pass = parse_pass(decode_object(payload["asked"], Any))
+    graph_pass = parse_pass(decode_object(payload["request"], Any))
     result = apply_pass(load(payload["data"]), graph_pass)
     if isinstance(result, tuple):
-        return {"graph": _graph_record(result[0]), "said": result[1]}
-    return {"answer": result}
+        return {"graph": _graph_record(result[0]), "notes": result[1]}
+    return {"result": result}
 
 
 def solve(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> dict[str, Any]:

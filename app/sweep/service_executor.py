@@ -58,7 +58,7 @@ def collect_result(task: ItemTask, item: Json, client: Client, models: PrepareMo
     if item["error"] is not None:
         return {"problem": item["error"]}
     if item["plan"] is None:
-        return {"problem": problem_body(409, "stopped", "Stopped before there was a plan", "run the batch again")}
+        return {"problem": problem_body(409, "stopped", "Stopped before a plan was found", "run the batch again")}
     model = models(task["file"], task["sha256"], _shapes(task["fields"]))
     report = msgspec.json.encode(model.restore(client.report(item["plan"], SECTIONS)))
     began, ended = (datetime.fromisoformat(item[name]) for name in ("started_at", "ended_at"))

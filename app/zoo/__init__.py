@@ -1,1 +1,1 @@
-"""Real networks to plan: those of the onnx wheel, and well-known ones written from their papers' dimensions."""
+"""Model zoo: networks of the onnx wheel, and well-known architectures with the dimensions of their papers."""

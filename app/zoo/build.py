@@ -1,4 +1,4 @@
-"""A zoo in a folder: a file a network, and the manifest that names them."""
+"""Write a zoo to a folder: one model file per network, and a manifest."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from app.zoo.catalogue import ZooNetwork, networks
 from app.zoo.export import export_onnx
 from app.zoo.manifest import FILE_NAME, Manifest, ManifestModel, SkippedNetwork, encode_manifest, sha256
 
-TORCH_MISSING = "it is exported by PyTorch, which is not installed; pip install 'remat[torch]'"
+TORCH_MISSING = "its export needs PyTorch, which is not installed; pip install 'remat[torch]'"
 
 
 def select_networks(names: Iterable[str]) -> list[ZooNetwork]:
-    """The networks called so, all where there are no names. Raises BadUsage."""
-    known, wanted = networks(), list(dict.fromkeys(names))
-    if unknown := [name for name in wanted if name not in known]:
-        said = f"{', '.join(unknown)}: not in the zoo; name some of {', '.join(known)}"
-        raise BadUsage(said, code="unknown_network")
-    return [known[name] for name in wanted] or list(known.values())
+    """Networks by name; all without names. Raises BadUsage."""
+    known, selected = networks(), list(dict.fromkeys(names))
+    if unknown := [name for name in selected if name not in known]:
+        message = f"{', '.join(unknown)}: not in the zoo; known networks: {', '.join(known)}"
+        raise BadUsage(message, code="unknown_network")
+    return [known[name] for name in selected] or list(known.values())
 
 
 def has_torch() -> bool:
-    """Whether networks can be exported here."""
+    """Whether the packages that export networks are installed."""
     return all(importlib.util.find_spec(name) is not None for name in ("torch", "onnxscript"))
 
 
-def build_zoo(wanted: Iterable[ZooNetwork], folder: Path, told: Callable[[str], object] = print) -> Manifest:
-    """The manifest of `folder`, made with a file for each network that can be had here. Raises CannotWrite.
+def build_zoo(selected: Iterable[ZooNetwork], folder: Path, log: Callable[[str], object] = print) -> Manifest:
+    """Write a model file for each available network, and the manifest. Raises CannotWrite.
 
-    `told` is called with a line a network.
+    `log` is called with one line per network.
     """
     torch, models, left_out = has_torch(), [], []
-    for network in wanted:
+    for network in selected:
         if network.file is None and not torch:
             left_out.append(SkippedNetwork(network.name, TORCH_MISSING))
-            told(f"{network.name}: left out; {TORCH_MISSING}")
+            log(f"{network.name}: skipped; {TORCH_MISSING}")
             continue
         data = network.file.read_bytes() if network.file is not None else _exported(network)
         file = f"{network.name}.onnx"
@@ -46,7 +46,7 @@ def build_zoo(wanted: Iterable[ZooNetwork], folder: Path, told: Callable[[str], 
         models.append(
             ManifestModel(network.name, file, sha256(data), network.source, network.batches, dims=dict(network.dims))
         )
-        told(f"{network.name}: {len(data):,} bytes")
+        log(f"{network.name}: {len(data):,} bytes")
     manifest = Manifest(tuple(models), tuple(left_out))
     write_atomic(folder / FILE_NAME, encode_manifest(manifest))
     return manifest

@@ -1,7 +1,7 @@
-"""The networks of the zoo and where they come from. torch is imported by nobody here.
+"""Networks of the zoo and their sources; does not import torch.
 
-A network is a file of the onnx wheel, or a module of `app/zoo/networks` under the dimensions of its paper. Lengths
-in words are left open in the file: `batch` to those of `batches`, others to those of `dims`.
+A network is a file of the onnx wheel, or a module of `app/zoo/networks` with the dimensions of its paper. Named
+lengths are symbolic dimensions of the file; `batches` and `dims` list the lengths to plan.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _written() -> list[ZooNetwork]:
         ),
         ZooNetwork(
             "bert_base",
-            "Devlin et al., BERT, 2019, section 3, BERT-Base with its masked-word head",
+            "Devlin et al., BERT, 2019, section 3, BERT-Base with its masked-language-model head",
             (8, 32),
             None,
             "language.Bert",
@@ -114,7 +114,7 @@ def _written() -> list[ZooNetwork]:
 
 
 def networks() -> dict[str, ZooNetwork]:
-    """Every network by its name, the onnx wheel's first."""
+    """All networks by name, those of the onnx wheel first."""
     version = onnx.__version__
     light = [
         ZooNetwork(path.stem, f"onnx {version}, backend/test/data/light/{path.name}", (1, 16), path)

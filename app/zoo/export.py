@@ -1,7 +1,7 @@
-"""A network of `app/zoo/networks` as an ONNX file of its shapes. Needs the extra `torch`.
+"""Export a network of `app/zoo/networks` to ONNX without weights. Needs the extra `torch`.
 
-The module is built and traced with tensors that have shapes and no numbers, so that a billion parameters take no
-memory; in the file they are weights kept elsewhere, which importers know as parameters.
+The module is built and traced with fake tensors, which have shapes but no storage. In the file, weights are external
+tensors, which importers read as parameters.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from app.zoo.catalogue import ZooNetwork
 # Imports inside functions: torch and onnxscript are extras.
 
 OPSET = 20
-EXAMPLE_LENGTH = 2  # of an open dimension while the module is traced, its sequence 8 times as long
+EXAMPLE_LENGTH = 2  # of a symbolic dimension while tracing; a sequence is 8 times as long
 NOISY_LOGGERS = ("torch.onnx", "onnx_ir", "onnxscript", "torch.export")
 
 
 def export_onnx(network: ZooNetwork) -> bytes:
-    """The ONNX file of the network, `batch` and its other named lengths left open. Raises ImportError."""
+    """ONNX file of the network, with symbolic dimensions for its named lengths. Raises ImportError."""
     import onnx_ir
     import onnxscript.optimizer
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    room, _, name = network.module.partition(".")
-    build = getattr(importlib.import_module(f"{__package__}.networks.{room}"), name)
+    module, _, name = network.module.partition(".")
+    build = getattr(importlib.import_module(f"{__package__}.networks.{module}"), name)
     with _quiet(), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         program: Any = torch.onnx.export(
             build(**network.arguments).eval(),
@@ -50,7 +50,7 @@ def export_onnx(network: ZooNetwork) -> bytes:
         weights = {}
         for value in model.graph.initializers.values():
             if value.name in program.exported_program.state_dict:
-                weights[value.name], value.const_value = value.const_value, None  # nobody folds what is not there
+                weights[value.name], value.const_value = value.const_value, None  # prevents constant folding
         onnxscript.optimizer.optimize_ir(model)
     for value in model.graph.initializers.values():
         if (weight := weights.get(value.name)) is not None:
@@ -82,7 +82,7 @@ def _example(name: str, shape: tuple[str | int, ...]) -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what torch says on the way."""
+    """Suppress log messages and warnings of torch."""
     loggers = [logging.getLogger(name) for name in NOISY_LOGGERS]
     before = [logger.level for logger in loggers]
     try:

@@ -1,4 +1,4 @@
-"""A manifest: a JSON file that names models, the sizes to plan them at, and where they come from."""
+"""Manifest: a JSON file that lists models, the sizes to plan, and sources."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ FILE_NAME = "manifest.json"
 
 
 class ManifestModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One model. `file` is beside the manifest, or absolute; `batches` are leading lengths, none: as it stands."""
+    """One model. `file` is absolute, or relative to the manifest."""
 
     name: str
     file: str
     sha256: str | None = None
     source: str = ""
-    batches: tuple[int, ...] = ()
+    batches: tuple[int, ...] = ()  # batch sizes; default: the model's own
     inputs: dict[str, tuple[int, ...]] = {}
     dims: dict[str, int] = {}
     loss: str | None = None
 
 
 class SkippedNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A network the manifest is without, and why."""
+    """A network missing from the manifest, with the reason."""
 
     name: str
     why: str
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `remat zoo` writes and `remat batch` reads."""
+    """Manifest written by `remat zoo` and read by `remat batch`."""
 
     models: tuple[ManifestModel, ...]
     left_out: tuple[SkippedNetwork, ...] = ()
@@ -43,28 +43,28 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The manifest as a file."""
+    """The manifest as JSON text."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
 
 
 def parse(data: bytes, name: str) -> Manifest:
-    """The manifest in `data`; `name` is what errors call it. Raises BadUsage."""
+    """The manifest in `data`; `name` identifies it in errors. Raises BadUsage."""
     try:
-        found = msgspec.json.decode(data, type=Manifest)
+        manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        said = f"{name}: {error}; write a manifest with `remat zoo -o FOLDER` and begin from that"
-        raise BadUsage(said, code="bad_manifest") from error
-    if found.format != FORMAT:
-        raise BadUsage(f"{name}: its format is {found.format!r}, not {FORMAT!r}", code="bad_manifest")
-    for model, count in Counter(model.name for model in found.models).items():
+        message = f"{name}: {error}; start from a manifest written by `remat zoo -o FOLDER`"
+        raise BadUsage(message, code="bad_manifest") from error
+    if manifest.format != FORMAT:
+        raise BadUsage(f"{name}: its format is {manifest.format!r}, not {FORMAT!r}", code="bad_manifest")
+    for model, count in Counter(model.name for model in manifest.models).items():
         if count > 1:
-            said = f"{name}: {count} models are called {model!r}; give each a name of its own"
-            raise BadUsage(said, code="bad_manifest")
-    return found
+            message = f"{name}: {count} models are called {model!r}; use unique names"
+            raise BadUsage(message, code="bad_manifest")
+    return manifest
 
 
 def is_manifest(path: Path) -> bool:
-    """Whether the file calls itself one."""
+    """Whether the file is a manifest, by its format field."""
     if path.suffix != ".json":
         return False
     with path.open("rb") as file:

@@ -281,12 +281,12 @@ class SizeSearch:
         if formulation.baseline.score.peak_bytes <= budget:
             return self._checked(size, formulation, formulation.evaluated(formulation.baseline.order, "as_given"))
         if formulation.bound.peak_bytes > budget:
-            message = f"no plan peaks below {formulation.count.counted(formulation.bound.peak_bytes)} bytes"
+            message = f"the minimum peak is {formulation.count.counted(formulation.bound.peak_bytes)} bytes"
             return SizeTrial(size, False, PROVEN, message, formulation)
         formulation = self.stages.bounded(formulation)
         if formulation.bound.cost > self._max_ticks(formulation):
             minimum = _percent(formulation, formulation.bound.cost)
-            message = f"proven: every plan within the memory is at least {minimum} slower"
+            message = f"every plan within the memory is at least {minimum} slower"
             return SizeTrial(size, False, PROVEN, message, formulation)
         return self._planned(size, formulation)
 

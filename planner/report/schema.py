@@ -1,6 +1,6 @@
-"""The one description of what a solve answers: reports, curves and fits, as msgspec structs.
+"""Schema of reports, curves and fits, as msgspec structs.
 
-The published JSON Schema, OpenAPI and the reading of saved reports follow from these records. A class name without
+The published JSON Schema, OpenAPI and the parser of saved reports are derived from these records. A class name without
 `Section` or `Document` is its name in the published schemas. A section that was not requested is absent (UNSET).
 """
 
@@ -20,7 +20,7 @@ Device = str | dict[str, Any]  # name of a profile, or the profile
 
 
 class PeakBySection(Struct):
-    """Bytes of the peak step by what they are for."""
+    """Bytes of the peak step by use."""
 
     parameters: Integer
     gradients: Integer
@@ -31,224 +31,249 @@ class PeakBySection(Struct):
 
 
 class MeasuredSection(Struct):
-    """Peak and time of one order."""
+    """Peak and time of one execution order."""
 
-    peak_bytes: Integer
-    peak_step: Integer
-    seconds: float
+    peak_bytes: Annotated[Integer, Meta(description="peak in bytes")]
+    peak_step: Annotated[Integer, Meta(description="step of the peak, from 0")]
+    seconds: Annotated[float, Meta(description="predicted time of one training step, in seconds")]
     peak_by: PeakBySection
 
 
 class ReferenceSection(Struct):
-    """MXNet's mirroring on the same graph, for comparison."""
+    """MXNet mirroring on the same graph, for comparison."""
 
     planner: str
-    peak_bytes: Integer
-    peak_step: Integer
-    seconds: float
-    overhead: float
+    peak_bytes: Annotated[Integer, Meta(description="peak in bytes")]
+    peak_step: Annotated[Integer, Meta(description="step of the peak, from 0")]
+    seconds: Annotated[float, Meta(description="predicted time of one training step, in seconds")]
+    overhead: Annotated[float, Meta(description="extra time as a fraction of the baseline time")]
 
 
 class BoundSection(Struct):
-    """Proven: no plan is below."""
+    """Proven lower bounds on time and peak."""
 
-    seconds: float
-    overhead: float
-    peak_bytes: Integer
-    kind: str
-    order: str
-    proof: Annotated[str, Meta(description="certified: the verifier accepted the certificate; else solver")]
+    seconds: Annotated[float, Meta(description="lower bound on the time of one training step, in seconds")]
+    overhead: Annotated[float, Meta(description="lower bound on the overhead, as a fraction")]
+    peak_bytes: Annotated[Integer, Meta(description="lower bound on the peak of any plan, in bytes")]
+    kind: Annotated[str, Meta(description="algorithm that proved the bound on time")]
+    order: Annotated[str, Meta(description="free: valid for any order of first runs; given: for that of the document")]
+    proof: Annotated[str, Meta(description="certified: the verifier accepted the certificate; solver: no certificate")]
     certificate: Annotated[
-        dict[str, Any], Meta(description="format and claims, which `remat verify --certificate` checks")
+        dict[str, Any], Meta(description="format and claims, checked by `remat verify --certificate`")
     ] = {}
 
 
 class BodyPlanSection(Struct):
-    """What a forward node with bodies saves for its backward node, of the alternatives there are."""
+    """Selected alternative of a forward node with bodies: the values saved for its backward node."""
 
-    forward: str
-    backward: str
-    alternative: Annotated[Integer, Meta(description="0: what the graph saves as it stands")]
-    of: Integer
-    saves: list[str]
-    saved_bytes: Annotated[Integer, Meta(description="of all iterations")]
+    forward: Annotated[str, Meta(description="name of the forward node")]
+    backward: Annotated[str, Meta(description="name of the backward node")]
+    alternative: Annotated[Integer, Meta(description="number of the alternative; 0: the graph unchanged")]
+    of: Annotated[Integer, Meta(description="number of alternatives")]
+    saves: Annotated[list[str], Meta(description="names of the saved values")]
+    saved_bytes: Annotated[Integer, Meta(description="bytes saved by all iterations")]
 
 
 class PlanSection(Struct):
-    """The sequence, and what it costs."""
+    """Execution order with recomputation, its memory and its time."""
 
-    status: Literal["proven", "found", "over_budget"]
-    planner: str
+    status: Annotated[
+        Literal["proven", "found", "over_budget"],
+        Meta(description="proven: no better plan exists; over_budget: no plan within the budget was found"),
+    ]
+    planner: Annotated[str, Meta(description="planner that found the plan")]
     seed: Integer
-    reproducible: bool
-    stopped: Annotated[bool, Meta(description="the search was cancelled")]
-    budget_bytes: Integer | None
-    max_overhead: Annotated[float | None, Meta(description="the goal, where no budget is")]
-    counts: str
-    peak_bytes: Integer
-    peak_step: Integer
-    seconds: float
-    overhead: float
+    reproducible: Annotated[bool, Meta(description="whether the same request gives the same plan, byte for byte")]
+    stopped: Annotated[bool, Meta(description="whether the search was cancelled")]
+    budget_bytes: Annotated[Integer | None, Meta(description="budget in bytes; null: the goal is max_overhead")]
+    max_overhead: Annotated[float | None, Meta(description="overhead limit, as a fraction; null: the goal is a budget")]
+    counts: Annotated[str, Meta(description="bytes that count: everything or activations")]
+    peak_bytes: Annotated[Integer, Meta(description="peak in bytes")]
+    peak_step: Annotated[Integer, Meta(description="step of the peak, from 0")]
+    seconds: Annotated[float, Meta(description="predicted time of one training step, in seconds")]
+    overhead: Annotated[float, Meta(description="extra time as a fraction of the baseline time")]
     peak_by: PeakBySection
-    arena_bytes: Integer | None
-    saved_bytes: Integer
-    saved: float
+    arena_bytes: Annotated[
+        Integer | None, Meta(description="size of the arena after layout, in bytes; null: no layout")
+    ]
+    saved_bytes: Annotated[Integer, Meta(description="baseline peak minus peak, in bytes")]
+    saved: Annotated[float, Meta(description="saved_bytes as a fraction of the baseline peak")]
     bound: BoundSection
-    gap: float | None
-    smallest_budget_bytes: Integer | None
-    smallest_budget_proven: bool
-    binding_node: str | None
-    order: Annotated[list[Run], Meta(description="the whole sequence that runs: node and which run of it")]
-    kept: list[str]
-    recomputed: list[str]
-    choices: list[BodyPlanSection]
-    offloaded: list[str]
+    gap: Annotated[
+        float | None,
+        Meta(description="overhead minus its lower bound; for peak goals, peak over its lower bound minus 1"),
+    ]
+    smallest_budget_bytes: Annotated[
+        Integer | None, Meta(description="smallest budget reached, in bytes, if over budget or for the lowest peak")
+    ]
+    smallest_budget_proven: Annotated[bool, Meta(description="whether no smaller budget can be reached")]
+    binding_node: Annotated[str | None, Meta(description="node that determines the lower bound on the peak")]
+    order: Annotated[list[Run], Meta(description="execution order: name of the node and number of its run, from 0")]
+    kept: Annotated[list[str], Meta(description="forward values that the backward pass reads from their first run")]
+    recomputed: Annotated[list[str], Meta(description="names of the nodes that run more than once")]
+    choices: Annotated[list[BodyPlanSection], Meta(description="selected alternatives of nodes with bodies")]
+    offloaded: Annotated[list[str], Meta(description="values copied to the host and back")]
 
 
 class HolderSection(Struct):
+    """Largest counted value that is live at a peak."""
+
     value: str
     bytes: Integer
 
 
 class TimelineSection(Struct):
-    """Bytes after each step; the largest value that counts, at each peak."""
+    """Memory over time."""
 
-    step_bytes: list[Integer]
-    baseline_step_bytes: list[Integer]
+    step_bytes: Annotated[list[Integer], Meta(description="bytes live at each step of the plan")]
+    baseline_step_bytes: Annotated[list[Integer], Meta(description="bytes live at each step of the baseline")]
     holder: HolderSection | None
     baseline_holder: HolderSection | None
 
 
 class WorkspaceSection(Struct):
-    """Workspace of tasks, one entry a step that has some."""
+    """Workspaces as columns, one entry per step that has one."""
 
     step: list[Integer]
     bytes: list[Integer]
-    offset: list[Integer]
+    offset: Annotated[list[Integer], Meta(description="offset in the arena, in bytes")]
 
 
 class LayoutSection(Struct):
-    """Where every value lies, one entry an instance; steps are inclusive."""
+    """Arena layout as columns, one entry per instance of a value; steps are inclusive."""
 
     value: list[str]
-    run: list[Integer]
+    run: Annotated[list[Integer], Meta(description="run of the node that writes the instance, from 0")]
     from_step: list[Integer]
     to_step: list[Integer]
     bytes: list[Integer]
-    offset: list[Integer]
+    offset: Annotated[list[Integer], Meta(description="offset in the arena, in bytes")]
     workspace: WorkspaceSection
-    fragmentation: float
+    fragmentation: Annotated[float, Meta(description="arena over peak minus 1")]
 
 
 class ModelSection(Struct):
+    """Identity and size of the planned graph."""
+
     name: str
-    hash: str
-    nodes: Integer
-    values: Integer
+    hash: Annotated[str, Meta(description="hash of the graph")]
+    nodes: Annotated[Integer, Meta(description="number of nodes")]
+    values: Annotated[Integer, Meta(description="number of values")]
 
 
 class ExecutedSection(Struct):
-    """What running both graphs showed."""
+    """Execution check: both graphs are executed and their results compared."""
 
     status: Literal["equal", "different", "not executed"]
-    how: str
-    why: str
+    how: Annotated[str, Meta(description="method, such as arena, and a reduced batch size if any")]
+    why: Annotated[str, Meta(description="reason for the status")]
     peak_bytes: Annotated[
-        Integer | UnsetType | None, Meta(description="counted during the run; null: no graph of this size ran")
+        Integer | UnsetType | None,
+        Meta(description="measured peak in bytes; null: not executed at the full batch size"),
     ] = UNSET
 
 
 class BufferSection(Struct):
+    """A shared buffer."""
+
     name: str
     bytes: Integer
 
 
 class GradientPairSection(Struct):
-    """A value and its gradient, null where it has none; of a row-sparse one, names of indices and values."""
+    """A value and its gradient: a name, null for none, or the names of indices and values if row-sparse."""
 
     value: str
     gradient: str | dict[str, str] | None
     shape: list[Integer] | None
     dtype: str | None
-    finalised_by: Annotated[str | None, Meta(description="the node after which nothing is added to it")]
+    finalised_by: Annotated[str | None, Meta(description="last node that contributes to the gradient")]
 
 
 class GradientReportSection(Struct):
-    """How gradients were made: events in order, "added" for a node, "finalised" for a gradient that is complete."""
+    """Gradients, and the events that produced them: "added" for a node, "finalised" for a complete gradient."""
 
     pairs: list[GradientPairSection]
-    events: list[dict[str, Any]]
+    events: Annotated[list[dict[str, Any]], Meta(description="events, in order")]
 
 
 class SharingSection(Struct):
-    """Values under shared names: one entry a value in the columns, steps inclusive."""
+    """Buffer sharing; columns have one entry per value, and steps are inclusive."""
 
-    bytes: Integer
-    separate_bytes: Integer
-    bound_bytes: Integer
-    peak_node: str | None
+    bytes: Annotated[Integer, Meta(description="size of all shared buffers, in bytes")]
+    separate_bytes: Annotated[Integer, Meta(description="size of all values without sharing, in bytes")]
+    bound_bytes: Annotated[Integer, Meta(description="lower bound on the size of all buffers, in bytes")]
+    peak_node: Annotated[str | None, Meta(description="node at which the most bytes are live")]
     buffers: list[BufferSection]
     value: list[str]
-    buffer: list[str]
+    buffer: Annotated[list[str], Meta(description="name of the buffer of each value")]
     from_step: list[Integer]
     to_step: list[Integer]
     value_bytes: list[Integer]
-    free_after: Annotated[list[tuple[str, str]], Meta(description="value, and the node after which it may be freed")]
+    free_after: Annotated[
+        list[tuple[str, str]], Meta(description="pairs of a value and the node after which it can be freed")
+    ]
 
 
 class CheckpointSetSection(Struct):
+    """A set of checkpoints and the plan it leads to."""
+
     checkpoints: list[str]
-    peak_bytes: Integer
-    overhead: float
+    peak_bytes: Annotated[Integer, Meta(description="peak in bytes")]
+    overhead: Annotated[float, Meta(description="extra time as a fraction of the baseline time")]
 
 
 class CheckpointWorthSection(Struct):
+    """Effect of adding or dropping one checkpoint."""
+
     value: str
-    peak_bytes: Integer
-    overhead: float
-    peak_bytes_more: Annotated[Integer, Meta(description="than with the given checkpoints; below 0 it saves")]
+    peak_bytes: Annotated[Integer, Meta(description="peak in bytes")]
+    overhead: Annotated[float, Meta(description="extra time as a fraction of the baseline time")]
+    peak_bytes_more: Annotated[Integer, Meta(description="peak minus that of the given set, in bytes")]
 
 
 class CheckpointAdviceSection(Struct):
-    """What the given checkpoints are worth."""
+    """Evaluation of the given checkpoints."""
 
     given: CheckpointSetSection
-    best: Annotated[CheckpointSetSection, Meta(description="of the same size")]
-    dropping: list[CheckpointWorthSection]
-    adding: Annotated[list[CheckpointWorthSection], Meta(description="the best ten")]
-    sets: Annotated[Integer, Meta(description="sets that were evaluated")]
-    complete: Annotated[bool, Meta(description="no addition, and no exchange of one, was left untried")]
-    all_tried: Annotated[bool, Meta(description="best is the best of all sets of its size")]
+    best: Annotated[CheckpointSetSection, Meta(description="best set found of the same size")]
+    dropping: Annotated[list[CheckpointWorthSection], Meta(description="effect of dropping each checkpoint")]
+    adding: Annotated[list[CheckpointWorthSection], Meta(description="effect of adding a checkpoint, the ten best")]
+    sets: Annotated[Integer, Meta(description="number of sets evaluated")]
+    complete: Annotated[bool, Meta(description="whether every addition and every exchange of one was evaluated")]
+    all_tried: Annotated[bool, Meta(description="whether all sets of this size were evaluated")]
 
 
 class BindingSection(Struct):
-    """The node no plan's peak goes below."""
+    """Node that determines the lower bound on the peak."""
 
-    node: Annotated[str | None, Meta(description="null: the bytes present at the end decide")]
-    bytes: Integer
-    next_node: str | None
-    next_bytes: Annotated[Integer, Meta(description="the lowest peak of plans if it were not for the node")]
+    node: Annotated[str | None, Meta(description="name of the node; null: bytes live at the end determine it")]
+    bytes: Annotated[Integer, Meta(description="lower bound on the peak, in bytes")]
+    next_node: Annotated[str | None, Meta(description="node that determines the bound without this node")]
+    next_bytes: Annotated[Integer, Meta(description="lower bound on the peak without this node, in bytes")]
 
 
 class LeverSection(Struct):
-    """What the graph, or the request, changed in one way reaches."""
+    """Plan after one change of the graph or the request."""
 
-    lever: str
-    parts: Annotated[Integer, Meta(description="micro-batches that a step takes, or chunks of its loss")]
-    peak_bytes: Integer
-    seconds: Annotated[float, Meta(description="of a step, all micro-batches and one update")]
-    overhead: Annotated[float, Meta(description="over the baseline of the model as requested")]
-    fits: bool
+    lever: Annotated[str, Meta(description="technique")]
+    parts: Annotated[Integer, Meta(description="number of micro-batches or loss chunks")]
+    peak_bytes: Annotated[Integer, Meta(description="peak in bytes")]
+    seconds: Annotated[float, Meta(description="time of one training step with all its micro-batches, in seconds")]
+    overhead: Annotated[float, Meta(description="extra time as a fraction of the requested model's baseline time")]
+    fits: Annotated[bool, Meta(description="whether the plan is within the budget")]
     executed: Annotated[
-        ExecutedSection, Meta(description="whether loss and gradients are those of the step without the lever")
+        ExecutedSection, Meta(description="comparison of loss and gradients with the unchanged training step")
     ]
-    request: Annotated[dict[str, Any], Meta(description="fields that request it")]
-    offloaded: Annotated[list[str] | UnsetType, Meta(description="values that are copied to the host and back")] = UNSET
+    request: Annotated[dict[str, Any], Meta(description="request fields that select the technique")]
+    offloaded: Annotated[list[str] | UnsetType, Meta(description="values copied to the host and back")] = UNSET
 
 
 class LeverLeftOutSection(Struct):
-    lever: str
-    why: str
+    """A technique that was not evaluated."""
+
+    lever: Annotated[str, Meta(description="technique")]
+    why: Annotated[str, Meta(description="reason")]
 
 
 class AdviceSection(Struct):
@@ -260,57 +285,57 @@ class AdviceSection(Struct):
 
 
 class ShapesRowSection(Struct):
-    """What the plan takes under one set of input shapes."""
+    """The plan for one set of input shapes."""
 
     inputs: Annotated[
-        dict[str, list[Integer] | None], Meta(description="shapes of all inputs; null: only bytes are known")
+        dict[str, list[Integer] | None], Meta(description="shapes of all inputs; null: only the size is known")
     ]
     model: ModelSection
     baseline: MeasuredSection
-    budget_bytes: Integer | None
-    peak_bytes: Integer
-    arena_bytes: Integer | None
-    seconds: float
-    overhead: float
-    bound_overhead: Annotated[float, Meta(description="no plan of this set within the budget takes less time")]
-    bound_peak_bytes: Integer
-    within: Annotated[bool, Meta(description="within the budget, or the extra time")]
+    budget_bytes: Annotated[Integer | None, Meta(description="budget in bytes")]
+    peak_bytes: Annotated[Integer, Meta(description="peak in bytes")]
+    arena_bytes: Annotated[Integer | None, Meta(description="size of the arena after layout, in bytes")]
+    seconds: Annotated[float, Meta(description="predicted time of one training step, in seconds")]
+    overhead: Annotated[float, Meta(description="extra time as a fraction of the baseline time")]
+    bound_overhead: Annotated[float, Meta(description="lower bound on the overhead for this set, as a fraction")]
+    bound_peak_bytes: Annotated[Integer, Meta(description="lower bound on the peak for this set, in bytes")]
+    within: Annotated[bool, Meta(description="whether the plan is within the budget or the overhead limit")]
     executed: ExecutedSection
-    order: Annotated[list[Run] | None, Meta(description="the same runs in another order; null: the order of the plan")]
+    order: Annotated[list[Run] | None, Meta(description="execution order for this set; null: the order of the plan")]
     graph: Annotated[
-        dict[str, Any] | UnsetType, Meta(description="rewritten, where that was requested and the order differs")
+        dict[str, Any] | UnsetType, Meta(description="rewritten graph, if requested and the order differs")
     ] = UNSET
 
 
 class ShapesReportSection(Struct):
-    """One decision of recomputation under several sets of input shapes."""
+    """One plan for several sets of input shapes."""
 
-    worst: Annotated[Integer, Meta(description="the set with the highest peak, which this report describes")]
-    within: Annotated[bool, Meta(description="all sets are")]
-    one_order: bool
-    peak_bytes: Annotated[Integer, Meta(description="the highest of all sets")]
-    overhead: Annotated[float, Meta(description="the largest of all sets")]
-    bound_overhead: Annotated[float, Meta(description="no decision within the budget has a smaller largest overhead")]
+    worst: Annotated[Integer, Meta(description="index of the set with the highest peak, which this report describes")]
+    within: Annotated[bool, Meta(description="whether all sets are within the budget or the overhead limit")]
+    one_order: Annotated[bool, Meta(description="whether all sets have the same execution order")]
+    peak_bytes: Annotated[Integer, Meta(description="highest peak of all sets, in bytes")]
+    overhead: Annotated[float, Meta(description="largest overhead of all sets, as a fraction")]
+    bound_overhead: Annotated[float, Meta(description="lower bound on the largest overhead, as a fraction")]
     sets: list[ShapesRowSection]
 
 
 class IfKeptSection(Struct):
-    """The plan without this recomputation."""
+    """The plan without one recomputation."""
 
-    peak_bytes: Integer
-    seconds: float
-    fits: bool
+    peak_bytes: Annotated[Integer, Meta(description="peak in bytes")]
+    seconds: Annotated[float, Meta(description="predicted time of one training step, in seconds")]
+    fits: Annotated[bool, Meta(description="whether the plan is within the budget")]
 
 
 class RecomputedSection(Struct):
-    """What the repeats of one node free and cost."""
+    """Benefit and cost of the recomputations of one node."""
 
     node: str
-    runs: Integer
-    freed_bytes: Integer
-    byte_steps: Integer
-    seconds: float
-    if_kept: Annotated[IfKeptSection | None, Meta(description="null: not evaluated")]
+    runs: Annotated[Integer, Meta(description="number of runs")]
+    freed_bytes: Annotated[Integer, Meta(description="bytes freed between runs, summed over all recomputations")]
+    byte_steps: Annotated[Integer, Meta(description="freed bytes times the steps for which they are freed")]
+    seconds: Annotated[float, Meta(description="extra time in seconds")]
+    if_kept: Annotated[IfKeptSection | None, Meta(description="plan without these recomputations; null: not evaluated")]
 
 
 class HeldSection(Struct):
@@ -327,27 +352,27 @@ class ExplainSection(Struct):
 
     recomputed: list[RecomputedSection]
     binding: BindingSection
-    holders: list[HeldSection]
-    baseline_holders: list[HeldSection]
+    holders: Annotated[list[HeldSection], Meta(description="largest values live at the peak of the plan")]
+    baseline_holders: Annotated[list[HeldSection], Meta(description="largest values live at the peak of the baseline")]
 
 
 class ReportDocument(Struct):
-    """The answer; sections that were not requested are absent."""
+    """Report of a plan; sections that were not requested are absent."""
 
     format: Literal["remat-report/1"]
     id: str
     model: ModelSection
-    runtime: str
-    device: Device
-    fits: bool
-    request: Annotated[dict[str, Any], Meta(description="the fields as requested")]
-    baseline: MeasuredSection
+    runtime: Annotated[str, Meta(description="allocator model")]
+    device: Annotated[Device, Meta(description="device profile")]
+    fits: Annotated[bool, Meta(description="whether all bytes fit the memory of the device or of the request")]
+    request: Annotated[dict[str, Any], Meta(description="request fields as given")]
+    baseline: Annotated[MeasuredSection, Meta(description="the graph without recomputation")]
     reference: ReferenceSection
     plan: PlanSection
-    checked: bool
+    checked: Annotated[bool, Meta(description="whether the independent checker accepted the plan")]
     executed: ExecutedSection
     warnings: list[str]
-    elapsed: dict[str, float]
+    elapsed: Annotated[dict[str, float], Meta(description="stage -> seconds")]
     timeline: TimelineSection | UnsetType = UNSET
     layout: LayoutSection | UnsetType = UNSET
     explain: ExplainSection | UnsetType = UNSET
@@ -356,72 +381,81 @@ class ReportDocument(Struct):
     checkpoint_advice: CheckpointAdviceSection | UnsetType = UNSET
     advice: AdviceSection | UnsetType = UNSET
     shapes: ShapesReportSection | UnsetType = UNSET
-    source: dict[str, Any] | UnsetType = UNSET
-    graph: dict[str, Any] | UnsetType = UNSET
+    source: Annotated[dict[str, Any] | UnsetType, Meta(description="planned graph, after differentiation")] = UNSET
+    graph: Annotated[dict[str, Any] | UnsetType, Meta(description="rewritten graph")] = UNSET
 
 
 class CurvePointSection(Struct):
-    """The best plan within one budget."""
+    """Best plan within one budget."""
 
-    budget: Annotated[Any, Meta(description="as requested")]
-    budget_bytes: Integer
+    budget: Annotated[Any, Meta(description="budget as requested")]
+    budget_bytes: Annotated[Integer, Meta(description="budget in bytes")]
     status: Literal["proven", "found", "over_budget"]
-    overhead: float
-    peak_bytes: Integer
-    bound_overhead: Annotated[float, Meta(description="no plan within the budget takes less time")]
-    plan: Annotated[str | PlanSection, Meta(description="path of the plan; on the command line the plan itself")]
+    overhead: Annotated[float, Meta(description="extra time as a fraction of the baseline time")]
+    peak_bytes: Annotated[Integer, Meta(description="peak in bytes")]
+    bound_overhead: Annotated[float, Meta(description="lower bound on the overhead, as a fraction")]
+    plan: Annotated[str | PlanSection, Meta(description="path of the plan; on the command line, the plan itself")]
 
 
 class CurveDocument(Struct):
-    """Several budgets of one model: neither time nor bound rises with the budget."""
+    """Plans of one model at several budgets; neither time nor bound increases with the budget."""
 
     format: Literal["remat-curve/1"]
     model: ModelSection
-    runtime: str
-    device: Device
-    request: Annotated[dict[str, Any], Meta(description="the fields as requested")]
-    baseline: MeasuredSection
+    runtime: Annotated[str, Meta(description="allocator model")]
+    device: Annotated[Device, Meta(description="device profile")]
+    request: Annotated[dict[str, Any], Meta(description="request fields as given")]
+    baseline: Annotated[MeasuredSection, Meta(description="the graph without recomputation")]
     points: list[CurvePointSection]
-    violations: Annotated[Integer, Meta(description="pairs of points of which the looser takes more time")]
-    checked: bool
+    violations: Annotated[Integer, Meta(description="number of pairs of points with more time at the larger budget")]
+    checked: Annotated[bool, Meta(description="whether the independent checker accepted all plans")]
     warnings: list[str]
-    elapsed: dict[str, float]
+    elapsed: Annotated[dict[str, float], Meta(description="stage -> seconds")]
 
 
 class FitTrySection(Struct):
-    """One size that was tried; figures are absent where the model takes no such size."""
+    """One size that was tried; figures are absent if the model does not accept the size."""
 
     size: Integer
     fits: bool
-    why: Annotated[Literal["", "proven", "not_found", "refused"], Meta(description="why it does not fit")]
-    said: str
-    peak_bytes: Integer | UnsetType | None = UNSET
-    overhead: float | UnsetType | None = UNSET
-    bound_peak_bytes: Integer | UnsetType | None = UNSET
-    bound_overhead: float | UnsetType | None = UNSET
+    why: Annotated[
+        Literal["", "proven", "not_found", "refused"],
+        Meta(description="why it does not fit: proven, no plan found, or refused by the model; empty: it fits"),
+    ]
+    said: Annotated[str, Meta(description="explanation of `why`")]
+    peak_bytes: Annotated[Integer | UnsetType | None, Meta(description="peak of the plan, in bytes")] = UNSET
+    overhead: Annotated[float | UnsetType | None, Meta(description="overhead of the plan, as a fraction")] = UNSET
+    bound_peak_bytes: Annotated[Integer | UnsetType | None, Meta(description="lower bound on the peak, in bytes")] = (
+        UNSET
+    )
+    bound_overhead: Annotated[
+        float | UnsetType | None, Meta(description="lower bound on the overhead, as a fraction")
+    ] = UNSET
 
 
 class FitDocument(Struct):
-    """The largest size that fits a memory within some extra time."""
+    """Largest size of a dimension that fits a memory limit within an overhead limit."""
 
     format: Literal["remat-fit/1"]
     model: ModelSection | None
-    grow: str
-    dimension: Annotated[str | None, Meta(description="the named dimension that grew; null: the batch")]
-    size: Annotated[Integer | None, Meta(description="null: not even 1 fits")]
-    budget_bytes: Integer | None
-    max_overhead: float
-    next: Annotated[FitTrySection | None, Meta(description="the smallest size known not to fit")]
-    tried: list[FitTrySection]
-    plan: Annotated[str | PlanSection | None, Meta(description="path of the plan; on the command line the plan itself")]
-    checked: bool
+    grow: Annotated[str, Meta(description="dimension to maximize, as requested")]
+    dimension: Annotated[str | None, Meta(description="name of the symbolic dimension; null: the batch")]
+    size: Annotated[Integer | None, Meta(description="largest size that fits; null: even 1 does not fit")]
+    budget_bytes: Annotated[Integer | None, Meta(description="memory limit in bytes")]
+    max_overhead: Annotated[float, Meta(description="overhead limit, as a fraction")]
+    next: Annotated[FitTrySection | None, Meta(description="smallest size known not to fit")]
+    tried: Annotated[list[FitTrySection], Meta(description="all sizes tried")]
+    plan: Annotated[
+        str | PlanSection | None, Meta(description="path of the plan; on the command line, the plan itself")
+    ]
+    checked: Annotated[bool, Meta(description="whether the independent checker accepted the plan")]
     warnings: list[str]
-    stopped: bool
-    elapsed: dict[str, float]
+    stopped: Annotated[bool, Meta(description="whether the search was cancelled")]
+    elapsed: Annotated[dict[str, float], Meta(description="stage -> seconds")]
 
 
 class SavedReport(ReportDocument, kw_only=True):
-    """A report that was saved with the graph it is about, as `remat verify` needs it."""
+    """A saved report with its source graph, as `remat verify` needs it."""
 
     source: dict[str, Any]
 

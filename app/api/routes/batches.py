@@ -59,8 +59,8 @@ def _response(batch: BatchRecord, status: int = 200, **headers: str) -> Response
             202,
             "Started; poll the batch or its operation",
             BATCH_CONTENT,
-            Location="of the batch",
-            Retry_After="seconds",
+            Location="path of the batch",
+            Retry_After="seconds until the next poll",
         ),
         "/id",
         **LINKED_OPERATIONS,
@@ -104,7 +104,7 @@ async def list_batches(
     service: ServiceDep,
     limit: Limit = 100,
     cursor: Annotated[str | None, Query(pattern="^ba[0-9a-f]{26}$", description="`next` of the previous page")] = None,
-    state: Annotated[OperationState | None, Query(description="only those in this state")] = None,
+    state: Annotated[OperationState | None, Query(description="state to select; default: all")] = None,
 ) -> Response:
     """Batches, newest first."""
     tenant = batch_owner(service).tenant
@@ -117,7 +117,7 @@ async def list_batches(
 @router.post(
     PATH + "/{batch_id}:cancel",
     response_class=Response,
-    responses=response_docs(200, "The batch; it will end soon", BATCH_CONTENT) | problem_docs(404, 422),
+    responses=response_docs(200, "The batch, which ends soon", BATCH_CONTENT) | problem_docs(404, 422),
 )
 async def cancel_batch(service: ServiceDep, batch_id: str) -> Response:
     """Cancel queued and running items. Running items keep their best plan; finished items are unchanged."""
@@ -152,7 +152,8 @@ def _retry(service: Service, batch_id: str) -> BatchRecord:
 @router.get(
     PATH + "/{batch_id}",
     response_class=Response,
-    responses=response_docs(200, "The batch", BATCH_CONTENT, Retry_After="while it runs") | problem_docs(404, 422),
+    responses=response_docs(200, "The batch", BATCH_CONTENT, Retry_After="seconds until the next poll, while it runs")
+    | problem_docs(404, 422),
 )
 async def get_batch(service: ServiceDep, batch_id: str) -> Response:
     """Number of items in each state; 200 in every state."""
@@ -173,7 +174,7 @@ async def list_items(
         int | None, Query(ge=1, le=MAX_ROWS, description="default: 1000 (JSON, the maximum), all (tables)")
     ] = None,
     cursor: Annotated[str | None, Query(pattern="^[0-9]{1,9}$", description="`next` of the previous page")] = None,
-    state: Annotated[OperationState | None, Query(description="only those in this state")] = None,
+    state: Annotated[OperationState | None, Query(description="state to select; default: all")] = None,
     format: Annotated[Literal["json", "csv", "parquet"] | None, Query(description="overrides Accept")] = None,
     accept: Annotated[str, Header(description="one of the media types")] = "",
 ) -> Response:

@@ -25,7 +25,7 @@ IdempotencyKey = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=255,
-        description="repeats with the same key and body are idempotent",
+        description="key that makes retries with the same body idempotent",
     ),
 ]
 #: Media type -> schema of graph responses.

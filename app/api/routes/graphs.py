@@ -44,7 +44,13 @@ ACCEPTED_BODIES: dict[str, Any] = {
     status_code=201,
     response_class=Response,
     responses=with_links(
-        response_docs(201, "Stored", {"application/json": ref("GraphRecord")}, Location="its path", ETag="its id"),
+        response_docs(
+            201,
+            "Stored",
+            {"application/json": ref("GraphRecord")},
+            Location="path of the graph",
+            ETag="id of the graph",
+        ),
         "/id",
         get_graph="graph_id",
     )
@@ -80,12 +86,16 @@ async def post_graph(
     response_class=Response,
     responses=with_links(
         response_docs(
-            201, "A new graph, stored", {"application/json": ref("Transformed")}, Location="its path", ETag="its id"
+            201,
+            "A new graph, stored",
+            {"application/json": ref("Transformed")},
+            Location="path of the graph",
+            ETag="id of the graph",
         ),
         "/id",
         get_graph="graph_id",
     )
-    | response_docs(200, "Report of the pass on the graph", {"application/json": ref("Told")})
+    | response_docs(200, "Report of the pass on the graph", {"application/json": ref("QueryResult")})
     | problem_docs(400, 404, 408, 409, 413, 415, 422),
     openapi_extra=body_docs({"application/json": ref("Transform")}, {"dead nodes": {"pass": "prune"}}),
 )
@@ -109,7 +119,7 @@ async def transform_graph(
 @router.get(
     "/v1/graphs/{graph_id}/analysis",
     response_class=Response,
-    responses=response_docs(200, "The analysis", {"application/json": ref("Analysis")}, ETag="of this analysis")
+    responses=response_docs(200, "The analysis", {"application/json": ref("Analysis")}, ETag="tag of this analysis")
     | NOT_MODIFIED
     | problem_docs(404, 422),
 )
@@ -139,7 +149,7 @@ async def analyse_graph(
 @router.get(
     "/v1/graphs/{graph_id}",
     response_class=Response,
-    responses=response_docs(200, "The document", GRAPH_CONTENT, ETag="of this representation", Vary="Accept")
+    responses=response_docs(200, "The document", GRAPH_CONTENT, ETag="tag of this representation", Vary="Accept")
     | NOT_MODIFIED
     | problem_docs(404, 406, 422),
 )

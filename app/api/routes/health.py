@@ -53,7 +53,7 @@ async def version() -> Response:
 @router.get(
     "/metrics",
     response_class=Response,
-    responses=response_docs(200, "All metrics", {"application/openmetrics-text": {"type": "string"}})
+    responses=response_docs(200, "Prometheus metrics", {"application/openmetrics-text": {"type": "string"}})
     | problem_docs(422),
 )
 async def metrics(request: Request) -> Response:

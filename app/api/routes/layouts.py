@@ -36,7 +36,7 @@ EXAMPLE = {"buffers": [{"lower": 0, "upper": 2, "size": 4096}, {"lower": 1, "upp
     status_code=201,
     response_class=Response,
     responses=submit_docs("Offsets", "PackedLayout"),
-    openapi_extra=body_docs({"application/json": ref("LayoutQuestion")}, {"two buffers": EXAMPLE}),
+    openapi_extra=body_docs({"application/json": ref("LayoutRequest")}, {"two buffers": EXAMPLE}),
 )
 async def post_layout(submission: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
     """Pack buffers with known lifetimes into one arena."""

@@ -44,7 +44,7 @@ async def list_operations(
     service: ServiceDep,
     limit: Annotated[int, Query(ge=1, le=1000, description="page size")] = 100,
     cursor: Annotated[str | None, Query(pattern="^op[0-9a-f]{26}$", description="`next` of the previous page")] = None,
-    state: Annotated[OperationState | None, Query(description="only those in this state")] = None,
+    state: Annotated[OperationState | None, Query(description="state to select; default: all")] = None,
 ) -> Response:
     """Operations, newest first."""
     page = await anyio.to_thread.run_sync(service.jobs.list, cursor, limit, state)
@@ -55,7 +55,7 @@ async def list_operations(
 @router.post(
     "/v1/operations/{operation_id}:cancel",
     response_class=Response,
-    responses=response_docs(200, "The operation; it will end soon", OPERATION_CONTENT) | problem_docs(404, 422),
+    responses=response_docs(200, "The operation, which ends soon", OPERATION_CONTENT) | problem_docs(404, 422),
 )
 async def cancel_operation(service: ServiceDep, operation_id: str) -> Response:
     """Cancel an operation. A running operation keeps its best plan; a finished operation is unchanged."""
@@ -65,7 +65,9 @@ async def cancel_operation(service: ServiceDep, operation_id: str) -> Response:
 @router.get(
     "/v1/operations/{operation_id}",
     response_class=Response,
-    responses=response_docs(200, "The operation", OPERATION_CONTENT, Retry_After="while it runs")
+    responses=response_docs(
+        200, "The operation", OPERATION_CONTENT, Retry_After="seconds until the next poll, while it runs"
+    )
     | problem_docs(404, 422),
 )
 async def get_operation(service: ServiceDep, operation_id: str) -> Response:
@@ -85,7 +87,7 @@ async def get_operation(service: ServiceDep, operation_id: str) -> Response:
 async def stream_operation(
     service: ServiceDep,
     operation_id: str,
-    last_event_id: Annotated[str, Header(alias="Last-Event-ID", description="id of the last event seen")] = "",
+    last_event_id: Annotated[str, Header(alias="Last-Event-ID", description="id of the last event received")] = "",
 ) -> Response:
     """`state` events hold the operation, `progress` events its progress; ids count from 1."""
     after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 19 else 0

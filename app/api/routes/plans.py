@@ -85,7 +85,7 @@ async def _report(service: Service, plan_id: str, sections: tuple[str, ...]) -> 
 @router.get(
     "/v1/plans/{plan_id}",
     response_class=Response,
-    responses=response_docs(200, "The report", {"application/json": ref("Report")}, ETag="of these sections")
+    responses=response_docs(200, "The report", {"application/json": ref("Report")}, ETag="tag of these sections")
     | NOT_MODIFIED
     | problem_docs(404, 422),
 )
@@ -100,7 +100,7 @@ async def get_plan(request: Request, service: ServiceDep, plan_id: str, sections
 @router.get(
     "/v1/plans/{plan_id}/graph",
     response_class=Response,
-    responses=response_docs(200, "The rewritten graph", GRAPH_CONTENT, ETag="of this representation", Vary="Accept")
+    responses=response_docs(200, "The rewritten graph", GRAPH_CONTENT, ETag="tag of this representation", Vary="Accept")
     | NOT_MODIFIED
     | problem_docs(404, 406, 422),
 )
@@ -112,7 +112,7 @@ async def get_rewritten(request: Request, service: ServiceDep, plan_id: str) -> 
 @router.get(
     "/v1/plans/{plan_id}/source",
     response_class=Response,
-    responses=response_docs(200, "The planned graph", GRAPH_CONTENT, ETag="of this representation", Vary="Accept")
+    responses=response_docs(200, "The planned graph", GRAPH_CONTENT, ETag="tag of this representation", Vary="Accept")
     | NOT_MODIFIED
     | problem_docs(404, 406, 422),
 )
@@ -124,7 +124,7 @@ async def get_source(request: Request, service: ServiceDep, plan_id: str) -> Res
 @router.get(
     "/v1/plans/{plan_id}/layout",
     response_class=Response,
-    responses=response_docs(200, "Addresses", {"application/json": ref("Layout")}, ETag="of the layout")
+    responses=response_docs(200, "Addresses", {"application/json": ref("Layout")}, ETag="tag of the layout")
     | NOT_MODIFIED
     | problem_docs(404, 422),
 )
@@ -136,7 +136,9 @@ async def get_layout(request: Request, service: ServiceDep, plan_id: str) -> Res
 @router.get(
     "/v1/plans/{plan_id}/timeline",
     response_class=Response,
-    responses=response_docs(200, "Bytes live per step", {"application/json": ref("Timeline")}, ETag="of the timeline")
+    responses=response_docs(
+        200, "Bytes live per step", {"application/json": ref("Timeline")}, ETag="tag of the timeline"
+    )
     | NOT_MODIFIED
     | problem_docs(404, 422),
 )

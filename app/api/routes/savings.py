@@ -22,11 +22,19 @@ router = APIRouter(tags=["savings"])
 GROUP_PATTERN = "|".join(GROUPS)
 GroupBy = Annotated[
     str,
-    Query(pattern=f"^({GROUP_PATTERN})(,({GROUP_PATTERN}))*$", max_length=200, description=f"of {', '.join(GROUPS)}"),
+    Query(
+        pattern=f"^({GROUP_PATTERN})(,({GROUP_PATTERN}))*$",
+        max_length=200,
+        description=f"comma-separated: {', '.join(GROUPS)}",
+    ),
 ]
 TIME_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$"
-From = Annotated[str | None, Query(alias="from", pattern=TIME_PATTERN, description="plans created at or after it")]
-To = Annotated[str | None, Query(alias="to", pattern=TIME_PATTERN, description="plans created before it")]
+From = Annotated[
+    str | None, Query(alias="from", pattern=TIME_PATTERN, description="earliest creation time, inclusive (ISO 8601)")
+]
+To = Annotated[
+    str | None, Query(alias="to", pattern=TIME_PATTERN, description="latest creation time, exclusive (ISO 8601)")
+]
 
 
 @router.get(

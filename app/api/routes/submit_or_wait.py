@@ -95,13 +95,13 @@ def _created(path: str, id: str, data: bytes) -> Response:
 
 def submit_docs(description: str, schema: str, **linked: str) -> Responses:
     """Documentation of the responses of `submit_or_wait`; the result id is a parameter of each linked operation."""
-    created = response_docs(201, description, {"application/json": ref(schema)}, Location="of the result")
+    created = response_docs(201, description, {"application/json": ref(schema)}, Location="path of the result")
     later = response_docs(
         202,
         "Not finished within the wait; poll or stream the operation",
         {"application/json": ref("Operation")},
-        Location="of the operation",
-        Retry_After="seconds",
+        Location="path of the operation",
+        Retry_After="seconds until the next poll",
     )
     following = dict.fromkeys(("get_operation", "cancel_operation", "stream_operation"), "operation_id")
     return (
@@ -124,7 +124,7 @@ async def result_response(request: Request, service: Service, kind: str, id: str
 def result_docs(description: str, schema: str) -> Responses:
     """Documentation of the responses of `result_response`."""
     return (
-        response_docs(200, description, {"application/json": ref(schema)}, ETag="its id")
+        response_docs(200, description, {"application/json": ref(schema)}, ETag="id of the result")
         | NOT_MODIFIED
         | problem_docs(404, 422)
     )

@@ -1,4 +1,4 @@
-"""Wire types of batches; see `schemas.py`."""
+"""Wire types of batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ItemState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 
 class ItemCounts(Open):
-    """How many items are in each state."""
+    """Number of items per state."""
 
     queued: int
     running: int
@@ -22,65 +22,68 @@ class ItemCounts(Open):
 
 
 class Batch(Open):
-    """Many questions at once. It has succeeded when every item has ended, well or not."""
+    """Plan requests for every combination of graphs, budgets, planners and seeds.
+
+    Its state is "succeeded" once every item has ended, even if items failed.
+    """
 
     id: str
     state: Literal["queued", "running", "succeeded", "cancelled"]
-    operation: str = Field(description="path of the operation that tells its progress")
-    created_at: str
-    started_at: str | None = Field(description="when the first item was taken, since the last retry")
-    ended_at: str | None
-    budgets: list[Any] | None
-    planners: list[str] | None
-    seeds: list[int] | None
-    fields: dict[str, Any] = Field(description="the other fields, of every item")
-    total: int = Field(description="items")
-    done: int = Field(description="items that have ended")
+    operation: str = Field(description="path of the operation that reports its progress")
+    created_at: str = Field(description="ISO 8601 time")
+    started_at: str | None = Field(description="ISO 8601 time of the first item started since the last retry")
+    ended_at: str | None = Field(description="ISO 8601 time; null: not ended")
+    budgets: list[Any] | None = Field(description="budgets of the request; null: not varied")
+    planners: list[str] | None = Field(description="planners of the request; null: not varied")
+    seeds: list[int] | None = Field(description="seeds of the request; null: not varied")
+    fields: dict[str, Any] = Field(description="other request fields, shared by all items")
+    total: int = Field(description="number of items")
+    done: int = Field(description="number of items that have ended")
     items: ItemCounts
-    seconds: float = Field(description="since started_at; total and done say how much is left")
-    solver_seconds: float = Field(description="that its solves have taken since started_at")
+    seconds: float = Field(description="seconds since started_at")
+    solver_seconds: float = Field(description="total solver time of its items since started_at, in seconds")
 
 
 class Batches(Open):
-    """A page, newest first."""
+    """One page of batches, newest first."""
 
     batches: list[Batch]
-    next: str | None = Field(description="cursor of the next page")
+    next: str | None = Field(description="cursor of the next page; null: last page")
 
 
 class Item(Open):
-    """One question of a batch; the figures are those of its plan."""
+    """One plan request of a batch, with figures of its plan."""
 
-    number: Annotated[int, Field(ge=0)]
+    number: Annotated[int, Field(ge=0)] = Field(description="index in the batch")
     graph_id: str
-    model: str
-    budget: Any = Field(description="as it was asked; null: none was named")
-    planner: str | None
-    seed: int | None
+    model: str = Field(description="name of the graph")
+    budget: Any = Field(description="budget as requested; null: none")
+    planner: str | None = Field(description="planner as requested; null: the default")
+    seed: int | None = Field(description="seed as requested; null: the default")
     state: ItemState
-    plan: str | None = Field(description="path of the plan; a cancelled item keeps its best so far")
-    operation: str | None = Field(description="path of the operation that solves it, or has")
-    cached: bool = Field(description="answered from what was stored")
-    started_at: str | None
-    ended_at: str | None
-    status: str | None
-    fits: bool | None
-    budget_bytes: int | None
-    baseline_peak_bytes: int | None
-    peak_bytes: int | None
-    arena_bytes: int | None
-    saved_bytes: int | None
-    saved: float | None
-    overhead: float | None
-    bound_overhead: float | None
-    gap: float | None
-    reproducible: bool | None
-    solver_seconds: float | None
-    error: Problem | None
+    plan: str | None = Field(description="path of the plan; for a cancelled item, of its best plan so far")
+    operation: str | None = Field(description="path of the operation that solves or solved it")
+    cached: bool = Field(description="whether the plan was already stored")
+    started_at: str | None = Field(description="ISO 8601 time")
+    ended_at: str | None = Field(description="ISO 8601 time")
+    status: str | None = Field(description="status of the plan: proven, found or over_budget")
+    fits: bool | None = Field(description="whether the plan fits the memory of the device")
+    budget_bytes: int | None = Field(description="budget in bytes")
+    baseline_peak_bytes: int | None = Field(description="peak without recomputation, in bytes")
+    peak_bytes: int | None = Field(description="peak of the plan, in bytes")
+    arena_bytes: int | None = Field(description="size of the arena after layout, in bytes")
+    saved_bytes: int | None = Field(description="baseline_peak_bytes - peak_bytes")
+    saved: float | None = Field(description="saved_bytes as a fraction of baseline_peak_bytes")
+    overhead: float | None = Field(description="extra time of the plan as a fraction of the baseline time")
+    bound_overhead: float | None = Field(description="proven lower bound on the overhead")
+    gap: float | None = Field(description="distance of the plan from the lower bound, as a fraction")
+    reproducible: bool | None = Field(description="whether the same request gives the same plan, byte for byte")
+    solver_seconds: float | None = Field(description="solver time in seconds")
+    error: Problem | None = Field(description="problem of a failed item")
 
 
 class Items(Open):
-    """A page, ascending."""
+    """One page of items, ascending by number."""
 
     items: list[Item]
-    next: str | None = Field(description="cursor of the next page")
+    next: str | None = Field(description="cursor of the next page; null: last page")

@@ -1,4 +1,4 @@
-"""Wire types of buffers to be packed, and of where they lie; see `schemas.py`."""
+"""Wire types of the layout of buffers in one arena."""
 
 from __future__ import annotations
 
@@ -16,31 +16,39 @@ Alignment = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 
 
 class LayoutBuffer(Strict):
-    """Bytes that are needed for some time."""
+    """A buffer with a lifetime."""
 
-    id: str | int | None = Field(None, description="what the sender calls it; each once")
-    lower: Step = Field(description="it is live from here on")
-    upper: Step = Field(description="and no more from here on; above lower")
-    size: Bytes
-    alignment: Alignment | None = Field(None, description="its offset is a multiple; that of the question unless told")
-    offset: Bytes | None = Field(None, description="where it must lie, a multiple of its alignment")
+    id: str | int | None = Field(None, description="unique id; default: none")
+    lower: Step = Field(description="first step at which it is live")
+    upper: Step = Field(description="end of the lifetime, exclusive; above lower")
+    size: Bytes = Field(description="size in bytes")
+    alignment: Alignment | None = Field(
+        None, description="alignment of its offset in bytes; default: the alignment of the request"
+    )
+    offset: Bytes | None = Field(
+        None, description="required offset in bytes, a multiple of its alignment; default: free"
+    )
 
 
-class LayoutQuestion(Strict):
-    """Buffers that go into one arena."""
+class LayoutRequest(Strict):
+    """Buffers to place in one arena."""
 
     buffers: Annotated[list[LayoutBuffer], Field(max_length=MAX_BUFFERS)]
     capacity: Annotated[int, Field(ge=0, le=2**63 - 1)] | None = Field(
-        None, description="bytes of the arena: the search ends with the first packing within; none: the smallest"
+        None, description="size of the arena in bytes, which ends the search once reached; default: minimize the arena"
     )
-    alignment: Alignment = Field(1, description="of buffers that say none")
-    search_seconds: Annotated[float, Field(gt=0, le=MAX_SEARCH_SECONDS)] = DEFAULT_SECONDS
+    alignment: Alignment = Field(1, description="alignment in bytes of buffers without their own; default: 1")
+    search_seconds: Annotated[float, Field(gt=0, le=MAX_SEARCH_SECONDS)] = Field(
+        DEFAULT_SECONDS, description=f"time limit in seconds; default: {DEFAULT_SECONDS:g}"
+    )
 
 
 class PackedLayout(Open):
-    """An offset for each buffer; no two that are live together share a byte."""
+    """Offsets of the buffers; buffers with overlapping lifetimes do not overlap in memory."""
 
-    offsets: list[int] = Field(description="of the buffers, in their order")
-    arena_bytes: int
-    bound_bytes: int = Field(description="no arena is smaller")
-    status: Literal["proven", "found", "over_capacity"] = Field(description="proven: no arena is smaller than this one")
+    offsets: list[int] = Field(description="offsets in bytes, in the order of the buffers")
+    arena_bytes: int = Field(description="size of the arena in bytes")
+    bound_bytes: int = Field(description="proven lower bound on the arena, in bytes")
+    status: Literal["proven", "found", "over_capacity"] = Field(
+        description="proven: the arena is the smallest possible"
+    )

@@ -20,38 +20,38 @@ PERCENT = r"^\s*(100|[1-9][0-9]?)(\.0{1,9})?\s*%\s*$"
 
 
 class Strict(BaseModel):
-    """Unknown fields are errors."""
+    """Record without unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Open(BaseModel):
-    """More fields may come."""
+    """Record to which later versions may add fields."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class Finding(Open):
-    """One fault: where it is, what stands there, what was expected, how to mend it."""
+    """One fault of the input: where it is, what was found, what was expected, and how to correct it."""
 
-    path: str
+    path: str = Field(description="location in the input, such as nodes[3].op")
     found: str
     expected: str
     remedy: str
-    code: str
+    code: str = Field(description="machine-readable kind, see docs/reference/errors.md")
 
 
 class Problem(Open):
-    """RFC 9457, with every finding at once, ten at most."""
+    """Problem object of RFC 9457, with at most ten findings."""
 
     type: str
     title: str
     status: Annotated[int, Field(ge=400, le=599)]
     detail: str
-    instance: str | None
-    code: str
-    errors: Annotated[list[Finding], Field(max_length=10)]
-    limit: dict[str, Any] | None
+    instance: str | None = Field(description="path of the request")
+    code: str = Field(description="machine-readable kind, see docs/reference/errors.md")
+    errors: Annotated[list[Finding], Field(max_length=10)] = Field(description="findings in the input")
+    limit: dict[str, Any] | None = Field(description="name and value of the exceeded limit")
 
 
 Section = Literal["plan", "timeline", "layout", "explain", "source", "graph"]
@@ -175,55 +175,61 @@ class Request(Strict):
 
 
 class Incumbent(Open):
-    overhead: float | None
-    peak_bytes: int
+    """Best plan so far."""
+
+    overhead: float | None = Field(description="extra time as a fraction of the baseline time")
+    peak_bytes: int = Field(description="peak in bytes")
 
 
 class BoundSoFar(Open):
-    overhead: float
+    """Best proven lower bound so far."""
+
+    overhead: float = Field(description="lower bound on the overhead, as a fraction")
 
 
 class Progress(Open):
-    seconds: float
+    """Progress of a search."""
+
+    seconds: float = Field(description="search time in seconds")
     incumbent: Incumbent | None
     bound: BoundSoFar | None
-    gap: float | None
+    gap: float | None = Field(description="distance of the incumbent from the bound, as a fraction")
 
 
 class Operation(Open):
-    """One job. GET is 200 whatever its state."""
+    """A background job. GET returns 200 in every state."""
 
     id: str
     kind: Literal["plan", "curve", "fit", "layout", "batch"]
-    model: str | None = Field(description="name of the graph it is about; null of a layout and of a batch")
+    model: str | None = Field(description="name of the graph; null for a layout or a batch")
     state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
-    stage: str | None
-    created_at: str
-    started_at: str | None
-    ended_at: str | None
+    stage: str | None = Field(description="current stage; null: not running")
+    created_at: str = Field(description="ISO 8601 time")
+    started_at: str | None = Field(description="ISO 8601 time")
+    ended_at: str | None = Field(description="ISO 8601 time")
     progress: Progress | None
     result: str | None = Field(
-        description="path of the plan, curve, fit or layout; a cancelled operation keeps its best so far"
+        description="path of the plan, curve, fit or layout; for a cancelled operation, of its best result so far"
     )
-    error: Problem | None
+    error: Problem | None = Field(description="problem of a failed operation")
 
 
 class Operations(Open):
-    """A page, newest first."""
+    """One page of operations, newest first."""
 
     operations: list[Operation]
-    next: str | None = Field(description="cursor of the next page")
+    next: str | None = Field(description="cursor of the next page; null: last page")
 
 
 class GraphRecord(Open):
-    """What is kept of a graph, beside the graph."""
+    """Metadata of a stored graph."""
 
     id: str
     name: str
-    nodes: int
-    values: int
-    format: str
-    created_at: str
+    nodes: int = Field(description="number of nodes")
+    values: int = Field(description="number of values")
+    format: str = Field(description="native, or the framework of the posted file")
+    created_at: str = Field(description="ISO 8601 time")
 
 
 class Planner(Open):
@@ -236,13 +242,15 @@ class Planners(Open):
 
 
 class Device(Open):
+    """Device profile."""
+
     name: str
     memory_bytes: int
-    bytes_per_second: float
-    flops_per_second: dict[str, float]
-    kernel_seconds: float
-    host_bytes_per_second: float = Field(description="to the host, and as many back; 0: not known")
-    source: str
+    bytes_per_second: float = Field(description="memory bandwidth in bytes per second")
+    flops_per_second: dict[str, float] = Field(description="element type -> peak FLOP/s")
+    kernel_seconds: float = Field(description="launch time of a kernel in seconds")
+    host_bytes_per_second: float = Field(description="bandwidth to the host per direction, bytes/s; 0: unknown")
+    source: str = Field(description="data sheet of the figures")
 
 
 class Devices(Open):
@@ -250,26 +258,26 @@ class Devices(Open):
 
 
 class SavingsRow(Open):
-    """What the plans of one group save; of `model`, `planner`, `budget` and `day` those that were asked for."""
+    """Savings of the plans of one group; of `model`, `planner`, `budget` and `day`, only those of `group_by`."""
 
     model: str | None = None
     planner: str | None = None
-    budget: str | None = Field(default=None, description="as it was asked; null: something else was")
-    day: str | None = None
-    plans: int
-    proven: int
-    over_budget: int
-    baseline_peak_bytes: int = Field(description="sum")
-    peak_bytes: int = Field(description="sum")
-    saved_bytes: int = Field(description="sum")
-    saved: float | None = Field(description="mean share of the baseline's peak")
-    overhead: float | None = Field(description="mean")
-    gap: float | None = Field(description="mean")
-    solver_seconds: float = Field(description="sum")
+    budget: str | None = Field(default=None, description="budget as requested; null: another goal")
+    day: str | None = Field(default=None, description="date of the first solve (UTC)")
+    plans: int = Field(description="number of plans")
+    proven: int = Field(description="number of plans proven optimal")
+    over_budget: int = Field(description="number of plans over their budget")
+    baseline_peak_bytes: int = Field(description="sum of the peaks without recomputation, in bytes")
+    peak_bytes: int = Field(description="sum of the peaks, in bytes")
+    saved_bytes: int = Field(description="sum of the savings, in bytes")
+    saved: float | None = Field(description="mean saving as a fraction of the baseline peak")
+    overhead: float | None = Field(description="mean extra time as a fraction of the baseline time")
+    gap: float | None = Field(description="mean distance from the lower bound, as a fraction")
+    solver_seconds: float = Field(description="sum of the solver times, in seconds")
 
 
 class Savings(Open):
-    """A row a group, ascending."""
+    """Savings, one row per group, ascending."""
 
     group_by: list[Literal["model", "planner", "budget", "day"]]
     since: str | None = Field(alias="from")

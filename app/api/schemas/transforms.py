@@ -1,7 +1,7 @@
-"""Passes over stored graphs as clients write them; `app.models.transforms` runs them.
+"""Wire types of passes over stored graphs; `app.models.transforms` runs them.
 
 {"pass": "rename", "node": "fc1", "output": 0, "to": "h1"}        a new graph
-{"pass": "boundary", "nodes": ["fc1", "relu1"]}                   an answer about the graph
+{"pass": "boundary", "nodes": ["fc1", "relu1"]}                   a query about the graph
 
 Values are named as in the document; `y@2` is the second write of a name, `y@last` its last one.
 """
@@ -21,180 +21,196 @@ Side = str | None
 
 
 class Pass(Strict):
-    """What one pass takes."""
+    """Base class: fields of one pass."""
 
     model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=False)
 
 
 class Rename(Pass):
-    """Another name for one value and all that read it: by name, or where a node writes or reads it."""
+    """Rename a value, identified by its name or by an output or input of a node."""
 
     pass_: Literal["rename"] = Field(alias="pass")
-    to: Name
-    value: Name | None = Field(None, description="its name, or y@2 for the second write of y")
-    node: Name | None = Field(None, description="instead: the node that writes or reads it")
-    output: Index | None = Field(None, description="which output of the node")
-    input: Index | None = Field(None, description="which input; the node must be its only reader")
-    from_producer: bool = Field(False, description="rename an input where it is written, for all its readers")
+    to: Name = Field(description="new name")
+    value: Name | None = Field(None, description="name of the value; y@2: second write of y")
+    node: Name | None = Field(None, description="instead of value: the node that writes or reads it")
+    output: Index | None = Field(None, description="output slot of the node")
+    input: Index | None = Field(None, description="input slot of the node, which must be the only reader")
+    from_producer: bool = Field(False, description="rename an input at its producer, for all readers")
 
     @model_validator(mode="after")
     def _one_place(self) -> Rename:
         at_node = self.node is not None and (self.output is None) != (self.input is None)
         loose = self.value is not None and self.node is None and self.output is None and self.input is None
         if not (loose or (at_node and self.value is None)):
-            raise ValueError("say `value`, or `node` with `output` or with `input`")
+            raise ValueError("set either `value`, or `node` with `output` or `input`")
         if self.from_producer and self.input is None:
-            raise ValueError("`from_producer` goes with `input`")
+            raise ValueError("`from_producer` requires `input`")
         return self
 
 
 class Prune(Pass):
-    """Without the nodes that no output, gradient, effect or overwritten state depends on."""
+    """Remove nodes on which no output, gradient, side effect or overwritten state depends."""
 
     pass_: Literal["prune"] = Field(alias="pass")
 
 
 class Extract(Pass):
-    """The part that computes some values from others."""
+    """Extract the subgraph that computes some values from others."""
 
     pass_: Literal["extract"] = Field(alias="pass")
-    outputs: Annotated[Names, Field(min_length=1)]
-    given: Names | dict[Name, Name] = Field([], description="values that become inputs; an object says their new names")
-    prefix: Annotated[str, Field(max_length=4096)] = Field("", description="in front of all names that are computed")
+    outputs: Annotated[Names, Field(min_length=1)] = Field(description="values to compute")
+    given: Names | dict[Name, Name] = Field(
+        [], description="values that become inputs; as an object: value -> new name"
+    )
+    prefix: Annotated[str, Field(max_length=4096)] = Field("", description="prefix of the names of computed values")
 
 
 class Boundary(Pass):
-    """An answer: what enters and leaves a set of nodes."""
+    """Query: the values that enter and leave a set of nodes."""
 
     pass_: Literal["boundary"] = Field(alias="pass")
-    nodes: Names
+    nodes: Names = Field(description="names of the nodes")
 
 
 class ScopedOp(Strict):
-    """One op of a scope, by the names it reads and writes; what graphs inside it read counts as read."""
+    """Names that one op of a scope reads and writes; reads of its bodies included."""
 
-    inputs: Names
-    outputs: Names
+    inputs: Names = Field(description="names it reads")
+    outputs: Names = Field(description="names it writes")
 
 
 class InferBindings(Pass):
-    """An answer: what ops in a scope of their own read from outside, hand out and keep, by lexical scope."""
+    """Query: names that ops in a nested lexical scope read from outside, write outside, and keep local."""
 
     pass_: Literal["infer_bindings"] = Field(alias="pass")
-    ops: Annotated[list[ScopedOp], Field(max_length=1_000_000)] = Field(description="in the order they run")
-    name: Name = Field("do", description="of the scoped subgraph; its handle is named after it")
+    ops: Annotated[list[ScopedOp], Field(max_length=1_000_000)] = Field(
+        description="ops of the scope, in execution order"
+    )
+    name: Name = Field("do", description="name of the scoped subgraph, from which the name of its handle is derived")
 
 
 class RemoveIdentities(Pass):
-    """Without nodes that show an input under its own type."""
+    """Remove nodes that return an input unchanged, with its type."""
 
     pass_: Literal["remove_identities"] = Field(alias="pass")
 
 
 class ReplaceByIdentity(Pass):
-    """Without a group of nodes whose one result is taken to be its one input."""
+    """Remove a group of nodes; readers of its only result read its only input instead."""
 
     pass_: Literal["replace_by_identity"] = Field(alias="pass")
-    nodes: Annotated[Names, Field(min_length=1)]
-    accepting: Names = Field([], description="ops, domains left out, that read a value of another shape alike")
+    nodes: Annotated[Names, Field(min_length=1)] = Field(description="names of the nodes in the group")
+    accepting: Names = Field([], description="op types, without domain, that accept an input of another shape")
 
 
 class RemoveReshapes(Pass):
-    """Without reshapes, and what computes their targets, where only ops read the result that flatten by themselves."""
+    """Remove reshapes, and the computation of their shapes, if all readers flatten their input themselves."""
 
     pass_: Literal["remove_reshapes"] = Field(alias="pass")
-    readers: Names | None = Field(None, description="those ops, domains left out; dense ops by default")
+    readers: Names | None = Field(
+        None, description="op types, without domain, that flatten their input; default: dense layers"
+    )
 
 
 class FuseCopies(Pass):
-    """Without copies to another device that are only copied back."""
+    """Remove copies to another device that are only copied back."""
 
     pass_: Literal["fuse_copies"] = Field(alias="pass")
 
 
 class InsertCopies(Pass):
-    """With a copy wherever a node reads what lies on another device than the one it is annotated with."""
+    """Insert a copy wherever a node reads a value from a device other than its own."""
 
     pass_: Literal["insert_copies"] = Field(alias="pass")
-    devices: dict[Name, Name] = Field({}, description="where values from outside lie, by name")
-    default: Name = Field("cpu", description="for values and nodes that say nothing")
-    style: Literal["remat", "caffe2"] = Field("remat", description="how copies are written and called")
+    devices: dict[Name, Name] = Field({}, description="input or parameter -> device")
+    default: Name = Field("cpu", description="device of nodes and values without one")
+    style: Literal["remat", "caffe2"] = Field("remat", description="op types and names of copies")
 
 
 class VersionNames(Pass):
-    """Every name written once, with the number of its version behind it."""
+    """Make every name be written once, by appending version numbers."""
 
     pass_: Literal["version_names"] = Field(alias="pass")
-    style: Literal["all", "needed"] = Field("all", description="needed: only names that have several versions")
+    style: Literal["all", "needed"] = Field(
+        "all", description="names to number; needed: only names with several versions"
+    )
 
 
 class Status(Pass):
-    """An answer: device, layout or another status of every value, by one sweep forwards and one backwards."""
+    """Query: device, layout or another status of every value, propagated forward and backward once."""
 
     pass_: Literal["status"] = Field(alias="pass")
-    known: dict[Name, str | None] = Field({}, description="hints: value -> status")
+    known: dict[Name, str | None] = Field({}, description="value -> known status")
     fixed: dict[Name, Annotated[list[Side], Field(min_length=2, max_length=2)]] | None = Field(
-        None, description="op -> [status of its inputs, of its outputs]; all others have one status. Copies by default"
+        None, description="op type -> [status of inputs, status of outputs]; other ops keep one; default: device copies"
     )
 
 
 class DifferentiatePass(Pass):
-    """Followed by its backward part, and by updates where they are asked for; fields as in a request for a plan."""
+    """Append the backward pass, and optionally the optimizer; fields as in a plan request."""
 
     pass_: Literal["differentiate"] = Field(alias="pass")
     loss: Name | None = Field(None, description="scalar to differentiate")
-    differentiate: dict[str, Any] = Field({}, description="of, with_respect_to, head_gradients, no_gradient, ...")
-    recipe: dict[str, Any] | None = Field(None, description="optimizer and its state")
-    gradient_events: bool = Field(False, description="also say which node makes and finalises which gradient")
+    differentiate: dict[str, Any] = Field(
+        {}, description="options of differentiation: of, with_respect_to, head_gradients, no_gradient, ..."
+    )
+    recipe: dict[str, Any] | None = Field(None, description="optimizer and its state; default: none")
+    gradient_events: bool = Field(False, description="report which node produces and finalizes each gradient")
 
 
-class RunAgain(Pass):
-    """A training graph whose forward segments run again in its backward part; an answer says what is held."""
+class RecomputeSegments(Pass):
+    """Recompute forward segments of a training graph in its backward pass; the response lists the saved values."""
 
     pass_: Literal["run_again"] = Field(alias="pass")
-    loss: Name
+    loss: Name = Field(description="scalar that was differentiated")
     checkpoints: Names | None = Field(None, description="values that end segments")
     segments: Annotated[list[list[Index]], Field(max_length=100_000)] | None = Field(
-        None, description="instead: half-open ranges of the forward nodes on the way to the loss"
+        None, description="instead of checkpoints: half-open ranges of the forward nodes that lead to the loss"
     )
-    opt_out: list[Index] = Field([], description="numbers of segments that stay as they are")
-    unknown_checkpoints: Literal["warn", "error"] = Field("warn", description="checkpoints the graph does not have")
-    nested: Literal["heavy", "error"] = Field("heavy", description="nested graphs in a segment are held, or refused")
-    style: Literal["remat", "paddle"] = Field("remat", description="how copies are called and annotated")
+    opt_out: list[Index] = Field([], description="indices of segments that are not recomputed")
+    unknown_checkpoints: Literal["warn", "error"] = Field(
+        "warn", description="reaction to checkpoints that the graph lacks"
+    )
+    nested: Literal["heavy", "error"] = Field(
+        "heavy", description="nodes with bodies in a segment; heavy: save their outputs, error: reject"
+    )
+    style: Literal["remat", "paddle"] = Field("remat", description="names and annotations of recomputed nodes")
 
 
 class Seed(Pass):
-    """With a held seed, or a stream, for every op that draws, so that it may run again."""
+    """Give every random op a saved seed or a stream, so that recomputation draws the same numbers."""
 
     pass_: Literal["seed"] = Field(alias="pass")
 
 
 class ShareBuffers(Pass):
-    """Under names that values take turns in; an answer lists lives and buffers."""
+    """Assign values with disjoint lifetimes to shared names; the response lists live ranges and buffers."""
 
     pass_: Literal["share_buffers"] = Field(alias="pass")
-    keep: Names = Field([], description="values that live to the end under their own names")
+    keep: Names = Field([], description="values that keep their own names and live to the end")
 
 
 class ExpandRecurrent(Pass):
-    """With LSTM, GRU and RNN of the standard as Scans."""
+    """Expand the LSTM, GRU and RNN ops of ONNX into Scan."""
 
     pass_: Literal["expand_recurrent"] = Field(alias="pass")
 
 
 class RecomputeSteps(Pass):
-    """A differentiated graph whose recurrent net makes values of its steps again on the way back."""
+    """Recompute step values of a recurrent net of a differentiated graph in its backward pass."""
 
     pass_: Literal["recompute_steps"] = Field(alias="pass")
-    node: Name = Field(description="the net: a Scan")
-    names: Names = Field([], description="names its steps write; empty: none, everything the way back reads is held")
+    node: Name = Field(description="name of the Scan node")
+    names: Names = Field(
+        [], description="names of step values to recompute; empty: save all values that the backward pass reads"
+    )
 
 
-class CutOverTime(Pass):
-    """A differentiated graph whose recurrent nets are cut into parts that may run again one by one."""
+class SplitOverTime(Pass):
+    """Split recurrent nets of a differentiated graph along time into parts that can be recomputed separately."""
 
     pass_: Literal["cut_over_time"] = Field(alias="pass")
-    parts: Annotated[int, Field(ge=1, le=4096)] = Field(128, description="at most so many for each net")
+    parts: Annotated[int, Field(ge=1, le=4096)] = Field(128, description="maximum number of parts per net")
 
 
 Passes = (
@@ -211,14 +227,14 @@ Passes = (
     | VersionNames
     | Status
     | DifferentiatePass
-    | RunAgain
+    | RecomputeSegments
     | Seed
     | ShareBuffers
     | ExpandRecurrent
     | RecomputeSteps
-    | CutOverTime
+    | SplitOverTime
 )
 
 
 class Transform(RootModel[Annotated[Passes, Field(discriminator="pass_")]]):
-    """One pass and what it takes."""
+    """One pass and its fields."""

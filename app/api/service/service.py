@@ -101,12 +101,12 @@ class Service:
         analysis: bytes = await self.run_in_child("analyse", {"data": data, "before": before, "start": dict(start)})
         return analysis
 
-    async def transform(self, document: bytes, asked: bytes) -> tuple[dict[str, Any] | None, Any]:
-        """(row of the new graph or None for a pass that only reports, output of the pass)."""
-        result = await self.run_in_child("transform", {"data": document, "asked": asked})
+    async def transform(self, document: bytes, request: bytes) -> tuple[dict[str, Any] | None, Any]:
+        """(row of the new graph, notes of the pass), or (None, result of a query)."""
+        result = await self.run_in_child("transform", {"data": document, "request": request})
         if "graph" not in result:
-            return None, result["answer"]
-        return await anyio.to_thread.run_sync(records.save_graph, self.store, result["graph"]), result["said"]
+            return None, result["result"]
+        return await anyio.to_thread.run_sync(records.save_graph, self.store, result["graph"]), result["notes"]
 
     async def run_in_child(self, task: str, payload: Mapping[str, Any]) -> Any:
         """Result of a short task of `app.solver.child_tasks`; REMAT_READERS limits concurrency.

@@ -1,1 +1,1 @@
-"""Networks in torch, each written from its paper; `app/zoo/catalogue.py` has their dimensions."""
+"""PyTorch modules of the zoo, written from their papers; `app/zoo/catalogue.py` has their dimensions."""

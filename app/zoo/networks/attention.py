@@ -1,4 +1,4 @@
-"""Attention and the block around it, as most transformers have them."""
+"""Attention, MLP and the pre-norm transformer block."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 class Attention(nn.Module):
-    """Vaswani et al., Attention Is All You Need, 2017, section 3.2; heads of queries may share those of keys."""
+    """Vaswani et al., Attention Is All You Need, 2017, section 3.2; query heads may share key heads."""
 
     def __init__(self, width: int, heads: int, key_heads: int | None = None, bias: bool = True):
         super().__init__()
@@ -32,26 +32,26 @@ class Attention(nn.Module):
 
 
 def _repeated(x: Tensor, times: int) -> Tensor:
-    """Every head `times` over, one after the other."""
+    """Each head repeated `times` times, consecutively."""
     batch, heads, length, head = x.shape
     return x[:, :, None].expand(batch, heads, times, length, head).reshape(batch, heads * times, length, head)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions, Su et al., RoFormer, 2021, section 3.4: halves of each head turned against each other."""
+    """Rotary positions, Su et al., RoFormer, 2021, section 3.4: rotation of the two halves of each head."""
     left, right = x.chunk(2, -1)
     return x * cos + torch.cat((-right, left), -1) * sin
 
 
 class Mlp(nn.Sequential):
-    """Two layers with a GELU between."""
+    """Two linear layers with a GELU in between."""
 
     def __init__(self, width: int, hidden: int, approximate: str = "none"):
         super().__init__(nn.Linear(width, hidden), nn.GELU(approximate), nn.Linear(hidden, width))
 
 
 class PreNorm(nn.Module):
-    """A block whose norms stand before attention and MLP: ViT, GPT-2."""
+    """Transformer block with norms before attention and MLP: ViT, GPT-2."""
 
     def __init__(self, width: int, heads: int, causal: bool = False, approximate: str = "none"):
         super().__init__()

@@ -1,4 +1,4 @@
-"""BERT, GPT-2, a Llama-like decoder, and an LSTM; all give the logits of words."""
+"""BERT, GPT-2, a Llama-like decoder and an LSTM; their output is the logits of tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.zoo.networks.attention import Attention, Mlp, PreNorm
 
 
 class PostNorm(nn.Module):
-    """A block of BERT: norms stand after attention and MLP, and their sums."""
+    """Transformer block of BERT: norms after the residual sums of attention and MLP."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -23,7 +23,7 @@ class PostNorm(nn.Module):
 
 
 class Bert(nn.Module):
-    """Devlin et al., BERT, 2019, section 3, with the head that guesses masked words; one segment, no padding."""
+    """Devlin et al., BERT, 2019, section 3, with its masked-language-model head; one segment, no padding."""
 
     def __init__(self, vocabulary: int, longest: int, width: int, layers: int, heads: int):
         super().__init__()
@@ -53,7 +53,7 @@ class Gpt2(nn.Module):
 
 
 class RmsNorm(nn.Module):
-    """Zhang, Sennrich, Root Mean Square Layer Normalization, 2019, equation 4, from its parts."""
+    """Zhang, Sennrich, Root Mean Square Layer Normalization, 2019, equation 4, in primitive ops."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -64,7 +64,7 @@ class RmsNorm(nn.Module):
 
 
 class LlamaBlock(nn.Module):
-    """Touvron et al., LLaMA, 2023, section 2.2: norms before, rotary positions, a gated network."""
+    """Touvron et al., LLaMA, 2023, section 2.2: pre-norm, rotary positions, gated MLP."""
 
     def __init__(self, width: int, heads: int, key_heads: int, hidden: int):
         super().__init__()
@@ -80,7 +80,7 @@ class LlamaBlock(nn.Module):
 
 
 class Llama(nn.Module):
-    """Touvron et al., LLaMA, 2023, section 2; heads of keys shared as in TinyLlama, logits of their own."""
+    """Touvron et al., LLaMA, 2023, section 2; key heads shared as in TinyLlama, separate output projection."""
 
     def __init__(self, vocabulary: int, width: int, layers: int, heads: int, key_heads: int, hidden: int):
         super().__init__()

@@ -15,12 +15,12 @@ CLASSES = 1000
 
 
 def conv(of: int, to: int, side: int, stride: int = 1) -> nn.Sequential:
-    """A convolution that keeps the size but for its stride, and a batch norm."""
+    """Padded convolution and batch norm; only the stride changes the size."""
     return nn.Sequential(nn.Conv2d(of, to, side, stride, side // 2, bias=False), nn.BatchNorm2d(to))
 
 
 class Residual(nn.Module):
-    """What is computed, added to its input; that is projected where its shape differs."""
+    """Residual block; the input is projected if its shape differs from the result."""
 
     def __init__(self, inside: nn.Module, of: int, to: int, stride: int):
         super().__init__()
@@ -37,7 +37,7 @@ def basic_block(of: int, width: int, stride: int) -> Residual:
 
 
 def bottleneck_block(of: int, width: int, stride: int) -> Residual:
-    """The stride is that of the middle convolution, as frameworks have it since 2017."""
+    """Bottleneck block; the middle convolution has the stride, as in frameworks since 2017."""
     inside = nn.Sequential(
         conv(of, width, 1), nn.ReLU(), conv(width, width, 3, stride), nn.ReLU(), conv(width, 4 * width, 1)
     )
@@ -80,14 +80,14 @@ class ViT(nn.Module):
 
 
 class ChannelNorm(nn.LayerNorm):
-    """A layer norm over the channels of an image."""
+    """Layer norm over the channels of an image."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class ConvNeXtBlock(nn.Module):
-    """Liu et al., 2022, figure 4: depthwise 7x7, norm, four times as wide, GELU, back, scaled."""
+    """Liu et al., 2022, figure 4: depthwise 7x7 convolution, norm, expansion by four, GELU, projection, scale."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -122,7 +122,7 @@ def double_conv(of: int, to: int) -> nn.Sequential:
 
 
 class UNet(nn.Module):
-    """Ronneberger, Fischer, Brox, U-Net, 2015, figure 1; padded, so that what is joined needs no cropping.
+    """Ronneberger, Fischer, Brox, U-Net, 2015, figure 1; padded, so that skip connections need no cropping.
 
     Its loss is that of section 3, the cross-entropy of every pixel, with equal weights.
     """

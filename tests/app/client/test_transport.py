@@ -110,7 +110,7 @@ def test_a_broken_connection_is_tried_again_ever_more_slowly(error: Exception, p
 
 def test_who_never_answers_is_unreachable(pauses: list[float]) -> None:
     script = Script(*[httpx2.ConnectError("refused")] * 3)
-    with pytest.raises(Unreachable, match=r"GET /version: no answer in 3 tries, at last: refused"):
+    with pytest.raises(Unreachable, match=r"GET /version: no response in 3 tries; last error: refused"):
         client(script, retries=2).version()
 
 

@@ -145,7 +145,7 @@ def test_a_part_is_extracted(client: TestClient, rewritten: str) -> None:
 
 def test_a_border_is_an_answer(client: TestClient, rewritten: str) -> None:
     found = told(client, rewritten, **{"pass": "boundary", "nodes": ["b", "c"]})
-    jsonschema_rs.validate(resolved("Told"), found)
+    jsonschema_rs.validate(resolved("QueryResult"), found)
     assert found["inputs"] == [{"value": "y", "name": "y", "version": 1}]
     assert [(entry["name"], entry["version"]) for entry in found["outputs"]] == [("z", 1), ("y", 2)]
 
@@ -159,7 +159,7 @@ def test_names_of_a_scope_are_inferred(client: TestClient) -> None:
         {"inputs": ["y"], "outputs": ["s"]},
     ]
     found = told(client, id, **{"pass": "infer_bindings", "ops": ops, "name": "body"})
-    jsonschema_rs.validate(resolved("Told"), found)
+    jsonschema_rs.validate(resolved("QueryResult"), found)
     assert found["scope"] == {
         "handle": "body/scope",
         "bindings": {"x": "x", "y": "y"},

@@ -152,7 +152,7 @@ def test_the_page_of_a_curve_draws_it_and_links_its_plans(client: TestClient) ->
 
 
 def tried(size: int, fits: bool) -> dict[str, Any]:
-    said = "" if fits else "no plan peaks below 99 bytes"
+    said = "" if fits else "the minimum peak is 99 bytes"
     return {
         "size": size,
         "fits": fits,
@@ -185,7 +185,7 @@ def fit_document(size: int | None) -> dict[str, Any]:
 def test_the_page_of_a_fit_shows_the_size_and_the_sizes_tried(client: TestClient) -> None:
     shown = ended(client, "fit", fit_document(12), solved(7))
     assert shown.all("strong", id="size")[0].text == "12"
-    assert "13 does not fit: proven, no plan peaks below 99 bytes" in shown.text
+    assert "13 does not fit: proven, the minimum peak is 99 bytes" in shown.text
     (plan,) = [one for one in shown.all("a") if one.text == "Open the plan"]
     assert client.get(f"/v1{plan.attributes['href']}").status_code == 200
 

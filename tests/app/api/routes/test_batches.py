@@ -185,7 +185,7 @@ def test_what_is_no_batch_is_refused(
     assert len(answer.json()["errors"]) == findings
 
 
-@pytest.mark.parametrize(("seeds", "remedy"), [(300, "ask for several batches"), (0, "name at least one")])
+@pytest.mark.parametrize(("seeds", "remedy"), [(300, "start several batches"), (0, "give at least one")])
 def test_too_many_and_none_have_remedies_of_their_own(client: TestClient, seeds: int, remedy: str) -> None:
     (said,) = client.post("/v1/batches", json={"graph_ids": [ZEROS], "seeds": list(range(seeds))}).json()["errors"]
     assert remedy in said["remedy"]
