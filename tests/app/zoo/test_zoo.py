@@ -57,7 +57,7 @@ def test_without_torch_what_it_exports_is_left_out_and_it_says_so(
     manifest = json.loads(said.out)
     assert [left["name"] for left in manifest["left_out"]] == ["resnet18"]
     assert "pip install 'remat[torch]'" in manifest["left_out"][0]["why"]
-    assert "resnet18: left out" in said.err
+    assert "resnet18: skipped" in said.err
     assert not (tmp_path / "resnet18.onnx").exists()
 
 
