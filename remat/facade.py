@@ -21,10 +21,11 @@ from planner.pipeline.solve import solve
 from planner.report import saved_report
 from planner.request.curve_and_fit_request import parse_curve, parse_fit
 from planner.request.field_parsers import unknown_field
-from planner.request.plan_request import DEFAULT_OVERHEAD, PARSERS, parse_request
+from planner.request.plan_request import DEFAULT_OVERHEAD, FIELDS, parse_request
 from remat.errors import BadInput, Stopped
+from remat.keywords import request_keywords
 from remat.report import Report
-from remat.request_fields import WIRE_NAMES, BatchFields, CurveFields, FitFields, PlanFields, request_keywords
+from remat.request_fields import BatchFields, CurveFields, FitFields, PlanFields
 
 # Imports inside functions: modules of batches are loaded by `batch` only.
 
@@ -247,8 +248,7 @@ def _read(model: Model) -> bytes | Graph:
 
 def _wire(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The request fields as the wire format names them. Raises BadInput for a keyword that is no field."""
-    known = {name: parser for name, parser in PARSERS.items() if name not in WIRE_NAMES.values()}
-    known |= {name: PARSERS[wire_name] for name, wire_name in WIRE_NAMES.items()}
-    if findings := [unknown_field(name, name, known) for name in keywords if name not in known and name not in PARSERS]:
+    known = {row.attribute: name for name, row in FIELDS.items()}
+    if findings := [unknown_field(name, name, known) for name in keywords if name not in known and name not in FIELDS]:
         raise BadInput(tuple(findings))
-    return {WIRE_NAMES.get(name, name): value for name, value in keywords.items()}
+    return {known.get(name, name): value for name, value in keywords.items()}

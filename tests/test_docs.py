@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.api.main import create_app
-from app.api.schemas.plans import Differentiate, GradientRule
+from app.api.schemas.request import Differentiate, GradientRule
 from app.settings import Settings
 from app.store.tables import metadata
 from docs import generate

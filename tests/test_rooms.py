@@ -202,8 +202,10 @@ MAY_IMPORT: dict[str, str] = {
     "remat.errors": "graph.errors remat.report",
     "remat.facade": (
         "app.cli app.errors app.sweep graph.cancellation graph.errors graph.ir planner.errors planner.pipeline "
-        "planner.report planner.request remat.errors remat.report remat.request_fields"
+        "planner.report planner.request remat.errors remat.keywords remat.report "
+        "remat.request_fields"
     ),
+    "remat.keywords": "planner.request",
     "remat.report": "app.atomic_files app.render graph.formats.native graph.ir planner.pipeline",
     "remat.request_fields": "planner.request",
 }

@@ -12,6 +12,9 @@ import typer
 
 from app.cli.admin.keys import keys
 from app.cli.options import completion, options
+from planner.request.curve_and_fit_request import MEMORY_FIELDS
+from planner.request.field_kinds import SHAPE_KINDS
+from planner.request.plan_request import FIELDS, fields_of
 
 # Imports inside functions: loaded per command, so that `remat --help` takes under 0.3 s.
 
@@ -29,19 +32,9 @@ EXIT_INTERRUPTED = 3
 
 
 @app.command()
-@options.with_options(options.PLAN_OPTIONS)
+@options.with_fields(fields_of("plan"), execute="auto")
 def plan(
     model: options.ModelFile,
-    budget: options.Budget = None,
-    max_overhead: options.MaxOverhead = None,
-    fits: options.Fits = None,
-    shapes: options.ShapeSets = [],  # noqa: B006
-    checkpoints: options.Checkpoints = [],  # noqa: B006
-    unknown_checkpoints: options.UnknownCheckpoints = None,
-    advise: options.Advise = False,
-    advise_checkpoints: options.AdviseCheckpoints = False,
-    share_buffers: options.ShareBuffers = False,
-    gradient_events: options.GradientEvents = False,
     request: options.RequestFile = None,
     output: options.Output = None,
     graph: options.GraphFile = None,
@@ -54,24 +47,12 @@ def plan(
     """Plan a model under a budget; write the report and the rewritten graph."""
     from app.cli.commands.plan import OutputFiles, run
 
-    flags |= {
-        "budget": budget,
-        "max_overhead": max_overhead,
-        "fits": fits,
-        "shapes": shapes,
-        "checkpoints": checkpoints,
-        "unknown_checkpoints": unknown_checkpoints,
-        "advise": advise,
-        "advise_checkpoints": advise_checkpoints,
-        "share_buffers": share_buffers,
-        "gradient_events": gradient_events,
-    }
     options.reject_json_with_draw(as_json, draw)
     return run(model, options.request_fields(request, flags), OutputFiles(output, graph, source, plot), as_json, draw)
 
 
 @app.command()
-@options.with_options(options.PLAN_OPTIONS)
+@options.with_fields(fields_of("curve"))
 def curve(
     model: options.ModelFile,
     budgets: options.Budgets = None,
@@ -90,12 +71,9 @@ def curve(
 
 
 @app.command()
-@options.with_options(options.SEARCH_OPTIONS)
+@options.with_fields(fields_of("fit"), execute="auto", max_overhead="10%")
 def fit(
     model: options.ModelFile,
-    budget: options.FitBudget = None,
-    fits: options.Fits = None,
-    max_overhead: options.FitMaxOverhead = None,
     grow: options.Grow = None,
     request: options.RequestFile = None,
     output: options.Output = None,
@@ -105,14 +83,11 @@ def fit(
     """Find the largest batch or sequence length that fits a memory limit within an overhead limit."""
     from app.cli.commands.fit import run
 
-    fields = options.request_fields(request, flags | {"budget": budget, "fits": fits, "grow": grow})
-    if max_overhead is not None:
-        fields["max_overhead"] = max_overhead
-    return run(model, fields, output, as_json)
+    return run(model, options.request_fields(request, flags | {"grow": grow}, MEMORY_FIELDS), output, as_json)
 
 
 @app.command()
-@options.with_options(options.MODEL_OPTIONS)
+@options.with_fields(fields_of("info"))
 def info(
     model: options.ModelFile,
     request: options.RequestFile = None,
@@ -127,20 +102,21 @@ def info(
 
 
 @app.command()
+@options.with_fields([FIELDS["search_seconds"]])
 def layout(
     file: Annotated[str, typer.Argument(metavar="FILE.csv|-", help="One row per buffer: id, lower, upper, size.")],
     capacity: Annotated[
         int | None, typer.Option(metavar="N", help="Arena size in bytes; default: minimize it.")
     ] = None,
     alignment: Annotated[int, typer.Option(metavar="N", help="Alignment of buffers without one of their own.")] = 1,
-    seconds: options.Seconds = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="OUT.csv", help="Write offsets.")] = None,
     as_json: options.Json = False,
+    **flags: Any,
 ) -> int:
     """Pack buffers with known lifetimes into one arena; exit 1 if they exceed its capacity."""
     from app.cli.commands.layout import run
 
-    return run(file, {"capacity": capacity, "alignment": alignment, "search_seconds": seconds}, output, as_json)
+    return run(file, {"capacity": capacity, "alignment": alignment, **flags}, output, as_json)
 
 
 @app.command()
@@ -192,18 +168,17 @@ def diff(
 
 
 @app.command()
+@options.with_fields([FIELDS[name] for name in SHAPE_KINDS])
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN|-", help="Model in any supported format.")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help=options.SUFFIXES)],
     transform: options.Transform = [],  # noqa: B006
-    batch: options.Batch = None,
-    inputs: options.Inputs = [],  # noqa: B006
-    dims: options.Dims = [],  # noqa: B006
+    **shapes: Any,
 ) -> int:
     """Convert a model to the format of the output extension, after optional passes."""
     from app.cli.commands.convert import run
 
-    return run(source, target, options.parse_shapes(batch, inputs, dims), transform)
+    return run(source, target, options.parse_shapes(**shapes), transform)
 
 
 @app.command()
@@ -223,7 +198,7 @@ def zoo(
 
 
 @app.command()
-@options.with_options(options.BATCH_OPTIONS)
+@options.with_fields(fields_of("batch"))
 def batch(
     models: Annotated[
         str, typer.Argument(metavar="FOLDER|MANIFEST|GLOB", help="Models, or a manifest written by `remat zoo`.")

@@ -30,6 +30,7 @@ from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry.onnx_fallback import dtype_name
 from graph.ops.registry.registry import find_op
 from graph.ssa.lookup import find_value
+from planner.request.plan_request import FIELDS
 
 # Imports inside functions: the client plans nothing; onnx is loaded when a graph is read.
 
@@ -58,7 +59,7 @@ KNOWN_ANNOTATIONS = frozenset(
 NAME_ANNOTATIONS = frozenset({"version_of", "gradient_of", "finalises_gradient_of", "origin", "checkpoints"})
 
 #: Fields of a request, and of its `differentiate`, that hold names of values or nodes.
-NAME_FIELDS = ("loss", "checkpoints", "keep", "recompute")
+NAME_FIELDS = tuple(name for name, row in FIELDS.items() if row.kind.names_values == "all")
 NAME_OPTIONS = ("of", "with_respect_to", "head_gradients", "no_gradient")
 
 Model = str | os.PathLike[str] | bytes | Mapping[str, Any] | Graph

@@ -9,14 +9,14 @@ from typing import Any
 from planner.errors import BadRequest, Finding
 from planner.request.budget import Budget, parse_budget
 from planner.request.field_parsers import MAX_FINDINGS
-from planner.request.plan_request import DEFAULT_OVERHEAD, Request, parse_request
+from planner.request.plan_request import DEFAULT_OVERHEAD, FIELDS, GOALS, Request, parse_request
 
 MAX_BUDGETS = 64
-#: Request fields that apply to a single report only.
-SINGLE_REPORT_FIELDS = ("shapes", "return", "advise", "advise_checkpoints", "share_buffers", "gradient_events")
-#: The goal of a curve is `budgets`; the memory of a fit is in bytes.
-NOT_IN_CURVE = ("budget", "max_overhead", "fits", *SINGLE_REPORT_FIELDS)
-NOT_IN_FIT = ("fraction_of", *SINGLE_REPORT_FIELDS)
+#: The goal of a curve is `budgets`; the memory of a fit is in bytes, one of MEMORY_FIELDS.
+NOT_IN_CURVE = tuple(name for name, row in FIELDS.items() if "curve" not in row.requests)
+SINGLE_REPORT_FIELDS = tuple(name for name in NOT_IN_CURVE if name not in GOALS)
+NOT_IN_FIT = tuple(name for name, row in FIELDS.items() if "fit" not in row.requests)
+MEMORY_FIELDS = ("budget", "fits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def parse_curve(fields: Mapping[str, Any], returns: Sequence[str] = ()) -> Curve
 
 
 def _not_in_curve(name: str) -> Finding:
-    if name in NOT_IN_CURVE[:3]:
+    if name in GOALS:
         return Finding("conflicting_goals", name, f"{name} together with budgets", "budgets alone", f"remove {name}")
     return Finding(
         "unknown_field",

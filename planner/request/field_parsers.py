@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from planner.errors import BadRequest, Finding
@@ -30,11 +30,11 @@ def parse_fields(
     return parsed
 
 
-def unknown_field(path: str, name: str, parsers: Mapping[str, Parser]) -> Finding:
+def unknown_field(path: str, name: str, known: Collection[str]) -> Finding:
     """Finding about an unknown field, with the closest known name."""
-    near = difflib.get_close_matches(str(name), parsers, 1)
+    near = difflib.get_close_matches(str(name), known, 1)
     remedy = f"did you mean {near[0]!r}?" if near else "remove it"
-    return Finding("unknown_field", path[:80], "an unknown field", "one of " + ", ".join(parsers), remedy)
+    return Finding("unknown_field", path[:80], "an unknown field", "one of " + ", ".join(known), remedy)
 
 
 def bad_field(path: str, given: object, expected: str, remedy: str = "correct the value") -> BadRequest:

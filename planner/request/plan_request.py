@@ -1,73 +1,183 @@
-"""Plan request: parse and check the wire fields into a `Request`."""
+"""The request: one table of its fields, from which every interface to them follows.
+
+`Request` is the table and the parsed request in one: each field holds its default, its kind (`field_kinds`), its
+description, and the requests that have it. From `FIELDS` follow the parsers, the JSON Schema and OpenAPI
+(`app/api/schemas/request.py`), the flags (`app/cli/options`), the keywords of the Python functions
+(`remat/keywords.py`) and the reference pages (`docs/generate.py`).
+"""
 
 from __future__ import annotations
 
-import re
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.algorithms import PLANNERS
 from planner.errors import BadRequest, Finding
-from planner.request.budget import Budget, parse_budget, parse_fraction
-from planner.request.field_parsers import MAX_FINDINGS, Parser, bad_field, integer, nullable, parse_fields, seconds
-from planner.request.target_runtime import runtime_named
+from planner.request import field_kinds as kinds
+from planner.request.budget import Budget
+from planner.request.field_kinds import InputShapes, Kind, nullable
+from planner.request.field_parsers import MAX_FINDINGS, Parser, parse_fields
 
-RETURNABLE = ("plan", "timeline", "layout", "explain", "source", "graph")
 DEFAULT_OVERHEAD = 0.1  # maximum overhead of a request without a goal
+GOALS = ("budget", "max_overhead", "fits")  # at most one of them
 
-MAX_SHAPE_SETS = 16
-LENGTH = re.compile("[0-9]{1,10}")
+# The requests that have a field; `remat info` has the fields that shape the model.
+REQUESTS = ("plan", "curve", "fit", "batch", "info")
+MODEL = frozenset(REQUESTS)
+EVERY = MODEL - {"info"}
+NOT_IN_BATCH = EVERY - {"batch"}  # `batch` has lists of these instead
+NOT_IN_FIT = EVERY - {"fit"}
+ONE_GOAL = frozenset({"plan", "fit"})
+ONE_REPORT = frozenset({"plan", "batch"})  # fields that shape a single report
 
 
 @dataclass(frozen=True, slots=True)
-class InputShapes:
-    """One set of input shapes; overrides `inputs`, `batch` and `dims` of the request."""
+class RequestField:
+    """One row of the table. Empty columns of `request_field` follow from the others."""
 
-    inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    batch: int | None = None
-    dims: Mapping[str, int] = field(default_factory=dict)
+    kind: Kind
+    default: Any  # parsed
+    description: str  # without a full stop
+    requests: frozenset[str] = EVERY
+    name: str = ""  # on the wire
+    attribute: str = ""  # of `Request`, and the Python keyword
+    flag: str = ""  # "": none
+    flag_help: str = ""
+
+
+def request_field(*columns: Any, **more: str) -> Any:
+    """A dataclass field that is a row of the table; arguments as those of `RequestField`."""
+    row = RequestField(*columns, **more)
+    metadata = {"row": row}
+    if isinstance(row.default, dict):
+        return dataclasses.field(default_factory=dict, metadata=metadata)
+    return dataclasses.field(default=row.default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A plan request. Defaults are those of the wire contract; build it with `parse_request`."""
+    """A plan request; build it with `parse_request`."""
 
-    budget: Budget | None = None
-    max_overhead: float | None = None
-    fits: str | int | None = None  # memory to fit: device name, or bytes
-    fraction_of: str = "baseline"  # or "reducible": the part of the peak above the smallest reachable one
-    counts: str = "everything"  # or "activations"
-    order: str | None = None  # "free" or "given"; None: from the document, else free
-    phases: str | None = None  # "strict" or "mixed"; None: strict
-    runtime: str = "arena"
-    recipe: Mapping[str, Any] | None = None
-    reserve: int = 0  # bytes added to every step
-    planner: str = "auto"
-    search_seconds: float = 10.0
-    iterations: int | None = None
-    seed: int = 0
-    device: str | Mapping[str, Any] = "a100-80gb"
-    differentiate: bool | Mapping[str, Any] | None = None  # None: framework files yes, native documents no
-    loss: str | None = None
-    loss_chunks: int = 1  # chunks of rows of the cross-entropy
-    fuse_attention: bool = False  # fuse the products around a softmax into one node
-    inputs: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    batch: int | None = None
-    dims: Mapping[str, int] = field(default_factory=dict)
-    shapes: tuple[InputShapes, ...] = ()  # one plan for all sets; empty: the shapes above
-    checkpoints: tuple[str, ...] = ()
-    keep: tuple[str, ...] = ()
-    recompute: tuple[str, ...] = ()
-    unknown_checkpoints: str = "warn"  # or "error"
-    advise: bool = False  # section: other techniques that lower the peak
-    advise_checkpoints: bool = False  # section: worth of each checkpoint
-    gradient_events: bool = False  # section: how each gradient was computed
-    share_buffers: bool = False  # section: values that are never live together share a buffer
-    layout: str = "fast"  # or "none", "best"
-    execute: str = "no"  # or "auto", "yes"
-    returns: tuple[str, ...] = ("plan", "timeline")
-    given: Mapping[str, Any] = field(default_factory=dict)  # the fields as sent
+    budget: Budget | None = request_field(  # noqa: RUF009 (immutable)
+        nullable(kinds.BUDGET),
+        None,
+        'Peak limit: share of the baseline peak ("50%", 0.5), bytes ("8GiB", 8589934592), or 0 for the lowest peak; '
+        "in a fit bytes only",
+        ONE_GOAL,
+    )
+    max_overhead: float | None = request_field(
+        nullable(kinds.SHARE),
+        None,
+        'Maximum overhead, as a share of the baseline time ("10%", 0.1); in a plan instead of a budget: lowest peak '
+        "within it",
+        ONE_GOAL,
+    )
+    fits: str | int | None = request_field(
+        nullable(kinds.MEMORY), None, "Memory limit, instead of a budget: a device name, or bytes", ONE_GOAL
+    )
+    fraction_of: str = request_field(
+        kinds.one_of("baseline", "reducible"),
+        "baseline",
+        'Base of a budget given as a share; "reducible": the part of the baseline peak above the lowest reachable peak',
+        NOT_IN_FIT,
+    )
+    counts: str = request_field(
+        kinds.one_of("everything", "activations"),
+        "everything",
+        'Bytes to count; "activations": without inputs, parameters, constants and state',
+        MODEL,
+    )
+    order: str | None = request_field(
+        nullable(kinds.one_of("free", "given")),
+        None,
+        'Order of first runs; "given": that of the document; default: as the document states, else "free"',
+    )
+    phases: str | None = request_field(
+        nullable(kinds.one_of("strict", "mixed")),
+        None,
+        '"strict": forward pass before backward pass; "mixed": interleaved; default: "strict"',
+    )
+    runtime: str = request_field(kinds.RUNTIME, "arena", "Allocator to model", MODEL)
+    recipe: Mapping[str, Any] | None = request_field(
+        nullable(kinds.OBJECT),
+        None,
+        'Optimizer and its state, such as {"optimizer": "adam"}; the whole training step is planned',
+    )
+    reserve: int = request_field(kinds.BYTES, 0, "Additional bytes to reserve at every step")
+    planner: str = request_field(
+        kinds.PLANNER, "auto", "Planner; see `remat planners` or GET /v1/planners", NOT_IN_BATCH
+    )
+    search_seconds: float = request_field(
+        kinds.SEARCH_TIME, 10.0, "Time limit of the search, bounds and layout included, in seconds", flag="--seconds"
+    )
+    iterations: int | None = request_field(
+        nullable(kinds.whole(1)), None, "Iteration limit instead of a time limit; makes the plan reproducible"
+    )
+    seed: int = request_field(kinds.whole(0), 0, "Random seed", NOT_IN_BATCH)
+    device: str | Mapping[str, Any] = request_field(
+        kinds.DEVICE,
+        "a100-80gb",
+        "Device profile for times, a name or an object; see `remat devices` or GET /v1/devices",
+        MODEL,
+    )
+    differentiate: bool | Mapping[str, Any] | None = request_field(
+        nullable(kinds.DIFFERENTIATE),
+        None,
+        "Whether to append the backward pass, or options for it; default: for framework files without one",
+        MODEL,
+        flag="--no-differentiate",
+        flag_help="Plan the graph as given, without a backward pass",
+    )
+    loss: str | None = request_field(nullable(kinds.VALUE), None, "Scalar value to differentiate", MODEL)
+    loss_chunks: int = request_field(
+        kinds.whole(1, 256), 1, "Number of chunks of rows into which the cross-entropy is split", MODEL
+    )
+    fuse_attention: bool = request_field(
+        kinds.SWITCH, False, "Treat softmax attention as one node that stores no scores", MODEL
+    )
+    inputs: Mapping[str, tuple[int, ...]] = request_field(
+        kinds.SHAPES, {}, "Input shape, by name", MODEL, flag="--input"
+    )
+    batch: int | None = request_field(
+        kinds.SHAPE_KINDS["batch"], None, "Batch size: leading length of every input", NOT_IN_BATCH | {"info"}
+    )
+    dims: Mapping[str, int] = request_field(
+        kinds.DIMS, {}, "Length of a symbolic dimension, by name", MODEL, flag="--dim"
+    )
+    shapes: tuple[InputShapes, ...] = request_field(
+        kinds.SHAPE_SETS, (), "Sets of input shapes; one plan is valid for all", ONE_REPORT
+    )
+    checkpoints: tuple[str, ...] = request_field(
+        kinds.VALUES, (), "Values that end segments; the planner `segments` keeps these", flag="--checkpoint"
+    )
+    keep: tuple[str, ...] = request_field(kinds.VALUES, (), "Values that are never evicted")
+    recompute: tuple[str, ...] = request_field(kinds.VALUES, (), "Values that are recomputed")
+    unknown_checkpoints: str = request_field(
+        kinds.one_of("warn", "error"), "warn", "Reaction to checkpoints that the graph lacks"
+    )
+    advise: bool = request_field(
+        kinds.SWITCH, False, "Evaluate other techniques that lower the peak, each with a full plan", ONE_REPORT
+    )
+    advise_checkpoints: bool = request_field(
+        kinds.SWITCH, False, "Evaluate each checkpoint, and find the best set of the same size", ONE_REPORT
+    )
+    share_buffers: bool = request_field(
+        kinds.SWITCH, False, "Assign values with disjoint lifetimes to shared buffers", ONE_REPORT
+    )
+    gradient_events: bool = request_field(
+        kinds.SWITCH, False, "Report which node produces and finalizes each gradient", ONE_REPORT
+    )
+    layout: str = request_field(kinds.one_of("none", "fast", "best"), "fast", "Address assignment in the arena")
+    execute: str = request_field(
+        kinds.one_of("auto", "yes", "no"),
+        "no",
+        'Execute both graphs and compare; "auto": if predicted under 5 s and 2 GiB',
+    )
+    returns: tuple[str, ...] = request_field(
+        kinds.SECTIONS, ("plan", "timeline"), "Sections of the report", ONE_REPORT, name="return"
+    )
+    given: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # the fields as sent; no row
 
     @property
     def lowest_peak(self) -> bool:
@@ -81,11 +191,28 @@ class Request:
         return replace(self, shapes=(), inputs=inputs, batch=batch, dims=dims)
 
 
+def _row(attribute: str, row: RequestField) -> RequestField:
+    name = row.name or attribute
+    flag = "" if row.kind.flag is None else row.flag or "--" + name.replace("_", "-")
+    return replace(row, name=name, attribute=attribute, flag=flag, flag_help=row.flag_help or row.description)
+
+
+_ROWS = [_row(field.name, field.metadata["row"]) for field in dataclasses.fields(Request) if field.metadata]
+#: Wire name -> row of the table, in the order in which every interface shows them.
+FIELDS = {row.name: row for row in _ROWS}
+PARSERS: dict[str, Parser] = {name: row.kind.parse for name, row in FIELDS.items()}
+
+
+def fields_of(request: str) -> list[RequestField]:
+    """Rows of the fields of one kind of request: one of REQUESTS."""
+    return [row for row in FIELDS.values() if request in row.requests]
+
+
 def parse_request(fields: Mapping[str, Any]) -> Request:
     """Parse wire fields. Raises BadRequest with one finding for each faulty field, at most MAX_FINDINGS."""
     findings: list[Finding] = []
     found = parse_fields(fields, PARSERS, findings)
-    goals = [name for name in ("budget", "max_overhead", "fits") if found.get(name) is not None]
+    goals = [name for name in GOALS if found.get(name) is not None]
     if len(goals) > 1:
         findings.append(Finding("conflicting_goals", goals[1], " and ".join(goals), "one of them", "remove the others"))
     if found.get("shapes"):
@@ -102,163 +229,4 @@ def parse_request(fields: Mapping[str, Any]) -> Request:
         ]
     if findings:
         raise BadRequest(findings[:MAX_FINDINGS])
-    if "return" in found:
-        found["returns"] = found.pop("return")
-    return Request(**found, given=dict(fields))
-
-
-def _one_of(*choices: str) -> Parser:
-    def parse(given: Any, name: str) -> str:
-        if given not in choices or not isinstance(given, str):
-            raise bad_field(name, given, "one of " + ", ".join(choices))
-        return given
-
-    return parse
-
-
-def _bytes(given: Any, name: str) -> int:
-    budget = parse_budget(given, name)
-    if budget.bytes is None:
-        raise bad_field(name, given, "bytes, not a share")
-    return budget.bytes
-
-
-def _names(given: Any, name: str) -> tuple[str, ...]:
-    if not isinstance(given, (list, tuple)) or not all(isinstance(x, str) for x in given):
-        raise bad_field(name, given, "a list of value names")
-    return tuple(dict.fromkeys(given))
-
-
-def _returns(given: Any, name: str) -> tuple[str, ...]:
-    names = _names([given] if isinstance(given, str) else given, name)
-    if unknown := [x for x in names if x not in RETURNABLE]:
-        raise bad_field(name, unknown, "any of " + ", ".join(RETURNABLE))
-    return names
-
-
-def _shapes(given: Any, name: str) -> dict[str, tuple[int, ...]]:
-    if not isinstance(given, Mapping):
-        raise bad_field(name, given, 'a mapping such as {"x": [16, 3, 224, 224]}')
-    shapes = {}
-    for value, shape in given.items():
-        if isinstance(shape, str) and all(LENGTH.fullmatch(n) for n in shape.split("x")):
-            shape = [int(n) for n in shape.split("x")]
-        if not isinstance(shape, (list, tuple)) or not all(_is_length(n) for n in shape):
-            raise bad_field(f"{name}.{value}", shape, 'lengths such as [16, 3, 224, 224] or "16x3x224x224"')
-        shapes[str(value)] = tuple(shape)
-    return shapes
-
-
-def _dims(given: Any, name: str) -> dict[str, int]:
-    if not isinstance(given, Mapping) or not all(_is_length(n) for n in given.values()):
-        raise bad_field(name, given, 'a mapping from dimension to length, such as {"N": 8}')
-    return {str(k): n for k, n in given.items()}
-
-
-def _shape_sets(given: Any, name: str) -> tuple[InputShapes, ...]:
-    if not isinstance(given, (list, tuple)) or len(given) > MAX_SHAPE_SETS:
-        raise bad_field(
-            name, given, f'a list of at most {MAX_SHAPE_SETS} sets such as {{"inputs": {{"x": [16, 128]}}}}'
-        )
-    findings: list[Finding] = []
-    sets = []
-    for place, entry in enumerate(given):
-        if not isinstance(entry, Mapping) or not entry:
-            raise bad_field(f"{name}[{place}]", entry, "an object with inputs, batch or dims")
-        sets.append(
-            parse_fields(entry, {n: PARSERS[n] for n in ("inputs", "batch", "dims")}, findings, f"{name}[{place}].")
-        )
-    if findings:
-        raise BadRequest(findings)
-    return tuple(InputShapes(**one) for one in sets)
-
-
-def _is_length(n: Any) -> bool:
-    return isinstance(n, int) and not isinstance(n, bool) and 0 <= n < 2**31
-
-
-def _planner(given: Any, name: str) -> str:
-    known = ("auto", *PLANNERS)
-    if given not in known:
-        raise BadRequest.one(
-            "unknown_planner", name, repr(given)[:80], "one of " + ", ".join(known), "name one of these"
-        )
-    return str(given)
-
-
-def _runtime(given: Any, name: str) -> str:
-    return runtime_named(given if isinstance(given, str) else repr(given)).name
-
-
-def _object(given: Any, name: str) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise bad_field(name, given, "an object")
-    return given
-
-
-def _device(given: Any, name: str) -> str | Mapping[str, Any]:
-    return given if isinstance(given, str) else _object(given, name)
-
-
-def _differentiate(given: Any, name: str) -> bool | Mapping[str, Any] | None:
-    return given if isinstance(given, bool) or given is None else _object(given, name)
-
-
-def _fits(given: Any, name: str) -> str | int:
-    """Bytes in the grammar of budgets, or a device name, which `formulate` resolves."""
-    try:
-        return _bytes(given, name)
-    except BadRequest:
-        if isinstance(given, str) and given[:1].isalpha():
-            return given
-        raise
-
-
-def _text(given: Any, name: str) -> str:
-    if not isinstance(given, str) or not given:
-        raise bad_field(name, given, "a name")
-    return given
-
-
-def _flag(given: Any, name: str) -> bool:
-    if not isinstance(given, bool):
-        raise bad_field(name, given, "true or false")
-    return given
-
-
-PARSERS: dict[str, Parser] = {
-    "budget": nullable(parse_budget),
-    "max_overhead": nullable(parse_fraction),
-    "fits": nullable(_fits),
-    "fraction_of": _one_of("baseline", "reducible"),
-    "counts": _one_of("everything", "activations"),
-    "order": nullable(_one_of("free", "given")),
-    "phases": nullable(_one_of("strict", "mixed")),
-    "runtime": _runtime,
-    "recipe": nullable(_object),
-    "reserve": _bytes,
-    "planner": _planner,
-    "search_seconds": seconds,
-    "iterations": nullable(integer(1)),
-    "seed": integer(0),
-    "device": _device,
-    "differentiate": _differentiate,
-    "loss": nullable(_text),
-    "loss_chunks": integer(1, 256),
-    "fuse_attention": _flag,
-    "inputs": _shapes,
-    "batch": nullable(integer(1, 2**31 - 1)),
-    "dims": _dims,
-    "shapes": _shape_sets,
-    "checkpoints": _names,
-    "keep": _names,
-    "recompute": _names,
-    "unknown_checkpoints": _one_of("warn", "error"),
-    "advise": _flag,
-    "advise_checkpoints": _flag,
-    "share_buffers": _flag,
-    "gradient_events": _flag,
-    "layout": _one_of("none", "fast", "best"),
-    "execute": _one_of("auto", "yes", "no"),
-    "return": _returns,
-}
+    return Request(**{FIELDS[name].attribute: value for name, value in found.items()}, given=dict(fields))

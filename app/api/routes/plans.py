@@ -19,11 +19,11 @@ from app.api.routes.submit_or_wait import (
     submit_docs,
     submit_or_wait,
 )
-from app.api.schemas.plans import Section
 from app.api.service.service import Service
 from app.api.wire.openapi import NOT_MODIFIED, body_docs, problem_docs, ref, response_docs
 from app.jobs.interface import SolveRequest
 from app.store import records
+from planner.request.field_kinds import Section
 from planner.request.plan_request import parse_request
 
 router = APIRouter(tags=["plans"])

@@ -7,20 +7,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from app.api.schemas.plans import Operation, Problem, Request
+from app.api.schemas.plans import Operation, Problem
+from app.api.schemas.request import request_schema
 from app.api.schemas.transforms import Transform
 from app.atomic_files import write_atomic
 from app.catalogue import SCHEMA_FOLDER
 from graph.formats.document.schema import json_schemas as of_graphs
 from planner.report.schema import schema_components
 
-#: Name on the wire -> record; "document" and "columns" come from `graph.formats`, "report" from `planner.report`.
-NAMED: dict[str, type[BaseModel]] = {
-    "request": Request,
-    "operation": Operation,
-    "problem": Problem,
-    "transform": Transform,
-}
+#: Name on the wire -> record. "document" and "columns" come from `graph.formats`; "request" and "report" from tables.
+NAMED: dict[str, type[BaseModel]] = {"operation": Operation, "problem": Problem, "transform": Transform}
 
 
 def json_schemas() -> dict[str, dict[str, Any]]:
@@ -30,7 +26,7 @@ def json_schemas() -> dict[str, dict[str, Any]]:
     sections = schema_components("#/$defs/{name}")
     del sections["Curve"], sections["CurvePoint"], sections["Fit"], sections["FitTry"]
     report = {"$defs": sections, **sections.pop("Report")}
-    return of_graphs() | records | {"report": dialect | report}
+    return of_graphs() | {"request": dialect | request_schema()} | records | {"report": dialect | report}
 
 
 def main() -> None:

@@ -13,10 +13,12 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from app.api.schemas import batches, graphs, layouts, plans, transforms, write
-from app.api.schemas.batch_request import AXES, MAX_PER_AXIS
+from app.api.schemas.batch_request import MAX_PER_AXIS, NOT_IN_BATCH
+from app.api.schemas.request import request_schema
 from app.errors import ERROR_TABLE, PROBLEM_TYPE
 from planner.report.schema import schema_components
 from planner.request import curve_and_fit_request
+from planner.request.plan_request import GOALS
 
 REF = "#/components/schemas/"
 ERROR_DESCRIPTIONS = {
@@ -96,13 +98,14 @@ def components() -> dict[str, Any]:
     all_schemas["Analysis"]["properties"]["baseline"] = {"$ref": f"{REF}Measured"}
     for schema in (schema for name, schema in write.json_schemas().items() if name in ("document", "columns")):
         all_schemas |= {name: _relocated(record) for name, record in schema["$defs"].items()}
-    request = all_schemas["Request"]
-    goals = ("budget", "max_overhead", "fits")
+    request = _relocated(request_schema())
+    all_schemas |= request.pop("$defs")
+    all_schemas["Request"] = request
     all_schemas["Question"] = _question(
         request,
         "Question",
         "A graph and the request fields; at most one of budget, max_overhead and fits.",
-        exclusive=goals,
+        exclusive=GOALS,
     )
     all_schemas["CurveQuestion"] = _question(
         request,
@@ -117,7 +120,7 @@ def components() -> dict[str, Any]:
         "FitQuestion",
         "A graph, the memory to fit (budget or fits), and the dimension to maximize (grow).",
         without=curve_and_fit_request.NOT_IN_FIT,
-        exclusive=("budget", "fits"),
+        exclusive=curve_and_fit_request.MEMORY_FIELDS,
         grow=GROW_SCHEMA,
     )
     all_schemas["BatchQuestion"] = _batch(request, _budgets(request["properties"]["budget"]))
@@ -143,7 +146,7 @@ def _batch(request: Mapping[str, Any], budgets: Mapping[str, Any]) -> dict[str, 
             for name, field in listed.items()
         },
     }
-    fields = {name: field for name, field in request["properties"].items() if name not in (*AXES.values(), "return")}
+    fields = {name: field for name, field in request["properties"].items() if name not in NOT_IN_BATCH}
     about = "Graphs and request fields; every combination of graph, budget, planner and seed is an item."
     named = {"title": "BatchQuestion", "description": about, "required": ["graph_ids"]}
     return {**request, **named, "properties": {**axes, **fields}}

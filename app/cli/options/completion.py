@@ -26,12 +26,6 @@ def devices() -> Iterable[str]:
     return DEVICES
 
 
-def runtimes() -> Iterable[str]:
-    from planner.request.target_runtime import RUNTIMES
-
-    return RUNTIMES
-
-
 def schemas() -> Iterable[str]:
     from app.catalogue import SCHEMA_NAMES
 
@@ -51,4 +45,4 @@ def _among(words: Callable[[], Iterable[str]]) -> Completer:
     return complete
 
 
-planner, device, runtime, schema, network = map(_among, (planners, devices, runtimes, schemas, networks))
+planner, device, schema, network = map(_among, (planners, devices, schemas, networks))

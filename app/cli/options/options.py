@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_origin
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from app.cli.options import completion
 from planner.errors import BadRequest
 from planner.request.named_lengths import DIGITS, parse_named_lengths
+from planner.request.plan_request import FIELDS, GOALS, RequestField
 
 if TYPE_CHECKING:
     from graph.limits import ShapeOverrides
 
 # Imports inside functions: loaded per command, so that `remat --help` takes under 0.3 s.
 
+Command = Callable[..., int]
+
 
 def _flag(help: str, metavar: str, *names: str, complete: completion.Completer | None = None) -> Any:
-    return typer.Option(*names, metavar=metavar, help=help, autocompletion=complete)
-
-
-def _choice(help: str, metavar: str, words: str) -> Any:
-    """Flag with a few allowed words, offered as completions."""
-    return _flag(help, metavar, complete=completion.complete_from(*words.split()))
+    return typer.Option(*names, metavar=metavar or None, help=help, autocompletion=complete)
 
 
 ModelFile = Annotated[
@@ -34,64 +32,15 @@ ModelFile = Annotated[
 ]
 PlanFile = Annotated[str, typer.Argument(metavar="PLAN|-", help="A report written by `remat plan -o`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")]
-NoDifferentiate = Annotated[
-    bool, typer.Option("--no-differentiate", help="Plan the graph as given, without a backward pass.")
-]
-
-Budget = Annotated[str | None, _flag('Peak limit: "50%", 0.5, 8GiB, 8GB or bytes; 0: lowest peak.', "SIZE")]
 Budgets = Annotated[str | None, _flag("Budgets, such as 90%,80%,8GiB.", "SIZE,SIZE,...")]
-MaxOverhead = Annotated[str | None, _flag("Instead of a budget: lowest peak within this overhead.", "SHARE")]
-FitBudget = Annotated[str | None, _flag("Memory limit: 80GiB, 8GB or bytes.", "SIZE", "--budget")]
-FitMaxOverhead = Annotated[str | None, _flag("Maximum overhead; default: 10%.", "SHARE", "--max-overhead")]
-Grow = Annotated[str | None, _choice("batch, sequence, or the name of a symbolic dimension.", "WHAT", "batch sequence")]
-Fits = Annotated[
-    str | None, _flag("Instead of a budget: a device's memory, or bytes.", "DEVICE|SIZE", complete=completion.device)
+Grow = Annotated[
+    str | None,
+    _flag(
+        "batch, sequence, or the name of a symbolic dimension.",
+        "WHAT",
+        complete=completion.complete_from("batch", "sequence"),
+    ),
 ]
-FractionOf = Annotated[
-    str | None, _choice("Base of a budget in percent: baseline or reducible.", "WHAT", "baseline reducible")
-]
-Loss = Annotated[str | None, _flag("Scalar to differentiate.", "NAME")]
-LossChunks = Annotated[int | None, _flag("Split the cross-entropy into N chunks of rows.", "N")]
-FuseAttention = Annotated[
-    bool, typer.Option("--fuse-attention", help="Treat attention as one node that stores no scores.")
-]
-Batch = Annotated[int | None, _flag("Batch size: leading length of every input.", "N")]
-Inputs = Annotated[list[str], _flag("Shape of an input; repeatable.", "NAME=16x3x224x224", "--input")]
-Dims = Annotated[list[str], _flag("Length of a symbolic dimension; repeatable.", "N=8", "--dim")]
-ShapeSets = Annotated[
-    list[str],
-    _flag('Shapes the plan must also support: {"batch": 4, "dims": {"S": 64}}; repeatable.', "JSON", "--shapes"),
-]
-Counts = Annotated[str | None, _choice("Bytes to count: everything or activations.", "WHAT", "everything activations")]
-Order = Annotated[
-    str | None, _choice("free, or given: keep the document's order of first runs.", "WHICH", "free given")
-]
-Phases = Annotated[str | None, _choice("strict: forward pass before backward pass; or mixed.", "WHICH", "strict mixed")]
-Runtime = Annotated[
-    str | None, _flag("Allocator to model: arena, torch-eager, ort.", "NAME", complete=completion.runtime)
-]
-Reserve = Annotated[str | None, _flag("Additional bytes to reserve.", "SIZE")]
-Device = Annotated[
-    str | None, _flag("Device profile for times; see `remat devices`.", "NAME", complete=completion.device)
-]
-Planner = Annotated[str | None, _flag("auto, or a planner of `remat planners`.", "NAME", complete=completion.planner)]
-Seconds = Annotated[float | None, _flag("Search time limit; default: 10.", "S", "--seconds")]
-Iterations = Annotated[int | None, _flag("Iteration limit instead of a time limit; reproducible.", "N")]
-Seed = Annotated[int | None, _flag("Random seed.", "N")]
-Checkpoints = Annotated[list[str], _flag("Value that ends a segment; repeatable.", "VALUE", "--checkpoint")]
-UnknownCheckpoints = Annotated[str | None, _choice("warn or error on unknown checkpoints.", "WHAT", "warn error")]
-Advise = Annotated[bool, typer.Option("--advise", help="Evaluate other techniques that lower the peak.")]
-AdviseCheckpoints = Annotated[bool, typer.Option("--advise-checkpoints", help="Evaluate each checkpoint.")]
-GradientEvents = Annotated[
-    bool, typer.Option("--gradient-events", help="Report which node produces and finalizes each gradient.")
-]
-ShareBuffers = Annotated[
-    bool, typer.Option("--share-buffers", help="Assign values with disjoint lifetimes to shared buffers.")
-]
-Keep = Annotated[list[str], _flag("Value to keep; repeatable.", "VALUE")]
-Recompute = Annotated[list[str], _flag("Value to recompute; repeatable.", "VALUE")]
-Layout = Annotated[str | None, _choice("Address assignment: none, fast or best.", "WHICH", "none fast best")]
-Execute = Annotated[str | None, _choice("Execute both graphs and compare: auto, yes or no.", "WHEN", "auto yes no")]
 RequestFile = Annotated[Path | None, _flag("JSON file of request fields; flags override it.", "FILE", "--request")]
 Certificate = Annotated[bool, typer.Option("--certificate", help="Check the certificate of the bound instead.")]
 Claims = Annotated[Path | None, _flag("Write the certificate to a file.", "FILE", "-o", "--output")]
@@ -121,76 +70,60 @@ SchemaName = Annotated[
     ),
 ]
 
-# Shared options: request field -> option, in the order of `--help`.
-MODEL_OPTIONS = {
-    "loss": Loss,
-    "loss_chunks": LossChunks,
-    "fuse_attention": FuseAttention,
-    "no_differentiate": NoDifferentiate,
-    "batch": Batch,
-    "inputs": Inputs,
-    "dims": Dims,
-    "counts": Counts,
-    "runtime": Runtime,
-    "device": Device,
-}
-SEARCH_OPTIONS = MODEL_OPTIONS | {
-    "order": Order,
-    "phases": Phases,
-    "reserve": Reserve,
-    "planner": Planner,
-    "search_seconds": Seconds,
-    "iterations": Iterations,
-    "seed": Seed,
-    "keep": Keep,
-    "recompute": Recompute,
-    "layout": Layout,
-    "execute": Execute,
-}
-PLAN_OPTIONS = SEARCH_OPTIONS | {"fraction_of": FractionOf}
-#: Options applied to every plan of a batch; planners, seeds and batch sizes are axes of the batch.
-BATCH_OPTIONS = {name: option for name, option in PLAN_OPTIONS.items() if name not in ("planner", "seed", "batch")}
 
+def with_fields(rows: Iterable[RequestField], **other_defaults: str) -> Callable[[Command], Command]:
+    """Decorator: add a flag for each request field that has one to a command, passed as its `**flags`.
 
-def with_options(shared: Mapping[str, Any]) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Decorator: add the `shared` options to a command, passed as its `**flags`."""
+    `--help` shows `other_defaults` instead of those of the table.
+    """
 
-    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+    def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def run(**given: Any) -> int:
             return command(**given)
 
-        own = inspect.signature(command, eval_str=True)
-        kept = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        added = [_parameter(name, option) for name, option in shared.items()]
-        run.__dict__["__signature__"] = own.replace(parameters=[*kept, *added])
+        signature = inspect.signature(command, eval_str=True)
+        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        added = [_parameter(row, other_defaults.get(row.name, row.default)) for row in rows if row.flag]
+        required = [one for one in own if one.default is one.empty]
+        run.__dict__["__signature__"] = signature.replace(parameters=[*required, *added, *own[len(required) :]])
         return run
 
     return decorate
 
 
-def _parameter(name: str, option: Any) -> inspect.Parameter:
-    """Signature parameter of an option; default: None, False or []."""
-    kind = option.__origin__
-    unset: Any = False if kind is bool else [] if get_origin(kind) is list else None
-    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=unset, annotation=option)
+def _parameter(row: RequestField, default: Any) -> inspect.Parameter:
+    """Signature parameter of a request field; unset: None, False or []."""
+    flag = row.kind.flag
+    assert flag is not None
+    kind: Any = {bool: bool, list: list[str]}.get(flag.type, flag.type | None)
+    unset: Any = {bool: False, list: []}.get(flag.type)
+    text = row.flag_help + ("; repeatable" if flag.type is list else "")
+    if isinstance(default, str | int | float) and not isinstance(default, bool):
+        text += f"; default: {default:g}" if isinstance(default, float) else f"; default: {default}"
+    complete = getattr(completion, flag.catalogue) if flag.catalogue else completion.complete_from(*flag.words)
+    option = Annotated[kind, _flag(f"{text}.", flag.metavar, row.flag, complete=complete)]
+    return inspect.Parameter(row.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=unset, annotation=option)
 
 
-def request_fields(file: Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of the request: those of `file`, overridden by the given flags. Raises BadRequest."""
+def request_fields(file: Path | None, flags: Mapping[str, Any], goals: Sequence[str] = GOALS) -> dict[str, Any]:
+    """Fields of the request: those of `file`, overridden by the given flags; of `goals`, a request has one.
+
+    Raises BadRequest.
+    """
     fields = _read_request_file(file) if file is not None else {}
     given = {name: value for name, value in flags.items() if value is not None and value is not False and value != []}
     for name in ("inputs", "dims"):  # a flag overrides one entry of the file, not the whole field
         if name in given:
-            named = parse_named_lengths(given[name], "--input" if name == "inputs" else "--dim", name == "dims")
+            named = parse_named_lengths(given[name], FIELDS[name].flag, name == "dims")
             of_file = fields.get(name)
             given[name] = {**of_file, **named} if isinstance(of_file, Mapping) else named
     if "shapes" in given:
         given["shapes"] = [_parse_shape_set(text) for text in given["shapes"]]
-    if any(name in given for name in ("budget", "max_overhead", "fits")):
-        for name in ("budget", "max_overhead", "fits"):
+    if any(name in given for name in goals):
+        for name in goals:
             fields.pop(name, None)
-    if given.pop("no_differentiate", False):
+    if given.pop("differentiate", False):  # the flag is --no-differentiate
         if "loss" in given:
             raise BadRequest.one(
                 "conflicting_flags", "--no-differentiate", "--loss as well", "one of them", "remove one of the flags"

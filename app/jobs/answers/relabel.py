@@ -23,42 +23,14 @@ from graph.limits import Limits
 from graph.transforms.replay import replay
 from planner.formulation.training_graph import load_model, model_identity, training_graph
 from planner.report import saved_report
-from planner.request.plan_request import parse_request
+from planner.request.curve_and_fit_request import SINGLE_REPORT_FIELDS
+from planner.request.plan_request import FIELDS, parse_request
 
 if TYPE_CHECKING:
     from graph.ir import Graph
     from planner.request.plan_request import Request
 
-VALUE_LIST_FIELDS = frozenset({"checkpoints", "keep", "recompute"})  # request fields that are lists of value names
-DIFFERENTIATE_LISTS = frozenset({"of", "with_respect_to", "no_gradient"})  # the same inside `differentiate`
-#: Request fields without names of the graph. Requests with fields that are in none of these sets are not relabeled.
-NAME_FREE_FIELDS = frozenset(
-    {
-        "budget",
-        "max_overhead",
-        "fits",
-        "fraction_of",
-        "counts",
-        "order",
-        "phases",
-        "runtime",
-        "recipe",
-        "reserve",
-        "planner",
-        "search_seconds",
-        "iterations",
-        "seed",
-        "device",
-        "loss_chunks",
-        "fuse_attention",
-        "batch",
-        "dims",
-        "unknown_checkpoints",
-        "layout",
-        "execute",
-        "return",
-    }
-)
+DIFFERENTIATE_LISTS = frozenset({"of", "with_respect_to", "no_gradient"})  # of value names in `differentiate`
 #: Report keys that can be relabeled. Reports with other keys are not relabeled.
 REPORT_KEYS = frozenset(
     {
@@ -183,12 +155,13 @@ def relabel_fields(
 
 
 def _relabel_field(field: str, given: Any, name: Renamer) -> Any:
-    if field in NAME_FREE_FIELDS or given is None or given is False or (given is True and field == "differentiate"):
+    if given is None or given is False or (given is True and field == "differentiate"):
         return given
-    if field == "loss":
-        return name(given)
-    if field in VALUE_LIST_FIELDS:
-        return [name(one) for one in given]
+    names_values = FIELDS[field].kind.names_values
+    if names_values == "no" and (field == "return" or field not in SINGLE_REPORT_FIELDS):  # others add sections
+        return given
+    if names_values == "all":
+        return name(given) if isinstance(given, str) else [name(one) for one in given]
     if field == "inputs":
         return {name(value): shape for value, shape in given.items()}
     if field == "differentiate" and isinstance(given, Mapping):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -9,58 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import BadRequest
-from planner.request.plan_request import PARSERS, Request, parse_request
+from planner.request.plan_request import FIELDS, Request, RequestField, parse_request
 
 
-def test_an_empty_request_has_the_defaults() -> None:
-    request = parse_request({})
-    assert (request.planner, request.counts, request.runtime, request.device) == (
-        "auto",
-        "everything",
-        "arena",
-        "a100-80gb",
-    )
-    assert request.budget is None and request.returns == ("plan", "timeline")
+@pytest.mark.parametrize("row", FIELDS.values(), ids=FIELDS)
+def test_every_field_reaches_the_request(row: RequestField) -> None:
+    assert getattr(parse_request({}), row.attribute) == row.default
+    samples: list[Any] = ["50%", 2, True, "8GiB", ["a"], ["graph"], {"x": 4}, {"x": "4x3"}, [{"batch": 2}], "v100-16gb"]
+    samples += ["greedy", *(row.kind.flag.words if row.kind.flag else ())]
+    parsed = []
+    for sample in samples:
+        with contextlib.suppress(BadRequest):
+            parsed.append(getattr(parse_request({row.name: sample}), row.attribute))
+    assert any(value != row.default for value in parsed)
 
 
-def test_every_field_reaches_the_request() -> None:
-    sent: dict[str, Any] = {
-        "budget": "50%",
-        "counts": "activations",
-        "order": "given",
-        "phases": "mixed",
-        "runtime": "torch-eager",
-        "recipe": {"optimizer": "sgd"},
-        "reserve": "1GiB",
-        "planner": "greedy",
-        "search_seconds": 2,
-        "iterations": 7,
-        "seed": 3,
-        "device": "v100-16gb",
-        "differentiate": False,
-        "loss": "l",
-        "loss_chunks": 4,
-        "fuse_attention": True,
-        "inputs": {"x": "4x3"},
-        "batch": 2,
-        "dims": {"N": 8},
-        "checkpoints": ["a"],
-        "keep": ["b"],
-        "recompute": ["c"],
-        "unknown_checkpoints": "error",
-        "advise_checkpoints": True,
-        "share_buffers": True,
-        "layout": "best",
-        "gradient_events": True,
-        "execute": "yes",
-        "advise": True,
-        "return": ["plan", "graph"],
-        "fraction_of": "reducible",
-    }
-    request = parse_request(sent)
-    plain = Request()
-    names = [name for name in PARSERS if name not in ("max_overhead", "fits", "shapes", "return")] + ["returns"]
-    assert not [name for name in names if getattr(request, name) == getattr(plain, name)]
+def test_sizes_and_shapes_are_parsed() -> None:
+    request = parse_request({"inputs": {"x": "4x3"}, "reserve": "1GiB"})
     assert request.inputs == {"x": (4, 3)} and request.reserve == 1 << 30
     sets = parse_request({"shapes": [{"batch": 4}, {"inputs": {"x": "4x3"}, "dims": {"N": 2}}], "batch": 2}).shapes
     assert [one.batch for one in sets] == [4, None] and sets[1].inputs == {"x": (4, 3)} and sets[1].dims == {"N": 2}
@@ -124,7 +90,7 @@ def test_all_faults_are_reported_at_once_up_to_ten() -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from([*PARSERS, "else"]),
+        st.sampled_from([*FIELDS, "else"]),
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
             lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),

@@ -24,7 +24,6 @@ from app.store.records import request_key
 from graph.formats.native.writer import canonical
 from graph.formats.readers import load
 from graph.ir import Graph
-from planner.request.plan_request import PARSERS
 from tests.app.api.routes.test_batches import begun, ended, items_of, posted
 from tests.app.api.routes.test_questions import operations
 from tests.app.conftest import chain, one_layer
@@ -121,12 +120,15 @@ def test_names_that_mean_something_keep_graphs_apart() -> None:
         ("inputs", {"our x": [8, 8]}, {"x": [8, 8]}),
         ("differentiate", {"of": ["our g0"], "update": "sgd"}, {"of": ["g0"], "update": "sgd"}),
         ("differentiate", True, True),
+        ("loss", "our h1", "h1"),
         ("seed", 3, 3),
+        ("return", ["plan"], ["plan"]),
         ("keep", ["h1"], None),  # no name of ours
         ("keep", ["our grad/x"], None),
         ("shapes", [{"batch": 2}], None),
         ("differentiate", {"of": {"our g0": "our h1"}}, None),
         ("advise", True, None),
+        ("gradient_events", True, None),
         ("advise", False, False),
     ],
 )
@@ -135,22 +137,6 @@ def test_a_field_is_said_in_their_names_or_the_question_is_another(field: str, g
     documents = canonical(renamed(theirs, "our {}".format)), canonical(theirs)
     expected = None if there is None else {field: there}
     assert relabel_fields({field: given}, *(lambda document=document: document for document in documents)) == expected
-
-
-def test_every_field_of_a_request_is_said_to_name_something_or_nothing() -> None:
-    from app.jobs.answers.relabel import NAME_FREE_FIELDS, VALUE_LIST_FIELDS
-
-    naming = {
-        "loss",
-        "inputs",
-        "differentiate",
-        "shapes",
-        "advise",
-        "advise_checkpoints",
-        "share_buffers",
-        "gradient_events",
-    }
-    assert PARSERS.keys() == NAME_FREE_FIELDS | VALUE_LIST_FIELDS | naming
 
 
 # ── over HTTP ──
