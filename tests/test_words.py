@@ -66,7 +66,7 @@ REPLACED = (
     "every field of the wire contract",
 )
 #: Phrases that are still in use; remove a phrase from here once its texts are replaced.
-PENDING: tuple[str, ...] = ("no plan peaks below", "unless told", "Whose allocator is foreseen", "Not even 1 fits")
+PENDING: tuple[str, ...] = ("unless told", "Whose allocator is foreseen")
 
 
 def texts() -> Iterator[tuple[str, str]]:

@@ -33,13 +33,13 @@ from app.client.transport import (
     unreachable_error,
 )
 from graph.limits import ShapeOverrides
+from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS, SHAPE_KINDS
 from planner.request.plan_request import parse_request
 
 URL_VARIABLE, KEY_VARIABLE = "REMAT_URL", "REMAT_API_KEY"  # defaults of the arguments `url` and `key`
 DEFAULT_URL = "http://127.0.0.1:8000"
 PAGE_SIZE = 100
-DEFAULT_SEARCH_S = 10.0  # time limit of `pack`
-SHAPE_FIELDS = ("inputs", "batch", "dims")
+SHAPE_FIELDS = tuple(SHAPE_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class AsyncClient:
         *,
         capacity: int | None = None,
         alignment: int = 1,
-        search_seconds: float = DEFAULT_SEARCH_S,
+        search_seconds: float = DEFAULT_SEARCH_SECONDS,
         timeout: float | None = None,
         on_progress: ProgressCallback = None,
     ) -> Json:

@@ -21,8 +21,7 @@ from app.solver.child_process import Runner
 from app.sweep import service_executor
 from app.sweep.items import SweepItem
 from app.sweep.tasks import SECTIONS, ItemResult, ItemTask, ProgressCallback, read_model_file, report_errors, task_of
-
-DEFAULT_SEARCH_S = 10.0  # seconds, of a request without search_seconds
+from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def solve_locally(
     if multiprocessing.current_process().daemon:
         solved = child_tasks.solve(payload, lambda message: None, stop or threading.Event())
     else:
-        seconds = float(task["fields"].get("search_seconds", DEFAULT_SEARCH_S)) + task["overtime_seconds"]
+        seconds = float(task["fields"].get("search_seconds", DEFAULT_SEARCH_SECONDS)) + task["overtime_seconds"]
         runner = Runner(task["memory_bytes"], task["kill_seconds"])
         callback = None if on_progress is None else functools.partial(on_progress, task["key"])
         solved = runner.run("solve", payload, seconds, callback, stop).result

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,12 @@ from planner.layout.best_fit import MAX_PAIRWISE, place_one_by_one, smallest_are
 from planner.layout.storages import Storages
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Order, Score
-from planner.request.field_parsers import MAX_FINDINGS, Parser, bad_field, integer, nullable, parse_fields, seconds
+from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS, SEARCH_TIME, nullable, whole
+from planner.request.field_parsers import MAX_FINDINGS, Parser, bad_field, parse_fields
 from planner.verify.checker import check_packing
 
 #: Maximum of sizes, times, alignments and offsets, so that no sum overflows.
 MAX_NUMBER = 2**40
-DEFAULT_SECONDS = 10.0
 MAX_BUFFERS = 100_000
 #: Maximum number of buffers if some are pinned or alignments differ.
 MAX_MIXED_BUFFERS = 10_000
@@ -44,7 +45,7 @@ class PackingProblem:
     alignment: np.ndarray  # int64[r]
     offset: np.ndarray  # int64[r]  required offset, or UNPINNED
     capacity: int | None = None  # bytes of the arena; None: minimise it
-    seconds: float = DEFAULT_SECONDS
+    seconds: float = DEFAULT_SEARCH_SECONDS
 
     def storages(self) -> Storages:
         """The storages over the points in time at which a buffer starts or ends."""
@@ -149,7 +150,7 @@ def parse_buffers(fields: Mapping[str, Any]) -> PackingProblem:
 
 def parse_seconds(fields: Mapping[str, Any]) -> float:
     """The search time of the request, in seconds. Raises BadRequest."""
-    return float(REQUEST_FIELDS["search_seconds"](fields.get("search_seconds", DEFAULT_SECONDS), "search_seconds"))
+    return float(SEARCH_TIME.parse(fields.get("search_seconds", DEFAULT_SEARCH_SECONDS), "search_seconds"))
 
 
 def _numbers(row: Any, path: str, alignment: int, ids: set[Any], findings: list[Finding]) -> list[int]:
@@ -180,8 +181,8 @@ def _numbers(row: Any, path: str, alignment: int, ids: set[Any], findings: list[
     return [numbers[name] for name in COLUMNS]
 
 
-def _id(given: Any, path: str) -> str | int:
-    if isinstance(given, bool) or not isinstance(given, (str, int)):
+def _id(given: Any, path: str) -> str | int | None:
+    if isinstance(given, bool) or not isinstance(given, (str, int, NoneType)):
         raise bad_field(path, given, "a string or a whole number")
     return given
 
@@ -197,17 +198,17 @@ def _rows(given: Any, path: str) -> Sequence[Any]:
 
 REQUEST_FIELDS: dict[str, Parser] = {
     "buffers": _rows,
-    "capacity": nullable(integer(0)),
-    "alignment": integer(1, MAX_NUMBER),
-    "search_seconds": seconds,
+    "capacity": nullable(whole(0)).parse,
+    "alignment": whole(1, MAX_NUMBER).parse,
+    "search_seconds": SEARCH_TIME.parse,
 }
 BUFFER_FIELDS: dict[str, Parser] = {
-    "id": nullable(_id),
-    "lower": integer(-MAX_NUMBER, MAX_NUMBER),
-    "upper": integer(-MAX_NUMBER, MAX_NUMBER),
-    "size": integer(0, MAX_NUMBER),
-    "alignment": integer(1, MAX_NUMBER),
-    "offset": nullable(integer(0, MAX_NUMBER)),
+    "id": _id,
+    "lower": whole(-MAX_NUMBER, MAX_NUMBER).parse,
+    "upper": whole(-MAX_NUMBER, MAX_NUMBER).parse,
+    "size": whole(0, MAX_NUMBER).parse,
+    "alignment": whole(1, MAX_NUMBER).parse,
+    "offset": nullable(whole(0, MAX_NUMBER)).parse,
 }
 
 

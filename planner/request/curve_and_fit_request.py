@@ -9,11 +9,12 @@ from typing import Any
 from planner.errors import BadRequest, Finding
 from planner.request.budget import Budget, parse_budget
 from planner.request.field_parsers import MAX_FINDINGS
-from planner.request.plan_request import DEFAULT_OVERHEAD, FIELDS, GOALS, Request, parse_request
+from planner.request.plan_request import DEFAULT_OVERHEAD, FIELDS, GOALS, PARSERS, Request, parse_request
 
 MAX_BUDGETS = 64
 #: The goal of a curve is `budgets`; the memory of a fit is in bytes, one of MEMORY_FIELDS.
 NOT_IN_CURVE = tuple(name for name, row in FIELDS.items() if "curve" not in row.requests)
+#: Fields that shape a single report.
 SINGLE_REPORT_FIELDS = tuple(name for name in NOT_IN_CURVE if name not in GOALS)
 NOT_IN_FIT = tuple(name for name, row in FIELDS.items() if "fit" not in row.requests)
 MEMORY_FIELDS = ("budget", "fits")
@@ -43,13 +44,12 @@ def parse_curve(fields: Mapping[str, Any], returns: Sequence[str] = ()) -> Curve
     The report of each point gets the additional sections `returns`.
     Raises BadRequest with one finding for each faulty field or budget, at most MAX_FINDINGS.
     """
-    findings = [_not_in_curve(name) for name in NOT_IN_CURVE if name in fields]
-    others = {name: given for name, given in fields.items() if name != "budgets" and name not in NOT_IN_CURVE}
-    request = Request()
-    try:
-        request = parse_request(others)
-    except BadRequest as error:
-        findings.extend(error.findings)
+    findings = [
+        Finding("conflicting_goals", name, f"{name} together with budgets", "budgets alone", f"remove {name}")
+        for name in GOALS
+        if name in fields
+    ]
+    request = _parse_shared("curve", fields, (*GOALS, "budgets"), findings)
     given = fields.get("budgets")
     budgets = _budgets(given, findings)
     if findings:
@@ -58,16 +58,16 @@ def parse_curve(fields: Mapping[str, Any], returns: Sequence[str] = ()) -> Curve
     return CurveRequest(request, budgets, tuple(given or ()))
 
 
-def _not_in_curve(name: str) -> Finding:
-    if name in GOALS:
-        return Finding("conflicting_goals", name, f"{name} together with budgets", "budgets alone", f"remove {name}")
-    return Finding(
-        "unknown_field",
-        name,
-        f"{name}, which applies to a single plan",
-        "no such field in a curve",
-        "remove it, or request a plan at that budget",
-    )
+def _parse_shared(kind: str, fields: Mapping[str, Any], own: Sequence[str], findings: list[Finding]) -> Request:
+    """Request of the fields that curve or fit share with a plan, `own` left out; faults are appended to `findings`."""
+    foreign = {name for name, row in FIELDS.items() if kind not in row.requests and name not in own}
+    expected, remedy = f"no such field in a {kind}", "remove it, or request a plan"
+    findings += [Finding("unknown_field", name, name, expected, remedy) for name in fields if name in foreign]
+    try:
+        return parse_request({name: given for name, given in fields.items() if name not in {*own, *foreign}})
+    except BadRequest as error:
+        findings.extend(error.findings)
+        return Request()
 
 
 def _budgets(given: Any, findings: list[Finding]) -> tuple[Budget, ...]:
@@ -99,25 +99,16 @@ def parse_fit(fields: Mapping[str, Any], returns: Sequence[str] = ()) -> FitRequ
     The report of the plan gets the additional sections `returns`.
     Raises BadRequest with one finding for each faulty field, at most MAX_FINDINGS.
     """
-    findings = [
-        Finding("unknown_field", name, f"{name}, not a field of a fit", "no such field", "remove it, or request a plan")
-        for name in NOT_IN_FIT
-        if name in fields
-    ]
-    own = {name: fields[name] for name in ("grow", "max_overhead") if name in fields}
-    grow = own.get("grow", "batch")
+    findings: list[Finding] = []
+    grow, max_overhead = fields.get("grow", "batch"), None
     if not isinstance(grow, str) or not grow:
         expected = "batch, sequence or a dimension's name"
         findings.append(Finding("bad_field", "grow", repr(grow)[:80], expected, "name the dimension that grows"))
-    request, max_overhead = Request(), None
     try:
-        max_overhead = parse_request({"max_overhead": own.get("max_overhead")}).max_overhead
+        max_overhead = PARSERS["max_overhead"](fields.get("max_overhead"), "max_overhead")
     except BadRequest as error:
         findings.extend(error.findings)
-    try:
-        request = parse_request({k: v for k, v in fields.items() if k not in own and k not in NOT_IN_FIT})
-    except BadRequest as error:
-        findings.extend(error.findings)
+    request = _parse_shared("fit", fields, ("grow", "max_overhead"), findings)
     findings += _conflicts(fields, request, grow)
     if findings:
         raise BadRequest(findings[:MAX_FINDINGS])

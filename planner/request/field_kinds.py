@@ -5,19 +5,20 @@ One `Kind` holds the parser and its description, so that bounds and choices are 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from planner.errors import BadRequest, Finding
-from planner.request import field_parsers
 from planner.request.budget import MAX_BYTES, MAX_OVERHEAD, parse_budget, parse_fraction
-from planner.request.field_parsers import MAX_SEARCH_SECONDS, Parser, bad_field, integer, parse_fields
+from planner.request.field_parsers import Parser, bad_field, parse_fields
 from planner.request.target_runtime import RUNTIMES, runtime_named
 
 # Imports inside functions: the planners need numpy, and `remat --help` reads this module.
 
+DEFAULT_SEARCH_SECONDS, MAX_SEARCH_SECONDS = 10.0, 24 * 3600
 MAX_SHAPE_SETS = 16
 MAX_LENGTH = 2**31 - 1
 LENGTH_TEXT = re.compile("[0-9]{1,10}")
@@ -60,6 +61,13 @@ class InputShapes:
 
 
 # Parsers: (wire value, path) -> parsed value; raise BadRequest
+
+
+def _seconds(given: Any, path: str) -> float:
+    is_number = isinstance(given, (int, float)) and not isinstance(given, bool) and math.isfinite(given)
+    if not is_number or not 0 < given <= MAX_SEARCH_SECONDS:
+        raise bad_field(path, given, f"seconds above 0 and at most {MAX_SEARCH_SECONDS}")
+    return float(given)
 
 
 def _bytes(given: Any, path: str) -> int:
@@ -161,9 +169,10 @@ def _shape_sets(given: Any, path: str) -> tuple[InputShapes, ...]:
     return tuple(InputShapes(**one) for one in sets)
 
 
-# Kinds
+# JSON Schemas
 
-STRING, ANY_OBJECT = {"type": "string"}, {"type": "object", "additionalProperties": True}
+STRING: dict[str, Any] = {"type": "string"}
+ANY_OBJECT: dict[str, Any] = {"type": "object", "additionalProperties": True}
 BYTES_TEXT = STRING | {"pattern": r"^\s*[0-9]{1,9}(\.[0-9]{1,9})?\s*([KMG]?B|[KMG]iB)\s*$", "examples": ["8GiB", "8GB"]}
 BUDGET_PERCENT = STRING | {"pattern": r"^\s*(100|[1-9][0-9]?)(\.0{1,9})?\s*%\s*$", "examples": ["50%"]}
 PERCENT = STRING | {"pattern": r"^\s*[0-9]{1,30}(\.[0-9]{1,30})?\s*%\s*$", "examples": ["10%"]}
@@ -186,11 +195,20 @@ def _number(maximum: int, minimum: str = "exclusiveMinimum") -> dict[str, Any]:
     return {"type": "number", minimum: 0, "maximum": maximum}
 
 
+# Kinds
+
+
 def nullable(kind: Kind) -> Kind:
     """The kind with None, which stands for the default."""
     schema = kind.schema if "anyOf" in kind.schema else _any(kind.schema)
     schema = {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
-    return replace(kind, parse=field_parsers.nullable(kind.parse), schema=schema, keyword=f"{kind.keyword} | None")
+    parse = kind.parse
+    return replace(
+        kind,
+        parse=lambda given, path: None if given is None else parse(given, path),
+        schema=schema,
+        keyword=f"{kind.keyword} | None",
+    )
 
 
 def one_of(*choices: str, parse: Parser | None = None) -> Kind:
@@ -208,11 +226,16 @@ def one_of(*choices: str, parse: Parser | None = None) -> Kind:
 
 
 def whole(minimum: int, maximum: int = 2**63 - 1) -> Kind:
-    return Kind(integer(minimum, maximum), _integer(minimum, maximum), "int", FlagValue("N", int))
+    def parse(given: Any, path: str) -> int:
+        if isinstance(given, bool) or not isinstance(given, int) or not minimum <= given <= maximum:
+            raise bad_field(path, given, f"a whole number from {minimum} to {maximum}")
+        return given
+
+    return Kind(parse, _integer(minimum, maximum), "int", FlagValue("N", int))
 
 
 SWITCH = Kind(_instance_of(bool, expected="true or false"), {"type": "boolean"}, "bool", FlagValue("", bool))
-SEARCH_TIME = Kind(field_parsers.seconds, _number(int(MAX_SEARCH_SECONDS)), "float", FlagValue("S", float))
+SEARCH_TIME = Kind(_seconds, _number(MAX_SEARCH_SECONDS), "float", FlagValue("S", float))
 WHOLE_BYTES, LENGTH = _integer(0, MAX_BYTES), _integer(0, MAX_LENGTH)
 BUDGET = Kind(
     parse_budget, _any(BUDGET_PERCENT, BYTES_TEXT, WHOLE_BYTES, _number(1)), "float | Bytes", FlagValue("SIZE")

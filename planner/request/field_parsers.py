@@ -1,16 +1,14 @@
-"""Parsers of single fields, and of objects of fields; faults are collected as findings."""
+"""Parse an object field by field; faults are collected as findings."""
 
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from planner.errors import BadRequest, Finding
 
 MAX_FINDINGS = 10
-MAX_SEARCH_SECONDS = 24 * 3600.0
 Parser = Callable[[Any, str], Any]  # (raw value, path) -> parsed value; raises BadRequest
 
 
@@ -39,23 +37,3 @@ def unknown_field(path: str, name: str, known: Collection[str]) -> Finding:
 
 def bad_field(path: str, given: object, expected: str, remedy: str = "correct the value") -> BadRequest:
     return BadRequest.one("bad_field", path, repr(given)[:80], expected, remedy)
-
-
-def integer(minimum: int, maximum: int = 2**63 - 1) -> Parser:
-    def parse(given: Any, path: str) -> int:
-        if isinstance(given, bool) or not isinstance(given, int) or not minimum <= given <= maximum:
-            raise bad_field(path, given, f"a whole number from {minimum} to {maximum}")
-        return given
-
-    return parse
-
-
-def seconds(given: Any, path: str) -> float:
-    fine = isinstance(given, (int, float)) and not isinstance(given, bool) and math.isfinite(given)
-    if not fine or not 0 < given <= MAX_SEARCH_SECONDS:
-        raise bad_field(path, given, f"seconds above 0 and at most {MAX_SEARCH_SECONDS:.0f}")
-    return float(given)
-
-
-def nullable(parse: Parser) -> Parser:
-    return lambda given, path: None if given is None else parse(given, path)

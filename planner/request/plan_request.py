@@ -34,7 +34,7 @@ ONE_REPORT = frozenset({"plan", "batch"})  # fields that shape a single report
 
 @dataclass(frozen=True, slots=True)
 class RequestField:
-    """One row of the table. Empty columns of `request_field` follow from the others."""
+    """One row of the table. Columns from `name` on, left empty, follow from the others."""
 
     kind: Kind
     default: Any  # parsed
@@ -46,9 +46,9 @@ class RequestField:
     flag_help: str = ""
 
 
-def request_field(*columns: Any, **more: str) -> Any:
-    """A dataclass field that is a row of the table; arguments as those of `RequestField`."""
-    row = RequestField(*columns, **more)
+def request_field(kind: Kind, default: Any, description: str, requests: frozenset[str] = EVERY, **more: str) -> Any:
+    """A dataclass field that is a row of the table; `more` are its `name`, `flag` and `flag_help`."""
+    row = RequestField(kind, default, description, requests, **more)
     metadata = {"row": row}
     if isinstance(row.default, dict):
         return dataclasses.field(default_factory=dict, metadata=metadata)
@@ -109,7 +109,10 @@ class Request:
         kinds.PLANNER, "auto", "Planner; see `remat planners` or GET /v1/planners", NOT_IN_BATCH
     )
     search_seconds: float = request_field(
-        kinds.SEARCH_TIME, 10.0, "Time limit of the search, bounds and layout included, in seconds", flag="--seconds"
+        kinds.SEARCH_TIME,
+        kinds.DEFAULT_SEARCH_SECONDS,
+        "Time limit of the search, bounds and layout included, in seconds",
+        flag="--seconds",
     )
     iterations: int | None = request_field(
         nullable(kinds.whole(1)), None, "Iteration limit instead of a time limit; makes the plan reproducible"

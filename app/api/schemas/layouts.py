@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from app.api.schemas.plans import Open, Strict
-from planner.layout.csv_buffers import DEFAULT_SECONDS, MAX_BUFFERS, MAX_NUMBER
-from planner.request.field_parsers import MAX_SEARCH_SECONDS
+from planner.layout.csv_buffers import MAX_BUFFERS, MAX_NUMBER
+from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS, MAX_SEARCH_SECONDS
 
 Step = Annotated[int, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 Bytes = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
@@ -39,7 +39,7 @@ class LayoutRequest(Strict):
     )
     alignment: Alignment = Field(1, description="alignment in bytes of buffers without their own; default: 1")
     search_seconds: Annotated[float, Field(gt=0, le=MAX_SEARCH_SECONDS)] = Field(
-        DEFAULT_SECONDS, description=f"time limit in seconds; default: {DEFAULT_SECONDS:g}"
+        DEFAULT_SEARCH_SECONDS, description=f"time limit in seconds; default: {DEFAULT_SEARCH_SECONDS:g}"
     )
 
 

@@ -10,7 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 from app.api.schemas.plans import Strict
 from planner.request.field_kinds import MAX_LENGTH, SHAPE_KINDS
-from planner.request.plan_request import FIELDS, RequestField
+from planner.request.plan_request import FIELDS
 
 Length = Annotated[int, Field(ge=0, le=MAX_LENGTH)]
 
@@ -69,32 +69,16 @@ class Differentiate(Strict):
 def request_schema() -> dict[str, Any]:
     """JSON Schema of a plan request."""
     _, records = models_json_schema([(Differentiate, "validation")])
-    shapes = _object(
-        "ShapeSet",
-        "One set of input shapes; overrides those of the request; see docs/concepts/several-shapes.md.",
-        map(FIELDS.get, SHAPE_KINDS),
-    )
-    definitions = {**records["$defs"], "ShapeSet": {**shapes, "minProperties": 1}}
-    return {
-        "$defs": definitions,
-        **_object(
-            "Request",
-            "Fields of a request, all optional. Without a goal: lowest peak within 10% overhead.",
-            FIELDS.values(),
-        ),
-    }
+    about = "One set of input shapes; overrides those of the request; see docs/concepts/several-shapes.md."
+    definitions = {**records["$defs"], "ShapeSet": _object("ShapeSet", about, SHAPE_KINDS) | {"minProperties": 1}}
+    about = "Fields of a request, all optional. Without a goal: lowest peak within 10% overhead."
+    return {"$defs": definitions, **_object("Request", about, FIELDS)}
 
 
-def _object(title: str, description: str, rows: Iterable[RequestField]) -> dict[str, Any]:
-    return {
-        "additionalProperties": False,
-        "description": description,
-        "properties": {row.name: _property(row) for row in rows},
-        "title": title,
-        "type": "object",
-    }
-
-
-def _property(row: RequestField) -> dict[str, Any]:
-    default = list(row.default) if isinstance(row.default, tuple) else row.default
-    return {**row.kind.schema, "default": default, "description": row.description}
+def _object(title: str, description: str, names: Iterable[str]) -> dict[str, Any]:
+    properties = {}
+    for row in (FIELDS[name] for name in names):
+        default = list(row.default) if isinstance(row.default, tuple) else row.default
+        properties[row.name] = {**row.kind.schema, "default": default, "description": row.description}
+    about = {"title": title, "description": description}
+    return {"type": "object", **about, "properties": properties, "additionalProperties": False}

@@ -17,8 +17,9 @@ from app.api.schemas.batch_request import MAX_PER_AXIS, NOT_IN_BATCH
 from app.api.schemas.request import request_schema
 from app.errors import ERROR_TABLE, PROBLEM_TYPE
 from planner.report.schema import schema_components
-from planner.request import curve_and_fit_request
-from planner.request.plan_request import GOALS
+from planner.request.curve_and_fit_request import MAX_BUDGETS, MEMORY_FIELDS
+from planner.request.field_kinds import BUDGET
+from planner.request.plan_request import FIELDS, GOALS, fields_of
 
 REF = "#/components/schemas/"
 ERROR_DESCRIPTIONS = {
@@ -103,47 +104,46 @@ def components() -> dict[str, Any]:
     all_schemas["Request"] = request
     all_schemas["Question"] = _question(
         request,
+        "plan",
         "Question",
         "A graph and the request fields; at most one of budget, max_overhead and fits.",
         exclusive=GOALS,
     )
     all_schemas["CurveQuestion"] = _question(
         request,
+        "curve",
         "CurveQuestion",
         "A graph, and the budgets to plan it at.",
-        without=curve_and_fit_request.NOT_IN_CURVE,
         needed=("budgets",),
-        budgets=_budgets(request["properties"]["budget"]),
+        budgets=BUDGETS_SCHEMA,
     )
     all_schemas["FitQuestion"] = _question(
         request,
+        "fit",
         "FitQuestion",
         "A graph, the memory to fit (budget or fits), and the dimension to maximize (grow).",
-        without=curve_and_fit_request.NOT_IN_FIT,
-        exclusive=curve_and_fit_request.MEMORY_FIELDS,
+        exclusive=MEMORY_FIELDS,
         grow=GROW_SCHEMA,
     )
-    all_schemas["BatchQuestion"] = _batch(request, _budgets(request["properties"]["budget"]))
+    all_schemas["BatchQuestion"] = _batch(request)
     return all_schemas
 
 
-def _batch(request: Mapping[str, Any], budgets: Mapping[str, Any]) -> dict[str, Any]:
+def _batch(request: Mapping[str, Any]) -> dict[str, Any]:
     """Schema of a batch: ids of graphs, lists of values to combine, and request fields common to all items."""
-    one_graph = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-    listed = {name: {**request["properties"][name], "description": None} for name in ("planner", "seed")}
     axes = {
-        "graph_ids": {"type": "array", "items": one_graph, "minItems": 1, "uniqueItems": True},
-        "budgets": {**budgets, "maxItems": MAX_PER_AXIS, "description": "budgets for every graph"},
+        "graph_ids": {"type": "array", "items": GRAPH_ID_SCHEMA, "minItems": 1, "uniqueItems": True},
+        "budgets": {**BUDGETS_SCHEMA, "maxItems": MAX_PER_AXIS, "description": "budgets for every graph"},
         **{
             f"{name}s": {
                 "type": "array",
-                "items": {key: field[key] for key in field if key not in ("default", "description")},
+                "items": FIELDS[name].kind.schema,
                 "minItems": 1,
                 "maxItems": MAX_PER_AXIS,
                 "uniqueItems": True,
                 "description": f"{name}s for every budget",
             }
-            for name, field in listed.items()
+            for name in ("planner", "seed")
         },
     }
     fields = {name: field for name, field in request["properties"].items() if name not in NOT_IN_BATCH}
@@ -152,6 +152,15 @@ def _batch(request: Mapping[str, Any], budgets: Mapping[str, Any]) -> dict[str, 
     return {**request, **named, "properties": {**axes, **fields}}
 
 
+GRAPH_ID_SCHEMA = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+BUDGETS_SCHEMA = {
+    "type": "array",
+    "items": BUDGET.schema,
+    "minItems": 1,
+    "maxItems": MAX_BUDGETS,
+    "uniqueItems": True,
+    "description": "fractions of the baseline peak, or bytes; 0: the minimum peak",
+}
 GROW_SCHEMA = {
     "type": "string",
     "minLength": 1,
@@ -161,32 +170,20 @@ GROW_SCHEMA = {
 }
 
 
-def _budgets(budget: Mapping[str, Any]) -> dict[str, Any]:
-    one = {"anyOf": [form for form in budget["anyOf"] if form != {"type": "null"}]}
-    return {
-        "type": "array",
-        "items": one,
-        "minItems": 1,
-        "maxItems": curve_and_fit_request.MAX_BUDGETS,
-        "uniqueItems": True,
-        "description": "fractions of the baseline peak, or bytes; 0: the minimum peak",
-    }
-
-
 def _question(
     request: Mapping[str, Any],
+    kind: str,
     title: str,
     description: str,
     *,
-    without: Iterable[str] = (),
     needed: Iterable[str] = (),
     exclusive: Iterable[str] = (),
     **more: Any,
 ) -> dict[str, Any]:
-    """Schema of a request: a graph or its id, the request fields except `without`, and the fields `more`."""
+    """Schema of a plan, curve or fit: a graph or its id, the request fields of that kind, and the fields `more`."""
     graph = {"oneOf": [ref("Document"), ref("Columns")], "description": "a graph document in rows or columns"}
-    graph_id = {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "id of a stored graph"}
-    fields = {name: field for name, field in request["properties"].items() if name not in without}
+    graph_id = {**GRAPH_ID_SCHEMA, "description": "id of a stored graph"}
+    fields = {row.name: request["properties"][row.name] for row in fields_of(kind)}
     schema = {
         **request,
         "title": title,

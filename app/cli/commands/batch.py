@@ -16,12 +16,12 @@ from app.cli.commands.signals import EXIT_STOPPED, stop_on_signal
 from app.client.blocking import Client
 from app.errors import BadUsage
 from app.sweep import executors, table
-from app.sweep.executors import DEFAULT_SEARCH_S
 from app.sweep.html_report import render_html
 from app.sweep.items import SweepItem, expand_items, find_models
 from app.sweep.progress import EtaEstimator, progress_display
 from app.sweep.results import ResultsFolder, open_results
 from app.sweep.run import run_items
+from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS
 
 SUMMARY = "summary.csv"
 
@@ -89,7 +89,7 @@ def _solve(
     if len(remaining) < len(by_key):
         print(f"{len(by_key) - len(remaining)} of {len(by_key)} plans are already finished", file=sys.stderr)
     workers = 1 if options.engine == "server" else options.workers or os.cpu_count() or 1
-    guess = None if "iterations" in fields else float(fields.get("search_seconds", DEFAULT_SEARCH_S))
+    guess = None if "iterations" in fields else float(fields.get("search_seconds", DEFAULT_SEARCH_SECONDS))
     with progress_display(remaining, EtaEstimator(len(remaining), workers, guess)) as display:
         if options.engine == "server":
             engine = executors.service_engine(

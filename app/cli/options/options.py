@@ -33,14 +33,8 @@ ModelFile = Annotated[
 PlanFile = Annotated[str, typer.Argument(metavar="PLAN|-", help="A report written by `remat plan -o`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")]
 Budgets = Annotated[str | None, _flag("Budgets, such as 90%,80%,8GiB.", "SIZE,SIZE,...")]
-Grow = Annotated[
-    str | None,
-    _flag(
-        "batch, sequence, or the name of a symbolic dimension.",
-        "WHAT",
-        complete=completion.complete_from("batch", "sequence"),
-    ),
-]
+GROWING = completion.complete_from("batch", "sequence")
+Grow = Annotated[str | None, _flag("Dimension to maximize; default: batch.", "batch|sequence|NAME", complete=GROWING)]
 RequestFile = Annotated[Path | None, _flag("JSON file of request fields; flags override it.", "FILE", "--request")]
 Certificate = Annotated[bool, typer.Option("--certificate", help="Check the certificate of the bound instead.")]
 Claims = Annotated[Path | None, _flag("Write the certificate to a file.", "FILE", "-o", "--output")]
