@@ -28,7 +28,9 @@ MAY_IMPORT: dict[str, str] = {
         "app.catalogue app.errors app.pages app.settings app.telemetry graph.cancellation graph.errors "
         "planner.errors"
     ),
-    "app.api.auth": "app.api.service app.api.wire app.atomic_files app.errors app.jobs app.jobs.batches app.store",
+    "app.api.auth": (
+        "app.api.service app.api.wire app.atomic_files app.errors app.jobs app.jobs.batches app.store planner.request"
+    ),
     "app.api.middleware": "app.api.service app.api.wire app.errors app.settings app.telemetry",
     "app.api.routes": (
         "app.api.auth app.api.schemas app.api.service app.api.wire app.catalogue app.errors app.jobs "
@@ -59,7 +61,10 @@ MAY_IMPORT: dict[str, str] = {
         "graph.limits graph.ops.registry graph.ssa planner.request"
     ),
     "app.errors": "app.atomic_files graph.cancellation graph.errors planner.errors",
-    "app.jobs": "app.atomic_files app.errors app.jobs.answers app.settings app.solver app.store graph.cancellation",
+    "app.jobs": (
+        "app.atomic_files app.errors app.jobs.answers app.settings app.solver app.store graph.cancellation "
+        "planner.request"
+    ),
     "app.jobs.answers": (
         "app.settings app.store graph.formats.document graph.formats.native graph.ir graph.limits "
         "graph.transforms planner.formulation planner.report planner.request"

@@ -25,6 +25,7 @@ from app.solver.child_process import ChildResult, Runner
 from app.store.records import save_plan, save_result, solve_payload
 from app.store.store import Store
 from graph.cancellation import CancellationError
+from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ class Attempt:
             return relabeled
         subject = operation.graph_id, operation.fields, operation.asked
         payload = self._retry_unavailable(lambda: solve_payload(store, *subject))
-        seconds = float(operation.fields.get("search_seconds", 10.0)) + settings.overtime_seconds
+        seconds = float(operation.fields.get("search_seconds", DEFAULT_SEARCH_SECONDS)) + settings.overtime_seconds
         payload = payload | {"limits": asdict(settings.limits())}
         task = "solve" if operation.kind == "plan" else operation.kind
         return self.context.runner.run(task, payload, seconds, self._on_progress, self._stop)

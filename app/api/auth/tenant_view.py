@@ -29,8 +29,8 @@ from app.store.savings import OperationScope
 from app.store.store import Store
 from app.store.tables import graphs, operations, plans, result_plans, results
 from app.store.tenancy import scoped_name
+from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS
 
-DEFAULT_SEARCH_SECONDS = 10.0  # of a request without search_seconds
 RETRY_S = 5
 PAGE_SIZE = 1000
 
