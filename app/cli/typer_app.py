@@ -173,12 +173,12 @@ def convert(
     source: Annotated[str, typer.Argument(metavar="IN|-", help="Model in any supported format.")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help=options.SUFFIXES)],
     transform: options.Transform = [],  # noqa: B006
-    **shapes: Any,
+    **flags: Any,
 ) -> int:
     """Convert a model to the format of the output extension, after optional passes."""
     from app.cli.commands.convert import run
 
-    return run(source, target, options.parse_shapes(**shapes), transform)
+    return run(source, target, options.request_fields(None, flags), transform)
 
 
 @app.command()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -13,13 +14,16 @@ from graph.formats.readers import load
 from graph.ir import Graph
 from graph.limits import ShapeOverrides
 from planner.errors import BadRequest
+from planner.request.plan_request import parse_request
 
 # Imports inside functions: passes are loaded if requested.
 
 
-def run(source: str, target: Path, shapes: ShapeOverrides, passes: Sequence[str] = ()) -> int:
+def run(source: str, target: Path, fields: Mapping[str, Any], passes: Sequence[str] = ()) -> int:
     """Exit code; writes the model after the passes, in order. Analysis passes print their result and keep the graph."""
     format_of(target)
+    request = parse_request(fields)
+    shapes = ShapeOverrides(request.inputs, request.batch, request.dims)
     graph = apply_passes(load(read_bytes(source), shapes=shapes), passes)
     write_graph(target, graph)
     print(f"written: {target}, {len(graph.nodes)} nodes, {len(graph.values)} values", file=sys.stderr)

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,9 +14,6 @@ from app.cli.options import completion
 from planner.errors import BadRequest
 from planner.request.named_lengths import DIGITS, parse_named_lengths
 from planner.request.plan_request import FIELDS, GOALS, RequestField
-
-if TYPE_CHECKING:
-    from graph.limits import ShapeOverrides
 
 # Imports inside functions: loaded per command, so that `remat --help` takes under 0.3 s.
 
@@ -148,14 +145,6 @@ def parse_integers(text: str | None, flag: str) -> list[int]:
             "bad_flag", flag, repr(wrong[0])[:80], "integers such as 1,16", "separate integers by commas"
         )
     return [int(entry) for entry in entries]
-
-
-def parse_shapes(batch: int | None, inputs: Sequence[str], dims: Sequence[str]) -> ShapeOverrides:
-    """Shape overrides of the flags. Raises BadRequest."""
-    from graph.limits import ShapeOverrides
-
-    named = {name: tuple(shape) for name, shape in parse_named_lengths(inputs, "--input", False).items()}
-    return ShapeOverrides(named, batch, parse_named_lengths(dims, "--dim", True))
 
 
 def _read_request_file(file: Path) -> dict[str, Any]:
