@@ -276,7 +276,8 @@ SHAPES = Kind(
     "inside",
 )
 DIMS = Kind(_dims, {"type": "object", "additionalProperties": LENGTH}, "Mapping[str, int]", FlagValue("N=8", list))
-SHAPE_KINDS = {"inputs": SHAPES, "batch": nullable(whole(1, MAX_LENGTH)), "dims": DIMS}
+BATCH = nullable(whole(1, MAX_LENGTH))
+SHAPE_KINDS = {"inputs": SHAPES, "batch": BATCH, "dims": DIMS}
 SHAPE_SETS = Kind(
     _shape_sets,
     _array({"$ref": "#/$defs/ShapeSet"}, maxItems=MAX_SHAPE_SETS, examples=[[{"batch": 4}, {"batch": 8}]]),

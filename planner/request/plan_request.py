@@ -16,7 +16,7 @@ from typing import Any
 from planner.errors import BadRequest, Finding
 from planner.request import field_kinds as kinds
 from planner.request.budget import Budget
-from planner.request.field_kinds import InputShapes, Kind, nullable
+from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS, InputShapes, Kind, nullable
 from planner.request.field_parsers import MAX_FINDINGS, Parser, parse_fields
 
 DEFAULT_OVERHEAD = 0.1  # maximum overhead of a request without a goal
@@ -46,7 +46,7 @@ class RequestField:
     flag_help: str = ""
 
 
-def request_field(kind: Kind, default: Any, description: str, requests: frozenset[str] = EVERY, **more: str) -> Any:
+def wire(kind: Kind, default: Any, description: str, requests: frozenset[str] = EVERY, **more: str) -> Any:
     """A dataclass field that is a row of the table; `more` are its `name`, `flag` and `flag_help`."""
     row = RequestField(kind, default, description, requests, **more)
     metadata = {"row": row}
@@ -59,72 +59,70 @@ def request_field(kind: Kind, default: Any, description: str, requests: frozense
 class Request:
     """A plan request; build it with `parse_request`."""
 
-    budget: Budget | None = request_field(  # noqa: RUF009 (immutable)
+    budget: Budget | None = wire(  # noqa: RUF009 (immutable)
         nullable(kinds.BUDGET),
         None,
         'Peak limit: share of the baseline peak ("50%", 0.5), bytes ("8GiB", 8589934592), or 0 for the lowest peak; '
         "in a fit bytes only",
         ONE_GOAL,
     )
-    max_overhead: float | None = request_field(
+    max_overhead: float | None = wire(
         nullable(kinds.SHARE),
         None,
         'Maximum overhead, as a share of the baseline time ("10%", 0.1); in a plan instead of a budget: lowest peak '
         "within it",
         ONE_GOAL,
     )
-    fits: str | int | None = request_field(
+    fits: str | int | None = wire(
         nullable(kinds.MEMORY), None, "Memory limit, instead of a budget: a device name, or bytes", ONE_GOAL
     )
-    fraction_of: str = request_field(
+    fraction_of: str = wire(
         kinds.one_of("baseline", "reducible"),
         "baseline",
         'Base of a budget given as a share; "reducible": the part of the baseline peak above the lowest reachable peak',
         NOT_IN_FIT,
     )
-    counts: str = request_field(
+    counts: str = wire(
         kinds.one_of("everything", "activations"),
         "everything",
         'Bytes to count; "activations": without inputs, parameters, constants and state',
         MODEL,
     )
-    order: str | None = request_field(
+    order: str | None = wire(
         nullable(kinds.one_of("free", "given")),
         None,
         'Order of first runs; "given": that of the document; default: as the document states, else "free"',
     )
-    phases: str | None = request_field(
+    phases: str | None = wire(
         nullable(kinds.one_of("strict", "mixed")),
         None,
         '"strict": forward pass before backward pass; "mixed": interleaved; default: "strict"',
     )
-    runtime: str = request_field(kinds.RUNTIME, "arena", "Allocator to model", MODEL)
-    recipe: Mapping[str, Any] | None = request_field(
+    runtime: str = wire(kinds.RUNTIME, "arena", "Allocator to model", MODEL)
+    recipe: Mapping[str, Any] | None = wire(
         nullable(kinds.OBJECT),
         None,
         'Optimizer and its state, such as {"optimizer": "adam"}; the whole training step is planned',
     )
-    reserve: int = request_field(kinds.BYTES, 0, "Additional bytes to reserve at every step")
-    planner: str = request_field(
-        kinds.PLANNER, "auto", "Planner; see `remat planners` or GET /v1/planners", NOT_IN_BATCH
-    )
-    search_seconds: float = request_field(
+    reserve: int = wire(kinds.BYTES, 0, "Additional bytes to reserve at every step")
+    planner: str = wire(kinds.PLANNER, "auto", "Planner; see `remat planners` or GET /v1/planners", NOT_IN_BATCH)
+    search_seconds: float = wire(
         kinds.SEARCH_TIME,
-        kinds.DEFAULT_SEARCH_SECONDS,
+        DEFAULT_SEARCH_SECONDS,
         "Time limit of the search, bounds and layout included, in seconds",
         flag="--seconds",
     )
-    iterations: int | None = request_field(
+    iterations: int | None = wire(
         nullable(kinds.whole(1)), None, "Iteration limit instead of a time limit; makes the plan reproducible"
     )
-    seed: int = request_field(kinds.whole(0), 0, "Random seed", NOT_IN_BATCH)
-    device: str | Mapping[str, Any] = request_field(
+    seed: int = wire(kinds.whole(0), 0, "Random seed", NOT_IN_BATCH)
+    device: str | Mapping[str, Any] = wire(
         kinds.DEVICE,
         "a100-80gb",
         "Device profile for times, a name or an object; see `remat devices` or GET /v1/devices",
         MODEL,
     )
-    differentiate: bool | Mapping[str, Any] | None = request_field(
+    differentiate: bool | Mapping[str, Any] | None = wire(
         nullable(kinds.DIFFERENTIATE),
         None,
         "Whether to append the backward pass, or options for it; default: for framework files without one",
@@ -132,52 +130,44 @@ class Request:
         flag="--no-differentiate",
         flag_help="Plan the graph as given, without a backward pass",
     )
-    loss: str | None = request_field(nullable(kinds.VALUE), None, "Scalar value to differentiate", MODEL)
-    loss_chunks: int = request_field(
+    loss: str | None = wire(nullable(kinds.VALUE), None, "Scalar value to differentiate", MODEL)
+    loss_chunks: int = wire(
         kinds.whole(1, 256), 1, "Number of chunks of rows into which the cross-entropy is split", MODEL
     )
-    fuse_attention: bool = request_field(
-        kinds.SWITCH, False, "Treat softmax attention as one node that stores no scores", MODEL
-    )
-    inputs: Mapping[str, tuple[int, ...]] = request_field(
-        kinds.SHAPES, {}, "Input shape, by name", MODEL, flag="--input"
-    )
-    batch: int | None = request_field(
-        kinds.SHAPE_KINDS["batch"], None, "Batch size: leading length of every input", NOT_IN_BATCH | {"info"}
-    )
-    dims: Mapping[str, int] = request_field(
-        kinds.DIMS, {}, "Length of a symbolic dimension, by name", MODEL, flag="--dim"
-    )
-    shapes: tuple[InputShapes, ...] = request_field(
+    fuse_attention: bool = wire(kinds.SWITCH, False, "Treat softmax attention as one node that stores no scores", MODEL)
+    inputs: Mapping[str, tuple[int, ...]] = wire(kinds.SHAPES, {}, "Input shape, by name", MODEL, flag="--input")
+    batch: int | None = wire(kinds.BATCH, None, "Batch size: leading length of every input", NOT_IN_BATCH | {"info"})
+    dims: Mapping[str, int] = wire(kinds.DIMS, {}, "Length of a symbolic dimension, by name", MODEL, flag="--dim")
+    shapes: tuple[InputShapes, ...] = wire(
         kinds.SHAPE_SETS, (), "Sets of input shapes; one plan is valid for all", ONE_REPORT
     )
-    checkpoints: tuple[str, ...] = request_field(
+    checkpoints: tuple[str, ...] = wire(
         kinds.VALUES, (), "Values that end segments; the planner `segments` keeps these", flag="--checkpoint"
     )
-    keep: tuple[str, ...] = request_field(kinds.VALUES, (), "Values that are never evicted")
-    recompute: tuple[str, ...] = request_field(kinds.VALUES, (), "Values that are recomputed")
-    unknown_checkpoints: str = request_field(
+    keep: tuple[str, ...] = wire(kinds.VALUES, (), "Values that are never evicted")
+    recompute: tuple[str, ...] = wire(kinds.VALUES, (), "Values that are recomputed")
+    unknown_checkpoints: str = wire(
         kinds.one_of("warn", "error"), "warn", "Reaction to checkpoints that the graph lacks"
     )
-    advise: bool = request_field(
+    advise: bool = wire(
         kinds.SWITCH, False, "Evaluate other techniques that lower the peak, each with a full plan", ONE_REPORT
     )
-    advise_checkpoints: bool = request_field(
+    advise_checkpoints: bool = wire(
         kinds.SWITCH, False, "Evaluate each checkpoint, and find the best set of the same size", ONE_REPORT
     )
-    share_buffers: bool = request_field(
+    share_buffers: bool = wire(
         kinds.SWITCH, False, "Assign values with disjoint lifetimes to shared buffers", ONE_REPORT
     )
-    gradient_events: bool = request_field(
+    gradient_events: bool = wire(
         kinds.SWITCH, False, "Report which node produces and finalizes each gradient", ONE_REPORT
     )
-    layout: str = request_field(kinds.one_of("none", "fast", "best"), "fast", "Address assignment in the arena")
-    execute: str = request_field(
+    layout: str = wire(kinds.one_of("none", "fast", "best"), "fast", "Address assignment in the arena")
+    execute: str = wire(
         kinds.one_of("auto", "yes", "no"),
         "no",
         'Execute both graphs and compare; "auto": if predicted under 5 s and 2 GiB',
     )
-    returns: tuple[str, ...] = request_field(
+    returns: tuple[str, ...] = wire(
         kinds.SECTIONS, ("plan", "timeline"), "Sections of the report", ONE_REPORT, name="return"
     )
     given: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # the fields as sent; no row
