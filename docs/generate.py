@@ -51,8 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 and name what is out of date")
     parser.add_argument("--run", action="store_true", help="also run the ```console blocks of all pages")
     chosen = parser.parse_args(arguments)
-    texts = {REFERENCE / name: make() for name, make in PAGES.items()}
-    texts[ROOT / "remat" / "request_fields.py"] = keyword_types()
+    texts = {path: make() for path, make in GENERATED.items()}
     if chosen.run:
         texts |= {page: captured(page) for page in pages_with_commands()}
     stale = [path for path, text in texts.items() if not path.exists() or path.read_text() != text]
@@ -479,6 +478,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "catalogue.md": catalogue,
     "packages.md": packages,
 }
+GENERATED = {REFERENCE / name: make for name, make in PAGES.items()}
+GENERATED[ROOT / "remat" / "request_fields.py"] = keyword_types
 
 
 # Commands in hand-written pages
