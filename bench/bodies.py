@@ -22,7 +22,7 @@ from bench.scans import recurrence, transformer
 from graph.autodiff.differentiate import differentiate
 from graph.ir import Graph
 from graph.loop_remat import find_pairs, with_saved_values
-from graph.ops.control_flow import SNAPSHOT_GRAD, SnapshotGrad
+from graph.ops.control_flow import SNAPSHOT_GRAD, CheckpointedGrad
 from planner.algorithms.checkpointing.revolve import forward_steps
 from planner.formulation.formulate import formulate
 from planner.pipeline.solve import solve
@@ -141,13 +141,14 @@ def trips_run(graph: Graph) -> tuple[int | None, int | None]:
     for node in graph.nodes:
         if node.op != SNAPSHOT_GRAD:
             continue
-        parts = SnapshotGrad.of(node)
+        parts = CheckpointedGrad.of(node)
         count, kept = parts.trips(), graph.values[node.inputs[parts.gradients]].type
         forward = next(other for other in graph.nodes if other.name == node.annotations["gradient_of"])
         names = {inner.name for inner in forward.bodies["body"].graph.nodes}
-        again = count if any(inner.name in names for inner in parts.body.graph.nodes) else 0  # within each trip back
+        # within each trip back
+        again = count if any(inner.name in names for inner in parts.body("body").graph.nodes) else 0
         assert kept is not None
-        return count + parts.recomputed_trips() + again, forward_steps(count, kept.shape[0]) + again
+        return count + parts.runs()["advance"] + again, forward_steps(count, kept.shape[0]) + again
     return None, None
 
 

@@ -13,10 +13,9 @@ from typing import Any
 from graph.analysis.aliasing import inplace_candidates, is_view, last_uses, storage_roots
 from graph.analysis.devices import DEFAULT_DEVICE, DEVICES, DeviceProfile, device_named, resolve_device
 from graph.ir import ABSENT, FLOAT_DTYPES, UNKNOWN_COST, Body, Graph, Node, Role
-from graph.ops.control_flow.interface import SCANS, LoopInterface
+from graph.ops.control_flow.checkpointed_scan import SNAPSHOT_GRAD, TAIL_GRAD, CheckpointedGrad
+from graph.ops.control_flow.interface import SCANS, TAIL_SCAN, LoopInterface
 from graph.ops.control_flow.interface import trip_count as bounded_trips
-from graph.ops.control_flow.snapshot_scan import SNAPSHOT_GRAD, SnapshotGrad
-from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, TailGrad
 from graph.ops.registry import onnx_fallback
 from graph.ops.registry.dispatch import work
 from graph.ops.registry.registry import Call, Work, find_op, make_call
@@ -56,7 +55,7 @@ def workspace_of(graph: Graph, node: Node) -> int:
         return node.cost.workspace_bytes
     if node.bodies:
         body_bytes = max(_body_bytes(node, body) for body in node.bodies.values())
-        return body_bytes + SnapshotGrad.of(node).state_bytes() if node.op == SNAPSHOT_GRAD else body_bytes
+        return body_bytes + CheckpointedGrad.of(node).state_bytes() if node.op == SNAPSHOT_GRAD else body_bytes
     if find_op(node.op) is None or is_view(graph, node):
         return 0
     return _table_work(graph, node).workspace_bytes
@@ -116,16 +115,9 @@ def _seconds_of_bodies(graph: Graph, node: Node, device: DeviceProfile) -> float
         key: sum(seconds_of(body.graph, inner, device) for inner in body.graph.nodes)
         for key, body in node.bodies.items()
     }
-    if node.op == SNAPSHOT_GRAD:
-        scan = SnapshotGrad.of(node)
-        return scan.trips() * seconds["body"] + scan.recomputed_trips() * seconds["advance"] + device.kernel_seconds
-    if node.op == TAIL_GRAD:
-        tail_scan = TailGrad.of(node)
-        return (
-            (tail_scan.trips - tail_scan.tail) * seconds["body"]
-            + tail_scan.tail * seconds["tail"]
-            + device.kernel_seconds
-        )
+    if node.op in (SNAPSHOT_GRAD, TAIL_GRAD):
+        runs = CheckpointedGrad.of(node).runs()
+        return sum(count * seconds[key] for key, count in runs.items()) + device.kernel_seconds
     return max(seconds.values()) * expected_trips(graph, node) + device.kernel_seconds
 
 
@@ -156,8 +148,8 @@ def external_storages(node: Node, body: Body) -> frozenset[int]:
             if (after, before) in pairs:
                 external.add(before)
     if node.op == TAIL_GRAD and body is node.bodies.get("tail"):
-        scan = TailGrad.of(node)
-        external.update(graph.inputs[scan.states : scan.states + scan.rows])  # rows are read in place
+        scan = CheckpointedGrad.of(node)
+        external.update(graph.inputs[scan.gradients : scan.gradients + scan.rows])  # rows are read in place
     return frozenset(external)
 
 
@@ -165,7 +157,7 @@ def _carried(node: Node, body: Body) -> list[tuple[int, int]]:
     """(state before, state after) an iteration, as values of the body."""
     graph = body.graph
     if node.op == TAIL_GRAD:
-        count = TailGrad.of(node).states
+        count = CheckpointedGrad.of(node).gradients
         return list(zip(graph.inputs[:count], graph.outputs[:count], strict=True))
     trips = LoopInterface.of(node)
     return [(trips.state_in(i), trips.state_out(i)) for i in range(trips.states)]

@@ -151,19 +151,17 @@ class _Joining:
         one, two = LoopInterface.of(self.forward), LoopInterface.of(self.backward)
         stacks = {v: k for k, v in enumerate(self.forward.outputs[one.states :]) if v != ABSENT}
         sequences = {one.sequence(k): k for k in range(one.scanned)}
-        for k, (axis, direction) in enumerate(zip(two.input_axes(), two.input_directions(), strict=True)):
+        for k, (axis, direction) in enumerate(two.input_layouts()):
             outer = two.sequence(k)
             if outer in stacks:
                 at = stacks[outer]
-                same = axis == one.output_axes()[at] and direction == 1 - one.output_directions()[at]
-                v = one.emission(at)
+                layout, v = one.output_layouts()[at], one.emission(at)
             elif outer in sequences:
                 at = sequences[outer]
-                same = axis == one.input_axes()[at] and direction == 1 - one.input_directions()[at]
-                v = one.element(at)
+                layout, v = one.input_layouts()[at], one.element(at)
             else:
                 continue
-            if same:
+            if layout == (axis, 1 - direction):
                 yield two.element(k), v, outer
 
     def _of_branch(self, first: Body, second: Body) -> Iterator[tuple[int, int, int]]:

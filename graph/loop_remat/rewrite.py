@@ -14,15 +14,15 @@ from graph.loop_remat.body_builder import backward_needs, build_body, needed_nod
 from graph.loop_remat.body_pairs import BodyPair
 from graph.loop_remat.joint_body import BACKWARD_SUFFIX, JointGraph, is_random
 from graph.ops.control_flow import CALL, LoopInterface, trip_count
+from graph.ops.control_flow.checkpointed_scan import BACKWARD
 from graph.ops.control_flow.execution import LAST_TRIP_FIRST
-from graph.ops.control_flow.snapshot_scan import BACKWARD
 
 ScanSource = tuple[int, int, int]  # (outer value, axis, direction)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPolicy:
-    """States saved before some iterations only; see `snapshots.py`."""
+    """States saved before some iterations only; see `checkpoints.py`."""
 
     kept: tuple[int, ...]  # iterations before which the forward pass stores the states, in rows 0, 1, ...
     rows: int
@@ -36,7 +36,7 @@ class SnapshotPolicy:
 
 @dataclass(frozen=True, slots=True)
 class TailPolicy:
-    """The last iterations of a Scan save more than the others; see `tails.py`."""
+    """The last iterations of a Scan save more than the others; see `checkpoints.py`."""
 
     trips: int
     backward: tuple[int, ...]  # joint nodes in the order of their backward pass
@@ -65,6 +65,7 @@ class PairRewrite:
         self.new_forward, self.new_backward = self.forward, self.backward
         self.values, self.gone = list(graph.values), set[int]()
         self.carried: dict[int, int] = {}
+        self.lasts: list[int] = []  # outer values: final values of carried states
         self.joints = joints
         self.needs = [backward_needs(j, row) for j, row in zip(self.joints, saving.backward, strict=True)]
         if self.forward.op == "Loop" and not any(v in self.joints[0].saved for v in self.needs[0]):
@@ -106,52 +107,62 @@ class PairRewrite:
 
     def trips(self) -> None:
         """Rewrite a Loop or Scan and its backward Scan."""
-        joint, needs, trips = self.joints[0], self.needs[0], LoopInterface.of(self.forward)
-        outputs, stack = self.rewrite_forward(trips, ())
-        elements = scan_elements(trips)
-        back = LoopInterface.of(self.backward)
-        sequences = self.sequences(back, needs, stack, elements)
+        trips, back = LoopInterface.of(self.forward), LoopInterface.of(self.backward)
+        stack, elements = self.rewrite_forward(trips), scan_elements(trips)
+        sequences = self.sequences(back, self.needs[0], stack, elements)
         if not sequences:  # one sequence gives the trip count
             v, (outside, axis, direction) = next(iter(elements.items()))
             sequences[v] = (outside, axis, 1 - direction)
-        lasts = [outputs[i] for i in self.carried.values()]
-        inputs = [*self.backward.inputs[: back.states], *lasts, *(outside for outside, _, _ in sequences.values())]
-        ways_in = [(axis, direction) for _, axis, direction in sequences.values()]
-        attributes = {**scan_attributes(self.backward, "input", ways_in), "num_scan_inputs": len(sequences)}
-        formals = [*joint.backward_inputs[: back.states], *self.carried, *sequences]
-        firsts = [trips.state_in(i) for i in self.carried.values()]
-        results, outputs_before = joint.backward_outputs, self.backward.outputs
+        passed, outputs = [*self.backward.inputs[: back.states], *self.lasts], self.backward.outputs
         self.new_backward = replace(
-            self._backward(
-                joint, formals, inputs, attributes, [*results[: back.states], *firsts, *results[back.states :]]
-            ),
-            outputs=(
-                *outputs_before[: back.states],
-                *self.initial_state_outputs(joint, firsts),
-                *outputs_before[back.states :],
-            ),
+            self.backward,
+            attributes=MappingProxyType(self.backward_attributes(sequences)),
+            inputs=(*passed, *(outside for outside, _, _ in sequences.values())),
+            outputs=(*outputs[: back.states], *self.initial_state_outputs(), *outputs[back.states :]),
+            bodies=MappingProxyType({"body": self.scan_body(self.saving.backward[0], list(sequences))}),
+            stream=self.stream(),
+            annotations=self.annotations(),
         )
 
-    def rewrite_forward(
-        self, trips: LoopInterface, more: Sequence[tuple[int, int]]
-    ) -> tuple[list[int], dict[int, ScanSource]]:
-        """Set the forward node; (its outputs before the new ones, value -> its stack).
+    def backward_attributes(self, sequences: Mapping[int, ScanSource]) -> dict[str, Any]:
+        """Attributes of the backward Scan over `sequences`."""
+        layouts = [(axis, direction) for _, axis, direction in sequences.values()]
+        return {**scan_attributes(self.backward, "input", layouts), "num_scan_inputs": len(sequences)}
 
-        `more` are emissions besides the saves of all iterations: (value of the body, outer value).
+    def scan_body(self, sequence: Sequence[int], reads: Sequence[int], more: Sequence[int] = ()) -> Body:
+        """A body of the backward Scan that runs the joint nodes `sequence` and carries the states.
+
+        `reads` are its formal inputs after the states, `more` its outputs after the emissions.
+        """
+        joint, states = self.joints[0], LoopInterface.of(self.backward).states
+        formals = [*joint.backward_inputs[:states], *self.carried, *reads]
+        results = joint.backward_outputs
+        outputs = [*results[:states], *self.firsts, *results[states:], *more]
+        return build_body(joint, self.backward, sequence, formals, outputs, joint.captures)
+
+    def rewrite_forward(
+        self, trips: LoopInterface, more: Sequence[tuple[int, int]] = (), rows: Mapping[int, int] = MappingProxyType({})
+    ) -> dict[int, ScanSource]:
+        """Set the forward node, which stacks what all iterations save; value -> its stack.
+
+        `more` are further emissions: (value of the body, outer value); `rows` outputs that are no emissions, by the
+        value of the body that needs no stack since it has them.
         """
         joint = self.joints[0]
         outputs, kept, layouts, stack = self.stacks(trips)
         self.name_final_states(outputs)
-        new = [v for v in self.needs[0] if joint.must_be_saved(v) and v not in stack and v not in self.carried]
+        there = {*stack, *self.carried, *rows}
+        new = [v for v in self.needs[0] if joint.must_be_saved(v) and v not in there]
         for v in new:
             stack[v] = (self._stack(joint, v), 0, 0)
-        added = [(v, stack[v][0]) for v in new] + list(more)
+        added = [*((v, stack[v][0]) for v in new), *more]
         self.new_forward = self._forward(
             joint,
             outputs=[
                 *outputs[: trips.states],
                 *(outputs[trips.states + k] for k in kept),
                 *(outside for _, outside in added),
+                *rows.values(),
             ],
             made=[
                 *joint.forward_outputs[: trips.lead_out + trips.states],
@@ -160,25 +171,31 @@ class PairRewrite:
             ],
             attributes=scan_attributes(self.forward, "output", [*(layouts[k] for k in kept), *((0, 0) for _ in added)]),
         )
-        return outputs, stack
+        return stack
 
     def name_final_states(self, outputs: list[int]) -> None:
-        """Give carried states a name in `outputs`, the outputs of the forward node."""
+        """Give carried states a name in `outputs`, the outputs of the forward node; they are `lasts`."""
         for v, i in self.carried.items():
             if outputs[i] == ABSENT:
                 value = self.joints[0].graph.values[v]
                 outputs[i] = self.value(f"{self.forward.name}/last/{value.name}", value.type)
+        self.lasts = [outputs[i] for i in self.carried.values()]
 
-    def initial_state_outputs(self, joint: JointGraph, firsts: Sequence[int]) -> list[int]:
+    @property
+    def firsts(self) -> list[int]:
+        """State inputs of the forward body whose state outputs are carried."""
+        return [LoopInterface.of(self.forward).state_in(i) for i in self.carried.values()]
+
+    def initial_state_outputs(self) -> list[int]:
         """Unread outputs of the backward node: the final values of carried states, the state inputs of iteration 0."""
-        values = [joint.graph.values[v] for v in firsts]
+        values = [self.joints[0].graph.values[v] for v in self.firsts]
         return [self.value(f"{self.backward.name}/first/{value.name}", value.type) for value in values]
 
     def stacks(self, trips: LoopInterface) -> tuple[list[int], list[int], list[tuple[int, int]], dict[int, ScanSource]]:
         """(forward outputs, emissions kept, (axis, direction) of all emissions, value -> its kept stack)."""
         outputs = [*self.forward.outputs, *[ABSENT] * (trips.states + trips.emitted - len(self.forward.outputs))]
         kept = [k for k in range(trips.emitted) if outputs[trips.states + k] not in self.gone]
-        layouts = list(zip(trips.output_axes(), trips.output_directions(), strict=True))
+        layouts = trips.output_layouts()
         stack = {trips.emission(k): (outputs[trips.states + k], *layouts[k]) for k in reversed(kept)}
         return outputs, kept, layouts, {v: source for v, source in stack.items() if source[0] != ABSENT}
 
@@ -192,7 +209,7 @@ class PairRewrite:
         """Scanned inputs of the backward body: joint value -> its sequence."""
         joint, sequences = self.joints[0], dict[int, ScanSource]()
         for k, v in enumerate(joint.backward_inputs[back.states :]):
-            source = (back.sequence(k), back.input_axes()[k], back.input_directions()[k])
+            source = (back.sequence(k), *back.input_layouts()[k])
             if v >= joint.forward_values or (v in needs and source[0] not in self.gone):
                 sequences.setdefault(v, source)
         for v in needs:
@@ -233,8 +250,14 @@ class PairRewrite:
         formals = {v: outer for v, outer in formals.items() if v >= joint.forward_values}
         passed = dict(zip(joint.forward_inputs, self.forward.inputs, strict=False))
         formals.update({v: saved[v] if v in saved else passed[v] for v in needs if v in saved or v in passed})
-        self.new_backward = self._backward(
-            joint, list(formals), list(formals.values()), self.backward.attributes, joint.backward_outputs
+        row, outputs = self.saving.backward[0], joint.backward_outputs
+        body = build_body(joint, self.backward, row, list(formals), outputs, joint.captures)
+        self.new_backward = replace(
+            self.backward,
+            inputs=tuple(formals.values()),
+            bodies=MappingProxyType({joint.key: body}),
+            stream=self.stream(),
+            annotations=self.annotations(),
         )
 
     def _forward(
@@ -248,24 +271,6 @@ class PairRewrite:
 
     def forward_body(self, joint: JointGraph, made: Sequence[int]) -> Body:
         return build_body(joint, self.forward, needed_nodes(joint, made), joint.forward_inputs, made, joint.captures)
-
-    def _backward(
-        self,
-        joint: JointGraph,
-        formals: Sequence[int],
-        inputs: Sequence[int],
-        attributes: Mapping[str, Any],
-        outputs: Sequence[int],
-    ) -> Node:
-        body = build_body(joint, self.backward, self.saving.backward[0], formals, outputs, joint.captures)
-        return replace(
-            self.backward,
-            inputs=tuple(inputs),
-            attributes=MappingProxyType(dict(attributes)),
-            bodies=MappingProxyType({joint.key: body}),
-            stream=self.stream(),
-            annotations=self.annotations(),
-        )
 
     def stream(self, more: Sequence[int] = ()) -> str | None:
         """Stream of the backward node: the forward node's if random nodes are recomputed, those of `more` included."""
@@ -303,8 +308,7 @@ class PairRewrite:
 
 def scan_elements(trips: LoopInterface) -> dict[int, ScanSource]:
     """Element (value of the body) -> its sequence: outer value, axis and direction."""
-    layouts = zip(trips.input_axes(), trips.input_directions(), strict=True)
-    return {trips.element(k): (trips.sequence(k), axis, direction) for k, (axis, direction) in enumerate(layouts)}
+    return {trips.element(k): (trips.sequence(k), *layout) for k, layout in enumerate(trips.input_layouts())}
 
 
 def scan_attributes(node: Node, side: str, layouts: Iterable[tuple[int, int]]) -> dict[str, Any]:

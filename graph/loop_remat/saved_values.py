@@ -16,10 +16,9 @@ from graph.errors import BadGraph
 from graph.ir import Graph, producers
 from graph.ir.renumber import restrict_values
 from graph.loop_remat.body_pairs import BodyPair, find_pairs
+from graph.loop_remat.checkpoints import CheckpointRewrite
 from graph.loop_remat.joint_body import JointGraph, joint_graphs
 from graph.loop_remat.rewrite import PairRewrite, SavePolicy
-from graph.loop_remat.snapshots import SnapshotRewrite
-from graph.loop_remat.tails import TailRewrite
 from graph.validate.check import check
 
 
@@ -99,7 +98,7 @@ def apply_save_policies(graph: Graph, savings: Mapping[BodyPair, SavePolicy]) ->
     names = {value.name for value in values}
     for pair, saving in savings.items():
         now = replace(graph, values=tuple(values))
-        kind = SnapshotRewrite if saving.snapshots else TailRewrite if saving.tail else PairRewrite
+        kind = CheckpointRewrite if saving.snapshots or saving.tail else PairRewrite
         rewrite = kind(now, pair, saving, joint_graphs_under(now, pair, saving.inner), names)
         rewrite.rewrite()
         values, gone = rewrite.values, gone | rewrite.gone

@@ -1,4 +1,4 @@
-"""Lowering of planned scans to standard ONNX ops, for runtimes without the remat ops.
+"""Lowering of checkpointed scans to standard ONNX ops, for runtimes without the remat ops.
 
     TailScan           Scan over the first trips ──▶ Scan over the last trips, which returns their saves
     TailScanGrad       backward Scan over the last trips ──▶ backward Scan over the first; stacks are joined
@@ -23,11 +23,17 @@ from graph.ir import ABSENT, Body, Graph, Node, Role, TensorType, Value, consume
 from graph.ir.names import reserve_name
 from graph.ir.renumber import restrict_values
 from graph.loop_remat.joint_body import is_random
-from graph.ops.control_flow.interface import CALL, LoopInterface, trip_count
-from graph.ops.control_flow.snapshot_scan import ADVANCE, RESTORE, SNAPSHOT_GRAD, SNAPSHOT_SCAN, STORE, SnapshotGrad
-from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, TailGrad, tail_stack_counts
+from graph.ops.control_flow.checkpointed_scan import (
+    ADVANCE,
+    CHECKPOINTED_SCANS,
+    RESTORE,
+    STORE,
+    TAIL_GRAD,
+    CheckpointedGrad,
+    Checkpoints,
+)
+from graph.ops.control_flow.interface import CALL, SCANS, Layout, LoopInterface, scan_layouts, trip_count
 
-_PLANNED = frozenset({SNAPSHOT_SCAN, SNAPSHOT_GRAD, TAIL_SCAN, TAIL_GRAD})
 #: Longest schedule that is unrolled: each action is a node with a body.
 MAX_ACTIONS = 20_000
 
@@ -35,8 +41,8 @@ ScanInput = tuple[int, int, bool]  # outer value, axis, whether its elements are
 
 
 def lower_to_standard_ops(graph: Graph) -> Graph:
-    """`graph` with all planned scans lowered, in bodies too. Raises BadGraph naming a node that cannot be lowered."""
-    if not any(node.op in _PLANNED for nested in walk(graph) for node in nested.nodes):
+    """`graph` with all checkpointed scans lowered, in bodies too. Raises BadGraph naming a node that cannot be."""
+    if not any(node.op in CHECKPOINTED_SCANS for nested in walk(graph) for node in nested.nodes):
         return graph
     return _Writing(graph).written()
 
@@ -53,23 +59,17 @@ class _Writing:
         self.gone: set[int] = set()
 
     def written(self) -> Graph:
-        kinds = {
-            TAIL_SCAN: self._tail_scan,
-            TAIL_GRAD: self._tail_grad,
-            SNAPSHOT_SCAN: self._snapshot_scan,
-            SNAPSHOT_GRAD: self._snapshot_grad,
-        }
         last: dict[int, int] = {}  # node -> last node of its lowering
         for n, node in enumerate(self.graph.nodes):
             first = len(self.nodes)
             bodies = {key: replace(body, graph=lower_to_standard_ops(body.graph)) for key, body in node.bodies.items()}
             self.node = replace(node, bodies=MappingProxyType(bodies) if bodies else node.bodies)
-            if node.op not in _PLANNED:
+            if node.op not in CHECKPOINTED_SCANS:
                 self.nodes.append(self.node)
             else:
                 if any(is_random(inner) for body in bodies.values() for inner in body.graph.nodes):
                     raise self._refused("draws random numbers, which another runtime cannot reproduce")
-                kinds[node.op]()
+                (self._forward if node.op in SCANS else self._backward)()
             after = tuple(last[before] for before in node.after if before in last)
             self.nodes[first:] = [replace(rewritten, after=after) for rewritten in self.nodes[first:]]
             last[n] = len(self.nodes) - 1
@@ -90,9 +90,30 @@ class _Writing:
 
     # Forward nodes
 
-    def _sequences(self, trips: LoopInterface) -> list[ScanInput]:
-        layouts = zip(trips.input_axes(), trips.input_directions(), strict=True)
-        return [(trips.sequence(k), axis, not back) for k, (axis, back) in enumerate(layouts)]
+    def _forward(self) -> None:
+        node, trips, saves = self.node, LoopInterface.of(self.node), Checkpoints.of(self.node)
+        count, whole = self._count(), trips.emitted - saves.tail_stacks
+        states: Sequence[int] = node.inputs[: trips.states]
+        rows: list[tuple[int, ...]] = [() for _ in range(saves.rows)]
+        parts: list[list[int]] = []
+        for begin, end in pairwise(sorted({0, *saves.row_of, max(0, count - saves.tail), count})):
+            if begin in saves.row_of:
+                rows[saves.row_of[begin]] = tuple(states[i] for i in saves.states)
+            emitted = trips.emitted if begin >= count - saves.tail else whole
+            states, stacks = self._scan(
+                _shortened(trips.body, trips.states + emitted),
+                states,
+                self._sequences(trips.scanned, backwards=False),
+                (begin, end),
+                count,
+                False,
+                trips.output_layouts()[:emitted],
+            )
+            parts.append(stacks)
+        self._hand_out(states, parts, trips.output_layouts())
+        of_states = node.outputs[trips.states + trips.emitted :]
+        if of_states:
+            self.kept[of_states[0]] = rows
 
     def _count(self) -> int:
         count = trip_count(self.values, self.node).bound
@@ -100,131 +121,78 @@ class _Writing:
             raise self._refused("makes an unknown number of trips")
         return count
 
-    def _tail_scan(self) -> None:
-        trips, count = LoopInterface.of(self.node), self._count()
-        of_tail, tail = tail_stack_counts(self.node)
-        whole = trips.emitted - of_tail
-        states, first = self._part(trips, 0, count - tail, self.node.inputs[: trips.states], whole)
-        states, second = self._part(trips, count - tail, count, states, trips.emitted)
-        outputs = self.node.outputs[trips.states :]
-        for k, out in enumerate(outputs):
-            if out != ABSENT:
-                rows = [first[k], second[k]] if k < whole else [second[k]]
-                self._join(rows, out, trips.output_axes()[k], bool(trips.output_directions()[k]))
-        self._name(states, self.node.outputs)
-
-    def _snapshot_scan(self) -> None:
-        node, trips, count = self.node, LoopInterface.of(self.node), self._count()
-        kept, chosen = list(node.attributes["snapshots"]), list(node.attributes["snapshot_states"])
-        states: Sequence[int] = node.inputs[: trips.states]
-        rows: list[tuple[int, ...]] = [() for _ in range(int(node.attributes["rows"]))]
-        parts: list[list[int]] = []
-        for begin, end in pairwise(sorted({0, *kept, count})):
-            if begin in kept:
-                rows[kept.index(begin)] = tuple(states[i] for i in chosen)
-            states, emitted = self._part(trips, begin, end, states, trips.emitted)
-            parts.append(emitted)
-        stacks = node.outputs[trips.states + trips.emitted :]
-        for k, out in enumerate(node.outputs[trips.states : trips.states + trips.emitted]):
-            if out != ABSENT:
-                rows_of = [part[k] for part in parts]
-                self._join(rows_of, out, trips.output_axes()[k], bool(trips.output_directions()[k]))
-        self._name(states, node.outputs)
-        self.kept[stacks[0]] = rows
-        self.gone.update(stacks)
-
-    def _part(
-        self, trips: LoopInterface, begin: int, end: int, states: Sequence[int], emitted: int
-    ) -> tuple[list[int], list[int]]:
-        """A Scan over iterations [begin, end): (final states, stacks of its first `emitted` emissions)."""
-        body = _shortened(trips.body, trips.states + emitted)
-        return self._scan(
-            body,
-            states,
-            self._sequences(trips),
-            (begin, end),
-            self._count(),
-            False,
-            (trips.output_axes()[:emitted], trips.output_directions()[:emitted]),
-        )
-
     # Backward nodes
 
-    def _ways(self, scanned: int) -> list[ScanInput]:
-        node = self.node
-        axes = node.attributes.get("scan_input_axes") or [0] * scanned
-        directions = node.attributes.get("scan_input_directions") or [0] * scanned
-        values = node.inputs[len(node.inputs) - scanned :]
-        return [(v, axis, bool(is_reversed)) for v, axis, is_reversed in zip(values, axes, directions, strict=True)]
+    def _backward(self) -> None:
+        back = CheckpointedGrad.of(self.node)
+        gradients, parts = (self._tail_trips if self.node.op == TAIL_GRAD else self._scheduled_trips)(back)
+        self._hand_out(gradients, parts, scan_layouts(self.node, "output", back.emitted))
 
-    def _stacked(self, emitted: int) -> tuple[list[int], list[int]]:
-        """(axis, direction) of each stacked output of the backward node."""
-        attributes = self.node.attributes
-        axes, directions = (list(attributes.get(f"scan_output_{name}") or []) for name in ("axes", "directions"))
-        return axes or [0] * emitted, directions or [0] * emitted
-
-    def _tail_grad(self) -> None:
-        node, back = self.node, TailGrad.of(self.node)
-        stacked, ways = self._stacked(back.emitted), self._ways(back.scanned)
-        bounds = ((back.trips - back.tail, back.trips), (0, back.trips - back.tail))
-        states: Sequence[int] = node.inputs[: back.states]
-        parts = []
-        for key, body, (begin, end) in zip(("tail", "body"), (back.tail_body, back.body), bounds, strict=True):
-            rows = node.inputs[back.states : back.states + back.rows] if key == "tail" else ()
-            sequences = [self._cut(*ways[k], begin, end, back.trips) for k in back.reads(key)]
-            states, outputs = self._scan(
-                _shortened(body, back.states + back.emitted),
-                states,
-                [*((v, 0, True) for v in rows), *sequences],
+    def _tail_trips(self, back: CheckpointedGrad) -> tuple[list[int], list[list[int]]]:
+        """A Scan over the trips of either body: (gradients, their stacks)."""
+        count, sequences, parts = back.trips(), self._sequences(back.scanned, backwards=True), list[list[int]]()
+        gradients, first = list(self.node.inputs[: back.gradients]), count - back.tail
+        for key, (begin, end) in {"tail": (first, count), "body": (0, first)}.items():
+            rows = self.node.inputs[back.gradients : back.gradients + back.row_reads(key)]
+            cut = [self._cut(*sequences[k], begin, end, count) for k in back.reads(key)]
+            gradients, stacks = self._scan(
+                _shortened(back.body(key), back.gradients + back.emitted),
+                gradients,
+                [*((v, 0, True) for v in rows), *cut],
                 (0, end - begin),
                 end - begin,
                 True,
-                stacked,
+                scan_layouts(self.node, "output", back.emitted),
             )
-            parts.append(outputs)
-        self._hand_out(states, parts, back.emitted, stacked)
+            parts.append(stacks)
+        return gradients, parts
 
-    def _snapshot_grad(self) -> None:
-        node, back = self.node, SnapshotGrad.of(self.node)
-        if len(node.attributes["schedule"]) > 3 * MAX_ACTIONS:
+    def _scheduled_trips(self, back: CheckpointedGrad) -> tuple[list[int], list[list[int]]]:
+        """The unrolled schedule: (gradients, of each trip its rows of the stacks)."""
+        if len(self.node.attributes["schedule"]) > 3 * MAX_ACTIONS:
             raise self._refused(f"has a schedule of more than {MAX_ACTIONS} actions")
-        stacks = node.inputs[back.gradients : back.gradients + back.rows]
+        stacks = self.node.inputs[back.gradients : back.gradients + back.rows]
         if stacks[0] not in self.kept:
             raise self._refused("reads states that no SnapshotScan of its graph saved")
-        rows, ways, count = list(self.kept[stacks[0]]), self._ways(back.scanned), back.trips()
-        gradients, hand = list(node.inputs[: back.gradients]), tuple[int, ...]()
-        emitted = len(back.body.graph.outputs) - back.gradients
-        stacked, parts = self._stacked(emitted), []
+        rows, sequences, count = list(self.kept[stacks[0]]), self._sequences(back.scanned, True), back.trips()
+        gradients, hand, parts = list(self.node.inputs[: back.gradients]), tuple[int, ...](), list[list[int]]()
         for kind, begin, end in back.schedule():
             if kind == STORE:
                 rows[end] = hand
             elif kind == RESTORE:
                 hand = rows[end]
             elif kind == ADVANCE:
-                sequences = [ways[k] for k in back.advance_reads]
-                states, _ = self._scan(back.advance, hand, sequences, (begin, end), count, False, ([], []))
-                hand = tuple(states)
+                read = [sequences[k] for k in back.reads("advance")]
+                hand = tuple(self._scan(back.body("advance"), hand, read, (begin, end), count, False, [])[0])
             else:
-                elements = [self._element(*way, begin, count) for way in ways]
-                outputs = self._called(back.body, [*gradients, *hand, *elements])
-                gradients = outputs[: back.gradients]
-                parts.append(
-                    [self._row(v, axis) for v, axis in zip(outputs[back.gradients :], stacked[0], strict=True)]
-                )
-        self._hand_out(gradients, parts, emitted, stacked)
-
-    def _hand_out(
-        self, states: Sequence[int], parts: Sequence[Sequence[int]], emitted: int, stacked: tuple[list[int], list[int]]
-    ) -> None:
-        """Write the outputs of the backward node: gradients, then joined stacks; the rows have no reader."""
-        outputs, count = self.node.outputs, len(states)
-        for k, out in enumerate(outputs[count : count + emitted]):
-            if out != ABSENT:
-                self._join([part[k] for part in parts], out, stacked[0][k], bool(stacked[1][k]))
-        self._name(states, outputs)
-        self.gone.update(v for v in outputs[count + emitted :] if v != ABSENT)
+                elements = [self._element(*sequence, begin, count) for sequence in sequences]
+                outputs = self._called(back.body("body"), [*gradients, *hand, *elements])
+                gradients, layouts = outputs[: back.gradients], scan_layouts(self.node, "output", back.emitted)
+                emitted = zip(outputs[back.gradients :], layouts, strict=True)
+                parts.append([self._row(v, axis) for v, (axis, _) in emitted])
+        return gradients, parts
 
     # Nodes
+
+    def _sequences(self, scanned: int, backwards: bool) -> list[ScanInput]:
+        """The last inputs of the node; a backward node counts trips from the last."""
+        values = self.node.inputs[len(self.node.inputs) - scanned :]
+        layouts = scan_layouts(self.node, "input", scanned)
+        return [(v, axis, bool(turned) == backwards) for v, (axis, turned) in zip(values, layouts, strict=True)]
+
+    def _hand_out(self, states: Sequence[int], parts: Sequence[Sequence[int]], layouts: Sequence[Layout]) -> None:
+        """Write the outputs of the node: joined stacks, then final states; rows have no reader.
+
+        Of a stack that only some parts have, these are the last ones of a forward node.
+        """
+        outputs, first = self.node.outputs, len(states)
+        for k, (out, (axis, turned)) in enumerate(zip(outputs[first:], layouts, strict=False)):
+            if out != ABSENT:
+                self._join([part[k] for part in parts if k < len(part)], out, axis, bool(turned))
+        for v, out in zip(states, outputs, strict=False):
+            if out != ABSENT:
+                self._add("Identity", [v], [out])
+        self.gone.update(v for v in outputs[first + len(layouts) :] if v != ABSENT)
 
     def _scan(
         self,
@@ -234,7 +202,7 @@ class _Writing:
         bounds: tuple[int, int],
         count: int,
         backwards: bool,
-        stacked: tuple[Sequence[int], Sequence[int]],
+        layouts: Sequence[Layout],
     ) -> tuple[list[int], list[int]]:
         """A Scan over iterations `bounds` of `count`: (final states, stacks)."""
         begin, end = bounds
@@ -247,9 +215,12 @@ class _Writing:
         results = [self._value(graph.values[v].name, graph.values[v].type) for v in graph.outputs[: len(states)]]
         stacks = [
             self._value(graph.values[v].name, _stack(type, axis, end - begin))
-            for v, type, axis in zip(graph.outputs[len(states) :], types[len(states) :], stacked[0], strict=True)
+            for v, type, (axis, _) in zip(graph.outputs[len(states) :], types[len(states) :], layouts, strict=True)
         ]
-        out = {"scan_output_axes": list(stacked[0]), "scan_output_directions": list(stacked[1])}
+        out = {
+            "scan_output_axes": [axis for axis, _ in layouts],
+            "scan_output_directions": [direction for _, direction in layouts],
+        }
         self._add(
             "Scan",
             [*states, *(v for v, _, _ in given)],
@@ -300,11 +271,6 @@ class _Writing:
             self._add("Identity", rows, [out])
         else:
             self._add("Concat", rows[::-1] if turned else rows, [out], attributes={"axis": axis})
-
-    def _name(self, made: Sequence[int], outputs: Sequence[int]) -> None:
-        for v, out in zip(made, outputs, strict=False):
-            if out != ABSENT:
-                self._add("Identity", [v], [out])
 
     def _add(self, op: str, inputs: Sequence[int], outputs: Sequence[int], **fields: Any) -> None:
         name = reserve_name(f"{self.node.name}/{op.rpartition('::')[2].lower()}", self.node_names)

@@ -62,9 +62,7 @@ def _can_be_cut(graph: Graph, forward: int, backward: int) -> bool:
         return False
     for node, way in ((out, 0), (back, 1)):
         trips = LoopInterface.of(node)
-        axes = (*trips.input_axes(), *trips.output_axes())
-        layouts = (*trips.input_directions(), *trips.output_directions())
-        if any(axes) or any(each != way for each in layouts):
+        if any(layout != (0, way) for layout in (*trips.input_layouts(), *trips.output_layouts())):
             return False
     return trip_count(graph.values, out) == trip_count(graph.values, back)
 

@@ -6,7 +6,7 @@ from graph.errors import Findings, quoted
 from graph.ir import ABSENT, Body, Graph, Node, TensorType
 from graph.ops.control_flow.interface import CALL, CONTROL_FLOW, LoopInterface, trip_count
 from graph.ops.control_flow.type_inference import formal_types, output_types
-from graph.validate.planned_scan_rules import check_planned_scans
+from graph.validate.checkpointed_scan_rules import check_checkpointed_scans
 
 _MAX_TRIPS, _MAX_RANK = 2**31 - 1, 64
 _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",), CALL: ("body",)}
@@ -17,7 +17,7 @@ def check_control_flow(graph: Graph, where: str, findings: Findings) -> None:
     for n, node in enumerate(graph.nodes):
         if node.op in CONTROL_FLOW:
             _Check(graph, node, f"{where}nodes[{n}]", findings).run()
-    check_planned_scans(graph, where, findings)
+    check_checkpointed_scans(graph, where, findings)
 
 
 def _is_count(number: object) -> bool:
@@ -238,7 +238,7 @@ class _Check:
                 "set the annotation `max_trips`",
             )
         lengths = {}
-        for k, axis in enumerate(trips.input_axes() if self.node.op == "Scan" else ()):
+        for k, (axis, _) in enumerate(trips.input_layouts() if self.node.op == "Scan" else ()):
             value = self.graph.values[trips.sequence(k)]
             if value.type is not None and -len(value.type.shape) <= axis < len(value.type.shape):
                 lengths[quoted(value.name)] = value.type.shape[axis]

@@ -11,10 +11,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
+from graph.ops.control_flow.checkpointed_scan import ADVANCE, BACKWARD, RESTORE, STORE
 from planner.algorithms.checkpointing.revolve import ActionKind, forward_steps, schedule
 
-#: Actions of the backward pass, numbered as in `graph.ops.control_flow.snapshot_scan`.
-ADVANCE, STORE, RESTORE, BACKWARD = range(4)
 #: Iterations with schedules; numbers of rows offered; least slowdown from one number of rows to the next.
 MAX_TRIPS, MAX_ROW_COUNTS, MIN_SLOWDOWN = 10_000, 128, 1.015
 MAX_SLOWDOWN = 6.0  # forward iterations in total, as a multiple of the iterations of the loop

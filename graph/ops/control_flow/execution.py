@@ -11,9 +11,15 @@ import numpy as np
 
 from graph.errors import CannotExecute
 from graph.ir import Body, Graph, Node
-from graph.ops.control_flow.interface import CALL, LoopInterface
-from graph.ops.control_flow.snapshot_scan import SNAPSHOT_GRAD, SNAPSHOT_SCAN, SnapshotRows, run_snapshot_backward
-from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, run_tail_backward, tail_stack_counts
+from graph.ops.control_flow.checkpointed_scan import (
+    ADVANCE,
+    CHECKPOINTED_SCANS,
+    RESTORE,
+    STORE,
+    CheckpointedGrad,
+    Checkpoints,
+)
+from graph.ops.control_flow.interface import CALL, SCANS, Layout, LoopInterface, scan_layouts
 from graph.ops.registry.onnx_fallback import numpy_dtype
 
 #: run(body's graph, arrays by value of it, trip) -> its outputs
@@ -31,17 +37,12 @@ def run(
         return _if(node, inputs, read, run_body)
     if node.op == "Loop":
         return _loop(node, inputs, read, run_body)
-    if node.op == "Scan":
+    if node.op in SCANS:
         return _scan(node, inputs, read, run_body)
     if node.op == CALL:
         return _call(node, inputs, read, run_body)
-    if node.op == SNAPSHOT_SCAN:
-        rows = SnapshotRows(node)
-        return [*_scan(node, inputs, read, run_body, rows.keep), *rows.stacks]
-    if node.op == TAIL_SCAN:
-        return _scan(node, inputs, read, run_body, tail=tail_stack_counts(node))
-    if node.op in (SNAPSHOT_GRAD, TAIL_GRAD):
-        return _scheduled(node, inputs, read, run_body)
+    if node.op in CHECKPOINTED_SCANS:
+        return _checkpointed_grad(node, inputs, read, run_body)
     raise CannotExecute(f"op {node.op} has bodies; only If, Loop, Scan and {CALL} can be executed")
 
 
@@ -107,59 +108,80 @@ def _stacked(graph: Graph, v: int, rows: Sequence[np.ndarray], axis: int) -> np.
     return np.zeros(shape, numpy_dtype(type.dtype))
 
 
-def _scan(
-    node: Node,
-    inputs: Sequence[np.ndarray | None],
-    read: ReadValue,
-    run_body: RunBody,
-    before: Callable[[int, Sequence[np.ndarray]], None] = lambda trip, states: None,
-    tail: tuple[int, int] = (0, 0),
-) -> list[np.ndarray]:
-    """Final states, then the emissions stacked along their axes.
+def _scan(node: Node, inputs: Sequence[np.ndarray | None], read: ReadValue, run_body: RunBody) -> list[np.ndarray]:
+    """Final states, the emissions stacked along their axes, then the rows of states that a SnapshotScan saves.
 
-    `tail` = (k, n): the last k stacks keep only their last n rows. `before(trip, states)` runs before each iteration.
     The trip count is the shortest sequence's length: only bounded lengths may differ.
     """
-    trips = LoopInterface.of(node)
+    trips, saves = LoopInterface.of(node), Checkpoints.of(node)
     body, arrays = trips.body, [array for array in inputs if array is not None]
     states, scanned = arrays[: trips.states], arrays[trips.states :]
-    axes, backwards = trips.input_axes(), trips.input_directions()
-    count = min(array.shape[axis] for array, axis in zip(scanned, axes, strict=True))
+    layouts = trips.input_layouts()
+    count = min(array.shape[axis] for array, (axis, _) in zip(scanned, layouts, strict=True))
     emitted: list[list[np.ndarray]] = [[] for _ in range(trips.emitted)]
+    rows = [np.zeros((saves.rows, *states[i].shape), states[i].dtype) for i in saves.states]
     is_reversed = bool(node.annotations.get(LAST_TRIP_FIRST))
     for trip in range(count):
-        elements = [
-            np.array(np.take(array, count - 1 - trip if back else trip, axis=axis), order="C")
-            for array, axis, back in zip(scanned, axes, backwards, strict=True)
-        ]
-        before(trip, states)
+        if trip in saves.row_of:
+            for stack, i in zip(rows, saves.states, strict=True):
+                stack[saves.row_of[trip]] = states[i]
+        elements = [_element(array, layout, trip, count) for array, layout in zip(scanned, layouts, strict=True)]
         given = _given(body, [*states, *elements], read)
         results = run_body(body.graph, given, count - 1 - trip if is_reversed else trip)
         states = results[: len(states)]
         for row, array in zip(emitted, results[len(states) :], strict=True):
             row.append(array)
-    for row in emitted[trips.emitted - tail[0] :]:
-        del row[: -tail[1]]
+    for row in emitted[trips.emitted - saves.tail_stacks :]:
+        del row[: -saves.tail]
     stacked = [
         _stacked(body.graph, trips.emission(k), row[::-1] if back else row, axis)
-        for k, (row, axis, back) in enumerate(zip(emitted, trips.output_axes(), trips.output_directions(), strict=True))
+        for k, (row, (axis, back)) in enumerate(zip(emitted, trips.output_layouts(), strict=True))
     ]
-    return [*states, *stacked]
+    return [*states, *stacked, *rows]
 
 
-def _scheduled(node: Node, inputs: Sequence[np.ndarray | None], read: ReadValue, run_body: RunBody) -> list[np.ndarray]:
-    """Outputs of a backward node: gradients after iteration 0, stacked emissions, and the final rows."""
+def _element(sequence: np.ndarray, layout: Layout, trip: int, trips: int) -> np.ndarray:
+    """The contiguous element of a sequence in an iteration, of `trips` iterations."""
+    axis, is_reversed = layout
+    return np.array(np.take(sequence, trips - 1 - trip if is_reversed else trip, axis=axis), order="C")
 
-    def run_one(body: Body, arrays: Sequence[np.ndarray], trip: int) -> list[np.ndarray]:
-        return run_body(body.graph, _given(body, arrays, read), trip)
 
-    run_backward = run_snapshot_backward if node.op == SNAPSHOT_GRAD else run_tail_backward
-    gradients, emitted, rows = run_backward(node, [array for array in inputs if array is not None], run_one)
-    graph, first = node.bodies["body"].graph, len(gradients)
-    axes, directions = (node.attributes.get(f"scan_output_{name}", ()) for name in ("axes", "directions"))
-    layouts = zip(axes, directions, strict=True)
+def _checkpointed_grad(
+    node: Node, inputs: Sequence[np.ndarray | None], read: ReadValue, run_body: RunBody
+) -> list[np.ndarray]:
+    """Gradients after iteration 0, the emissions stacked along their axes, then the final rows."""
+    scan, arrays = CheckpointedGrad.of(node), [array for array in inputs if array is not None]
+    gradients, sequences = arrays[: scan.gradients], arrays[scan.gradients + scan.rows :]
+    rows = [np.array(stack) for stack in arrays[scan.gradients : scan.gradients + scan.rows]]
+    layouts, count = scan_layouts(node, "input", scan.scanned), scan.trips()
+    emitted: list[list[np.ndarray]] = [[] for _ in range(scan.emitted)]  # from the last iteration to the first
+    current: list[np.ndarray] = []
+
+    def run_trip(key: str, carried: Sequence[np.ndarray], trip: int) -> list[np.ndarray]:
+        # a backward node counts iterations from the last: direction 1 reads the first row at trip 0
+        elements = [_element(sequences[k], (layouts[k][0], 1 - layouts[k][1]), trip, count) for k in scan.reads(key)]
+        return run_body(scan.body(key).graph, _given(scan.body(key), [*carried, *elements], read), trip)
+
+    for kind, begin, end in scan.schedule():
+        if kind == STORE:
+            for stack, state in zip(rows, current, strict=True):
+                stack[end] = state
+        elif kind == RESTORE:
+            current = [np.array(stack[end]) for stack in rows]
+        elif kind == ADVANCE:
+            for trip in range(begin, end):
+                current = run_trip("advance", current, trip)
+        else:
+            key = scan.key_at(begin, count)
+            results = run_trip(key, [*gradients, *current[: scan.row_reads(key)]], begin)
+            gradients, refills = results[: scan.gradients], results[scan.gradients + scan.emitted :]
+            for row, array in zip(emitted, results[scan.gradients :], strict=False):
+                row.append(array)
+            for k, array in zip(scan.refilled(key), refills, strict=True):
+                rows[k][0] = array
+    graph = scan.body("body").graph
     stacked = [
-        _stacked(graph, graph.outputs[first + k], emitted[k][::-1] if back else emitted[k], axis)
-        for k, (axis, back) in enumerate(layouts)
+        _stacked(graph, graph.outputs[scan.gradients + k], row[::-1] if back else row, axis)
+        for k, (row, (axis, back)) in enumerate(zip(emitted, scan_layouts(node, "output", scan.emitted), strict=True))
     ]
     return [*gradients, *stacked, *rows]

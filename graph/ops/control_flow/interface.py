@@ -15,8 +15,6 @@ from types import MappingProxyType
 from typing import Any
 
 from graph.ir import ABSENT, Body, Graph, Node, Role, TensorType, Value
-from graph.ops.control_flow.snapshot_scan import SNAPSHOT_SCAN
-from graph.ops.control_flow.tail_scan import TAIL_SCAN
 
 CALL = "remat::Call"
 #: Op: the leading rows of a stack, those written by a loop that stopped early.
@@ -24,8 +22,12 @@ FIRST_ROWS = "remat::FirstRows"
 #: Values by id.
 Values = Sequence[Value] | Mapping[int, Value]
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", CALL})
+#: Forward nodes of checkpointed scans; see `checkpointed_scan.py`.
+SNAPSHOT_SCAN, TAIL_SCAN = "remat::SnapshotScan", "remat::TailScan"
 #: Ops that run their body once per element, in order.
 SCANS = frozenset({"Scan", SNAPSHOT_SCAN, TAIL_SCAN})
+#: (axis, direction) of a sequence or stack; direction 1: from the last row to the first.
+Layout = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +77,19 @@ class LoopInterface:
         """Value of the body: the row of stack `k`."""
         return self.body.graph.outputs[self.lead_out + self.states + k]
 
-    def input_axes(self) -> list[int]:
-        return list(self.node.attributes.get("scan_input_axes") or [0] * self.scanned)
+    def input_layouts(self) -> list[Layout]:
+        """Layout of each sequence."""
+        return scan_layouts(self.node, "input", self.scanned)
 
-    def input_directions(self) -> list[int]:
-        return list(self.node.attributes.get("scan_input_directions") or [0] * self.scanned)
+    def output_layouts(self) -> list[Layout]:
+        """Layout of each stack."""
+        return scan_layouts(self.node, "output", self.emitted)
 
-    def output_axes(self) -> list[int]:
-        return list(self.node.attributes.get("scan_output_axes") or [0] * self.emitted)
 
-    def output_directions(self) -> list[int]:
-        return list(self.node.attributes.get("scan_output_directions") or [0] * self.emitted)
+def scan_layouts(node: Node, side: str, count: int) -> list[Layout]:
+    """Layouts of the `count` sequences ("input") or stacks ("output") of a scan."""
+    given = [node.attributes.get(f"scan_{side}_{name}") or [0] * count for name in ("axes", "directions")]
+    return list(zip(*given, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ def trip_count(values: Values, node: Node) -> TripCount:
     """Trip count of a Loop or Scan from constants, shapes and `max_trips`."""
     if node.op in SCANS:
         trips = LoopInterface.of(node)
-        for k, axis in enumerate(trips.input_axes()):
+        for k, (axis, _) in enumerate(trips.input_layouts()):
             type = values[trips.sequence(k)].type
             if type is not None and -len(type.shape) <= axis < len(type.shape):
                 return TripCount(type.shape[axis], True)

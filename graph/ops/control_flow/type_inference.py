@@ -47,10 +47,9 @@ def output_types(node: Node, values: Values) -> Types | None:
     given = [values[v].type if v >= 0 else None for v in node.inputs[trips.lead : trips.lead + trips.states]]
     after = made[trips.lead_out : trips.lead_out + trips.states]
     length = trip_count(values, node).bound
-    axes = trips.output_axes()
     rows = made[trips.lead_out + trips.states :]
     return [a or b for a, b in zip(given, after, strict=False)] + [
-        _with(type, axis, length) for type, axis in zip(rows, axes, strict=False)
+        _with(type, axis, length) for type, (axis, _) in zip(rows, trips.output_layouts(), strict=False)
     ]
 
 

@@ -14,7 +14,7 @@ from graph.formats.onnx.writer import dump
 from graph.formats.readers import load
 from graph.ir import Graph
 from graph.loop_remat import SavePolicy, SnapshotPolicy, joint_graphs, just_in_time_backward, with_save_policies
-from graph.ops.control_flow import SNAPSHOT_GRAD, SNAPSHOT_SCAN, SnapshotGrad
+from graph.ops.control_flow import SNAPSHOT_GRAD, SNAPSHOT_SCAN, CheckpointedGrad
 from planner.algorithms.checkpointing.revolve import forward_steps
 from planner.body_plans.snapshot_schedules import backward_schedule, row_counts
 from tests.graph.autodiff.gradients.control_flow.test_loop import powers
@@ -79,7 +79,7 @@ def test_the_trips_run_altogether_are_within_two_percent_of_revolve(trips: int):
     for rows in row_counts(trips):
         node = next(node for node in kept(step, trips, rows).nodes if node.op == SNAPSHOT_GRAD)
         optimum = forward_steps(trips, rows) + trips  # its advances, and each trip once more to go back
-        assert trips + SnapshotGrad.of(node).recomputed_trips() + trips <= 1.02 * optimum
+        assert trips + CheckpointedGrad.of(node).runs()["advance"] + trips <= 1.02 * optimum
 
 
 def test_offered_numbers_of_rows_are_dense_enough_for_any_memory():

@@ -125,17 +125,16 @@ class _LoopGradient:
     def _sequences(self, part: BackwardBody) -> list[_Sequence]:
         """Scanned inputs of the backward Scan; adds outputs to the forward node for the values it has to save."""
         trips, node = self.trips, self.context.node
-        axes, turned = trips.output_axes(), [1 - direction for direction in trips.output_directions()]
-        own = zip(trips.input_axes(), trips.input_directions(), strict=True)
+        stacked = [(axis, 1 - direction) for axis, direction in trips.output_layouts()]
         sequences = [
             _Sequence(part.formals[trips.element(k)], trips.sequence(k), axis, 1 - direction)
-            for k, (axis, direction) in enumerate(own)
+            for k, (axis, direction) in enumerate(trips.input_layouts())
             if trips.element(k) in part.formals
         ]
         for k in self.stacks:
             gradient, here = self.of_stack[k], part.heads[self._position(k)]
             if gradient is not None and part.reads(here):
-                sequences.append(_Sequence(here, gradient, axes[k], turned[k]))
+                sequences.append(_Sequence(here, gradient, *stacked[k]))
         bounded = len(sequences)  # gradients of stacks may have more rows than iterations that ran
         emitted = {
             trips.emission(k): k
@@ -146,7 +145,7 @@ class _LoopGradient:
         for v, here in part.saved.items():
             if v in emitted:
                 k = emitted[v]
-                sequences.append(_Sequence(here, node.outputs[trips.states + k], axes[k], turned[k]))
+                sequences.append(_Sequence(here, node.outputs[trips.states + k], *stacked[k]))
             else:
                 fresh[v] = here
         if not (self.count.exact or len(sequences) > bounded or fresh):
@@ -209,7 +208,7 @@ class _LoopGradient:
     ) -> tuple[int, ...]:
         """Gradients of the owners of states, then of the sequences `scanned`; ABSENT where not needed."""
         context, trips, node = self.context, self.trips, self.context.node
-        axes, directions = trips.input_axes(), trips.input_directions()
+        layouts = trips.input_layouts()
         values = context.builder.values
         targets = [*owners, *(trips.sequence(k) for k in scanned)]
         return context.builder.node(
@@ -222,8 +221,8 @@ class _LoopGradient:
                 "num_scan_inputs": len(sequences),
                 "scan_input_axes": [sequence.axis for sequence in sequences],
                 "scan_input_directions": [sequence.direction for sequence in sequences],
-                "scan_output_axes": [axes[k] for k in scanned],
-                "scan_output_directions": [1 - directions[k] for k in scanned],
+                "scan_output_axes": [layouts[k][0] for k in scanned],
+                "scan_output_directions": [1 - layouts[k][1] for k in scanned],
             },
             phase=Phase.BACKWARD,
             bodies=MappingProxyType({"body": body}),

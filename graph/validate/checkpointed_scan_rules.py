@@ -1,4 +1,4 @@
-"""Rules of planned scans (SnapshotScan, TailScan and their backward nodes): bodies and attributes."""
+"""Rules of checkpointed scans and their backward nodes: bodies and attributes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from graph.errors import Findings, quoted
 from graph.ir import Graph, Node
-from graph.ops.control_flow.snapshot_scan import ADVANCE, BACKWARD, SNAPSHOT_GRAD, SNAPSHOT_SCAN
-from graph.ops.control_flow.tail_scan import TAIL_GRAD, TAIL_SCAN, TailGrad
+from graph.ops.control_flow.checkpointed_scan import ADVANCE, BACKWARD, SNAPSHOT_GRAD, TAIL_GRAD, CheckpointedGrad
+from graph.ops.control_flow.interface import SNAPSHOT_SCAN, TAIL_SCAN
 
 _MAX_INTEGER = 2**31 - 1
 #: predicate(attribute value, node): True if the value is valid.
@@ -58,8 +58,8 @@ SCAN_RULES: dict[str, tuple[tuple[str, ...], dict[str, Predicate], dict[str, Pre
 }
 
 
-def check_planned_scans(graph: Graph, where: str, findings: Findings) -> None:
-    """Collect the findings of planned scans; types and trip counts are checked when they run."""
+def check_checkpointed_scans(graph: Graph, where: str, findings: Findings) -> None:
+    """Collect the findings of checkpointed scans; types and trip counts are checked when they run."""
     for n, node in enumerate(graph.nodes):
         faults = list(_faults(node)) if node.op in SCAN_RULES else []
         for code, place, found, expected in faults or (_counted(node) if node.op in SCAN_RULES else ()):
@@ -73,23 +73,18 @@ Fault = tuple[str, str, str, str]  # code, place, found, expected
 
 def _counted(node: Node) -> Iterator[Fault]:
     """Wrong numbers of formal inputs and outputs of bodies, for valid attributes."""
-    given = len(node.inputs)
-    scanned, rows, tails = (
-        int(node.attributes.get(name, 0)) for name in ("num_scan_inputs", "num_row_inputs", "num_tail_inputs")
-    )
     if node.op in (SNAPSHOT_SCAN, TAIL_SCAN):
-        states = given - int(node.attributes.get("num_scan_inputs", 1))
-        expected = {"body": (given, states)}
-    elif node.op == SNAPSHOT_GRAD:
-        read = len(node.attributes.get("advance_scan_inputs", ()))
-        expected = {"body": (given, given - scanned - rows), "advance": (rows + read, rows)}
+        given = len(node.inputs)
+        expected = {"body": (given, given - int(node.attributes.get("num_scan_inputs", 1)))}
     else:
-        back = TailGrad.of(node)
-        body, tail = (len(back.reads(key)) for key in ("body", "tail"))
-        outputs = back.states + back.emitted
+        back = CheckpointedGrad.of(node)
+        made = {"advance": back.rows, "tail": back.gradients, "body": back.gradients + max(0, back.emitted)}
         expected = {
-            "body": (back.states + body, outputs + len(back.refilled_stacks)),
-            "tail": (back.states + tails + tail, back.states),
+            key: (
+                (0 if key == "advance" else back.gradients) + back.row_reads(key) + len(back.reads(key)),
+                made[key] + len(back.refilled(key)),
+            )
+            for key in SCAN_RULES[node.op][0]
         }
     for key, (inputs, outputs) in expected.items():
         graph = node.bodies[key].graph
