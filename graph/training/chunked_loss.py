@@ -12,19 +12,21 @@ Source: Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training", 2
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import BadGraph, quoted
-from graph.ir import ABSENT, UNKNOWN_COST, Graph, Node, Val, consumers, producers
+from graph.ir import ABSENT, Graph, Node, TensorType, Val, producers
 from graph.ops.numeric.precision import statistics_dtype
 from graph.ops.registry.onnx_fallback import onnx_dtype
 from graph.ssa.naming import without_name_order
-from graph.transforms.dead_code import keep_nodes
+from graph.transforms.boundary import ValueUses, replaceable_nodes
+from graph.transforms.dead_code import replace_nodes
 
 CHUNK_ANNOTATION = "loss_chunk"  # annotation of the nodes of a chunk: its number
 LOSSES = ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
@@ -64,7 +66,8 @@ def with_chunked_loss(graph: Graph, chunks: int) -> Graph:
             f"a cross-entropy of [rows, classes] in {chunks} equal chunks",
             "choose a number of chunks that divides the rows, or remove loss_chunks",
         )
-    return _rewrite(graph, heads, chunks)
+    replaced = {n for head in heads for n in head.replaced}
+    return replace_nodes(graph, replaced, {head.loss: partial(_write_chunks, graph, head, chunks) for head in heads})
 
 
 class _LossHeadFinder:
@@ -72,11 +75,8 @@ class _LossHeadFinder:
 
     def __init__(self, graph: Graph, chunks: int):
         self.graph, self.chunks = graph, chunks
-        self.producer, self.readers = producers(graph), consumers(graph)
-        self.outputs = {*graph.outputs, *(gradient for _, gradient in graph.gradients)}
-        self.ordered = {m for node in graph.nodes for m in node.after} | {
-            n for n, node in enumerate(graph.nodes) if node.after
-        }
+        self.producer = producers(graph)
+        self.uses, self.replaceable = ValueUses.of(graph), replaceable_nodes(graph)
 
     def head(self, n: int) -> _Head | str:
         """The part to chunk, or the reason against it."""
@@ -88,7 +88,7 @@ class _LossHeadFinder:
             return f"opset {graph.opset.get('', 21)}, older than {_MIN_OPSET}"
         if not scores.shape[0] or scores.shape[0] % self.chunks:
             return f"{scores.shape[0]} rows of {quoted(loss.name)}"
-        if any(v != ABSENT for v in loss.outputs[1:]) or n in self.ordered or loss.cost is not UNKNOWN_COST:
+        if any(v != ABSENT for v in loss.outputs[1:]) or n not in self.replaceable:
             return f"{quoted(loss.name)}, which outputs log-probabilities, has `after` edges or a declared cost"
         replaced, steps, v, reader = {n}, list[tuple[Node, int]](), loss.inputs[0], n
         while (step := self._step(v, reader)) is not None:
@@ -104,39 +104,32 @@ class _LossHeadFinder:
     def _step(self, v: int, reader: int) -> tuple[tuple[int, ...], Node, int] | None:
         """One node further back: (replaced nodes, node to chunk, input that carries the rows); None: no match."""
         n = self.producer[v]
-        if n < 0 or v in self.outputs or self.readers[v] != [reader]:
+        if n not in self.replaceable or not self.uses.is_only_read_by(v, reader):
             return None
         node = self.graph.nodes[n]
-        type = self.graph.values[v].type
+        if node.op == "Transpose":
+            return self._transposed_product(n, node)
+        position = self._row_input(node, self.graph.values[v].type)
+        return None if position is None else ((n,), node, position)
+
+    def _row_input(self, node: Node, type: TensorType | None) -> int | None:
+        """Position of the input that carries the rows of an output of `type`; None if a row depends on others."""
         types = self.graph.types_of(node.inputs)
-        if type is None or not types or types[0] is None or n in self.ordered or node.cost is not UNKNOWN_COST:
+        if type is None or not types or types[0] is None:
             return None
-        if node.op in _SHAPING and types[0].shape and types[0].shape[-1:] == type.shape[-1:]:
-            return (n,), node, 0
-        last = int(node.attributes.get("axis", -1)) % max(1, len(type.shape)) == len(type.shape) - 1
-        if node.op in _UNARY or (node.op == "LogSoftmax" and last):
-            return (n,), node, 0
         if node.op in _BINARY:
-            for position, (operand, other) in enumerate(zip(types, types[::-1], strict=True)):
-                shared = other is not None and all(length == 1 for length in other.shape[:-1])
-                if operand is not None and operand.shape == type.shape and shared:
-                    return (n,), node, position
-        if node.op == "MatMul" and len(types[0].shape) > 1 and types[1] is not None and len(types[1].shape) == 2:
-            return (n,), node, 0
-        if node.op == "Gemm" and not node.attributes.get("transA", 0):
-            c = types[2] if len(types) > 2 else None
-            return ((n,), node, 0) if c is None or len(c.shape) < 2 or c.shape[0] == 1 else None
-        return self._transposed_product(n, node) if node.op == "Transpose" else None
+            return _row_operand(types, type)
+        return 0 if _is_row_wise(node, types[0].shape, types[1:], type.shape) else None
 
     def _transposed_product(self, n: int, node: Node) -> tuple[tuple[int, ...], Node, int] | None:
         """(E · xᵀ)ᵀ as x · Eᵀ: the form that exporters write for scores with tied embeddings."""
         source = node.inputs[0]
         p = self.producer[source]
-        if p < 0 or self.readers[source] != [n] or source in self.outputs or p in self.ordered:
+        if p not in self.replaceable or not self.uses.is_only_read_by(source, n):
             return None
         product = self.graph.nodes[p]
         types = self.graph.types_of(product.inputs)
-        if product.op != "MatMul" or product.cost is not UNKNOWN_COST or None in types:
+        if product.op != "MatMul":
             return None
         matrix, columns = types
         if matrix is None or columns is None or len(matrix.shape) != 2 or len(columns.shape) < 2:
@@ -147,10 +140,35 @@ class _LossHeadFinder:
         before = self.graph.nodes[turn]
         if before.op != "Transpose" or not _swaps_last_two(before, len(columns.shape)):
             return None
-        alone = self.readers[product.inputs[1]] == [p] and product.inputs[1] not in self.outputs
-        replaced = (n, p, turn) if alone and turn not in self.ordered else (n, p)
+        alone = turn in self.replaceable and self.uses.is_only_read_by(product.inputs[1], p)
+        replaced = (n, p, turn) if alone else (n, p)
         inputs = (before.inputs[0], product.inputs[0])
         return replaced, replace(product, op="Gemm", inputs=inputs, attributes=MappingProxyType({"transB": 1})), 0
+
+
+def _is_row_wise(
+    node: Node, rows: tuple[int, ...], others: Sequence[TensorType | None], result: tuple[int, ...]
+) -> bool:
+    """True if each row of the result is computed from the same row of the first input, of shape `rows`."""
+    if node.op in _SHAPING:
+        return bool(rows) and rows[-1:] == result[-1:]
+    if node.op == "LogSoftmax":
+        return int(node.attributes.get("axis", -1)) % max(1, len(result)) == len(result) - 1
+    if node.op == "MatMul":
+        return len(rows) > 1 and others[0] is not None and len(others[0].shape) == 2
+    if node.op == "Gemm":
+        bias = others[1] if len(others) > 1 else None
+        return not node.attributes.get("transA", 0) and (bias is None or len(bias.shape) < 2 or bias.shape[0] == 1)
+    return node.op in _UNARY
+
+
+def _row_operand(types: Sequence[TensorType | None], result: TensorType) -> int | None:
+    """Position of the operand of a binary op that has the shape of the result; the other is shared by all rows."""
+    for position, (operand, other) in enumerate(zip(types, types[::-1], strict=True)):
+        shared = other is not None and all(length == 1 for length in other.shape[:-1])
+        if operand is not None and operand.shape == result.shape and shared:
+            return position
+    return None
 
 
 def _swaps_last_two(node: Node, rank: int) -> bool:
@@ -158,20 +176,8 @@ def _swaps_last_two(node: Node, rank: int) -> bool:
     return list(given if given is not None else range(rank)[::-1]) == [*range(rank - 2), rank - 1, rank - 2]
 
 
-def _rewrite(graph: Graph, heads: list[_Head], chunks: int) -> Graph:
-    builder = Builder.from_graph(graph)
-    builder.nodes.clear()
-    replaced = {n for head in heads for n in head.replaced}
-    by_loss = {head.loss: head for head in heads}
-    place: dict[int, int] = {}
-    for n, node in enumerate(graph.nodes):
-        if n in by_loss:
-            _ChunkedLossWriter(builder, graph, by_loss[n], chunks).write()
-        elif n not in replaced:
-            place[n] = len(builder.nodes)
-            builder.nodes.append(replace(node, after=tuple(place[m] for m in node.after)))
-    rewritten = replace(graph, values=tuple(builder.values), nodes=tuple(builder.nodes))
-    return keep_nodes(rewritten, range(len(rewritten.nodes)), rewritten.outputs)
+def _write_chunks(graph: Graph, head: _Head, chunks: int, builder: Builder) -> None:
+    _ChunkedLossWriter(builder, graph, head, chunks).write()
 
 
 class _ChunkedLossWriter:

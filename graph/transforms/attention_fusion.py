@@ -10,16 +10,18 @@ Scale (Mul or Div by a constant), bias and mask are optional. Each intermediate 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import BadGraph, quoted
-from graph.ir import ABSENT, UNKNOWN_COST, Graph, Node, consumers, producers
+from graph.ir import ABSENT, Graph, Node, producers
 from graph.ssa.naming import without_name_order
-from graph.transforms.dead_code import keep_nodes
+from graph.transforms.boundary import ValueUses, replaceable_nodes
+from graph.transforms.dead_code import replace_nodes
 
 FUSED_ATTENTION = "remat::FusedAttention"
 FLOAT_DTYPES = frozenset({"float16", "bfloat16", "float32", "float64"})
@@ -44,7 +46,7 @@ def with_fused_attention(graph: Graph) -> Graph:
     """`graph` with every matching attention fused. O(nodes + reads). Raises BadGraph when there is none."""
     graph = without_name_order(graph)
     finder = _AttentionFinder(graph)
-    matches = {match.last: match for match in map(finder.match, finder.softmaxes()) if match is not None}
+    matches = [match for match in map(finder.match, finder.softmaxes()) if match is not None]
     if not matches:
         names = [quoted(graph.nodes[n].name) for n in finder.softmaxes()]
         found = f"{names[0]}, whose scores do not match or have another reader" if names else "no Softmax"
@@ -55,43 +57,39 @@ def with_fused_attention(graph: Graph) -> Graph:
             "a Softmax of masked scores between two products with equal batch dimensions",
             "remove fuse_attention",
         )
-    return _rewrite(graph, matches)
+    replaced = {n for match in matches for n in match.replaced}
+    return replace_nodes(graph, replaced, {match.last: partial(_fuse, graph, match) for match in matches})
 
 
 class _AttentionFinder:
     def __init__(self, graph: Graph):
-        self.graph, self.producer, self.readers = graph, producers(graph), consumers(graph)
-        self.outputs = {*graph.outputs, *(gradient for _, gradient in graph.gradients)}
-        self.tied = {m for node in graph.nodes for m in node.after}
+        self.graph, self.producer = graph, producers(graph)
+        self.uses, self.replaceable = ValueUses.of(graph), replaceable_nodes(graph)
 
     def softmaxes(self) -> list[int]:
         return [n for n, node in enumerate(self.graph.nodes) if node.op == "Softmax" and self._is_plain(n)]
 
     def _is_plain(self, n: int) -> bool:
-        """True for a node without `after` edges, declared cost or recompute hint, which fusion would lose."""
-        node = self.graph.nodes[n]
-        return not node.after and n not in self.tied and node.cost is UNKNOWN_COST and node.recompute is None
-
-    def _is_between(self, v: int, reader: int) -> bool:
-        return self.readers[v] == [reader] and v not in self.outputs
+        """True for a replaceable node without a recompute hint, which fusion would lose."""
+        return n in self.replaceable and self.graph.nodes[n].recompute is None
 
     def match(self, n: int) -> _Match | None:
         """The attention around a Softmax; None when the pattern does not match."""
         nodes, softmax = self.graph.nodes, self.graph.nodes[n]
         p, scores = softmax.outputs[0], self.graph.values[softmax.inputs[0]].type
-        if scores is None or len(scores.shape) < 2 or not scores.elements or len(self.readers[p]) != 1:
+        if scores is None or len(scores.shape) < 2 or not scores.elements or len(self.uses.readers[p]) != 1:
             return None
         default = -1 if self.graph.opset.get("", 21) >= 13 else 1
-        m, rank = self.readers[p][0], len(scores.shape)
+        m, rank = self.uses.readers[p][0], len(scores.shape)
         last = nodes[m]
-        if int(softmax.attributes.get("axis", default)) % rank != rank - 1 or not self._is_between(p, m):
+        if int(softmax.attributes.get("axis", default)) % rank != rank - 1 or not self.uses.is_only_read_by(p, m):
             return None
         if last.op != "MatMul" or last.inputs[0] != p or last.inputs[1] == p or not self._is_plain(m):
             return None
         match, v, reader = _Match(m, [n, m]), softmax.inputs[0], n
         while match.q == ABSENT:
             step = self.producer[v]
-            if step < 0 or not self._is_plain(step) or not self._is_between(v, reader):
+            if step < 0 or not self._is_plain(step) or not self.uses.is_only_read_by(v, reader):
                 return None
             following = self._extend(match, nodes[step], scores.shape)
             if following == ABSENT:
@@ -105,26 +103,29 @@ class _AttentionFinder:
         if node.op == "MatMul":
             match.q, match.kt = node.inputs
             return node.inputs[0]
-        if match.scale != 1.0 and node.op not in ("Mul", "Div"):
+        if node.op in ("Mul", "Div"):
+            return self._scale(match, node, shape)
+        if match.scale != 1.0:
             return ABSENT  # the scale is applied to the scores only, before bias and mask
         if node.op == "Where" and match.keep == match.bias == ABSENT:
             return self._mask(match, node, shape)
         if node.op == "Add" and match.bias == ABSENT:
-            for v, other in (node.inputs, node.inputs[::-1]):
-                if self._shape(v) == shape and self._producer_is_score(v) and self._broadcasts(other, shape):
-                    match.bias = other
-                    return v
-        if node.op in ("Mul", "Div"):
-            for v, other in (node.inputs, node.inputs[::-1]):
-                number = self._number(other)
-                if (
-                    number is not None
-                    and number != 0
-                    and self._shape(v) == shape
-                    and (v == node.inputs[0] or node.op == "Mul")
-                ):
-                    match.scale *= number if node.op == "Mul" else 1 / number
-                    return v
+            return self._bias(match, node, shape)
+        return ABSENT
+
+    def _scale(self, match: _Match, node: Node, shape: tuple[int, ...]) -> int:
+        for v, other in (node.inputs, node.inputs[::-1]):
+            number = self._number(other)
+            if number and self._shape(v) == shape and (v == node.inputs[0] or node.op == "Mul"):
+                match.scale *= number if node.op == "Mul" else 1 / number
+                return v
+        return ABSENT
+
+    def _bias(self, match: _Match, node: Node, shape: tuple[int, ...]) -> int:
+        for v, other in (node.inputs, node.inputs[::-1]):
+            if self._shape(v) == shape and self._producer_is_score(v) and self._broadcasts(other, shape):
+                match.bias = other
+                return v
         return ABSENT
 
     def _mask(self, match: _Match, node: Node, shape: tuple[int, ...]) -> int:
@@ -173,24 +174,9 @@ class _AttentionFinder:
         return batches == {scores[:-2]} and len(dtypes) == 1 and dtypes <= FLOAT_DTYPES
 
 
-def _rewrite(graph: Graph, matches: dict[int, _Match]) -> Graph:
-    builder = Builder.from_graph(graph)
-    builder.nodes.clear()
-    replaced = {n for match in matches.values() for n in match.replaced}
-    place: dict[int, int] = {}
-    for n, node in enumerate(graph.nodes):
-        if n in matches:
-            _append_fused(builder, node, matches[n])
-        elif n not in replaced:
-            place[n] = len(builder.nodes)
-            builder.nodes.append(replace(node, after=tuple(place[m] for m in node.after)))
-    rewritten = replace(graph, values=tuple(builder.values), nodes=tuple(builder.nodes))
-    return keep_nodes(rewritten, range(len(rewritten.nodes)), rewritten.outputs)
-
-
-def _append_fused(builder: Builder, node: Node, match: _Match) -> None:
+def _fuse(graph: Graph, match: _Match, builder: Builder) -> None:
     """Add the fused node in place of the last product, named after it."""
-    keep = match.keep
+    node, keep = graph.nodes[match.last], match.keep
     if match.is_inverted:
         emit = Emit(builder, f"{node.name}/keep", node.phase, annotations=node.annotations)
         keep = emit.op("Not", emit.val(keep)).id

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from graph.ir import Graph, consumers
+from graph.ir import UNKNOWN_COST, Graph, consumers
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,17 @@ class ValueUses:
     @classmethod
     def of(cls, graph: Graph) -> ValueUses:
         return cls(consumers(graph), frozenset((*graph.outputs, *(gradient for _, gradient in graph.gradients))))
+
+    def is_only_read_by(self, v: int, n: int) -> bool:
+        """True if node `n` alone uses the value, once."""
+        return self.readers[v] == [n] and v not in self.results
+
+
+def replaceable_nodes(graph: Graph) -> frozenset[int]:
+    """Nodes without `after` edges or a declared cost, which their replacement would lose."""
+    tied = {m for node in graph.nodes for m in node.after}
+    nodes = enumerate(graph.nodes)
+    return frozenset(n for n, node in nodes if not node.after and n not in tied and node.cost is UNKNOWN_COST)
 
 
 def boundary(graph: Graph, nodes: Collection[int], uses: ValueUses | None = None) -> SubgraphBoundary:

@@ -1,4 +1,4 @@
-"""Dead code elimination, identity elimination, and `keep_nodes`, the base of all passes that remove nodes.
+"""Dead code elimination, identity elimination, and the bases of passes that remove or replace nodes.
 
 a ──▶ b ──▶ c ──▶ out
        ╰──▶ d                 without_dead_nodes(graph) removes d
@@ -9,12 +9,13 @@ the remaining nodes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from graph.analysis.aliasing import views_of
 from graph.analysis.effects import has_side_effects
+from graph.builder.builder import Builder
 from graph.ir import ABSENT, Graph, Node, Role, producers
 from graph.ir.reachability import reachable_nodes
 from graph.ir.renumber import remap_node
@@ -60,6 +61,21 @@ def without_identities(graph: Graph) -> Graph:
         else:
             kept.append(n)
     return keep_nodes(graph, kept, graph.outputs, instead=instead)
+
+
+def replace_nodes(graph: Graph, gone: Collection[int], write: Mapping[int, Callable[[Builder], None]]) -> Graph:
+    """`graph` without the nodes `gone`; `write[n]` adds nodes in place of node `n` that write the same results."""
+    builder = Builder.from_graph(graph)
+    builder.nodes.clear()
+    place: dict[int, int] = {}
+    for n, node in enumerate(graph.nodes):
+        if n in write:
+            write[n](builder)
+        elif n not in gone:
+            place[n] = len(builder.nodes)
+            builder.nodes.append(replace(node, after=tuple(place[m] for m in node.after)))
+    rewritten = replace(graph, values=tuple(builder.values), nodes=tuple(builder.nodes))
+    return keep_nodes(rewritten, range(len(rewritten.nodes)), rewritten.outputs)
 
 
 def keep_nodes(
