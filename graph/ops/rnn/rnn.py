@@ -48,9 +48,9 @@ class RnnInputs:
     x: Array
     w: Array
     r: Array
-    b: Array | None
-    lengths: Array | None
-    h: Array | None
+    b: Array | None = None
+    lengths: Array | None = None
+    h: Array | None = None
     c: Array | None = None
     p: Array | None = None
 
@@ -181,67 +181,27 @@ def rnn_outputs(call: Call, given: RnnInputs) -> tuple[Array | None, ...]:
     return tuple(results[: len(call.used)])
 
 
-def rnn_sizes(call: Call) -> tuple[int, int, int, int] | None:
-    """(steps * batch * directions, gates*hidden, hidden, input); None without types."""
+def rnn_work(call: Call, passes: int = 1, saved: int = 0) -> Work:
+    """Work of `passes` forward passes: two products and some flops per gate; workspace of one direction.
+
+    The workspace is the input product of all steps, with `saved` further arrays as wide as the state.
+    """
     x, w, r = call.inputs[:3]
     if x is None or w is None or r is None:
-        return None
-    return x.shape[0] * x.shape[1] * w.shape[0], w.shape[1], r.shape[2], x.shape[2]
-
-
-def float_bytes(call: Call) -> int:
-    """Bytes of an element in computing precision."""
-    x = call.inputs[0]
-    return DTYPE_BITS[statistics_dtype(x.dtype)] // 8 if x is not None else 4
-
-
-def _work(call: Call) -> Work:
-    """Work: two products and some flops per gate; workspace: the input product of one direction."""
-    found = rnn_sizes(call)
-    if found is None:
         return Work()
-    runs, rows, hidden, width = found
-    directions_count = call.inputs[1].shape[0] if call.inputs[1] is not None else 1
-    flops = runs * (2 * rows * (hidden + width) + 12 * rows)
-    return Work(flops, workspace_bytes=runs // max(1, directions_count) * rows * float_bytes(call))
+    steps, rows, hidden = x.shape[0] * x.shape[1], w.shape[1], r.shape[2]
+    flops = steps * w.shape[0] * (2 * rows * (hidden + x.shape[2]) + 12 * rows)
+    element_bytes = DTYPE_BITS[statistics_dtype(x.dtype)] // 8
+    width = rows + saved * hidden
+    return Work(passes * flops, workspace_bytes=steps * width * element_bytes)
 
 
-@op("RNN", work=_work, recompute=HEAVY, gradient_reads=("i0", "i1", "i2", "i3", "i4", "i5"))
-def rnn(
-    call: Call,
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
-    lengths: Array | None = None,
-    h: Array | None = None,
-) -> tuple[Array | None, ...]:
-    return rnn_outputs(call, RnnInputs("RNN", x, w, r, b, lengths, h))
+#: Inputs that the gradients read: X, W, R, B, sequence_lens, initial_h and, in an LSTM, initial_c, P.
+_READS = tuple(f"i{i}" for i in range(8))
 
 
-@op("GRU", work=_work, recompute=HEAVY, gradient_reads=("i0", "i1", "i2", "i3", "i4", "i5"))
-def gru(
-    call: Call,
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
-    lengths: Array | None = None,
-    h: Array | None = None,
-) -> tuple[Array | None, ...]:
-    return rnn_outputs(call, RnnInputs("GRU", x, w, r, b, lengths, h))
-
-
-@op("LSTM", work=_work, recompute=HEAVY, gradient_reads=("i0", "i1", "i2", "i3", "i4", "i5", "i6", "i7"))
-def lstm(
-    call: Call,
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
-    lengths: Array | None = None,
-    h: Array | None = None,
-    c: Array | None = None,
-    p: Array | None = None,
-) -> tuple[Array | None, ...]:
-    return rnn_outputs(call, RnnInputs("LSTM", x, w, r, b, lengths, h, c, p))
+@op("RNN", work=rnn_work, recompute=HEAVY, gradient_reads=_READS[:6])
+@op("GRU", work=rnn_work, recompute=HEAVY, gradient_reads=_READS[:6])
+@op("LSTM", work=rnn_work, recompute=HEAVY, gradient_reads=_READS)
+def rnn(call: Call, *inputs: Array) -> tuple[Array | None, ...]:
+    return rnn_outputs(call, RnnInputs(call.op, *inputs))

@@ -23,9 +23,8 @@ from graph.ops.rnn.rnn import (
     Direction,
     RnnInputs,
     directions,
-    float_bytes,
     permute_steps,
-    rnn_sizes,
+    rnn_work,
     run_direction,
     time_major,
 )
@@ -115,7 +114,7 @@ def _results(call: Call, given: RnnInputs, found: dict[str, list[Array]]) -> tup
 
 def _infer(call: Call) -> tuple[TensorType | None, ...]:
     """Types of the used gradients, those of their inputs. Raises ValueError if the weights do not match."""
-    kind = call.op.removeprefix("remat::").removesuffix("Grad")
+    kind = _kind(call)
     x, w, r = (known_type(t, name) for t, name in zip(call.inputs[:3], "XWR", strict=True))
     if not len(x.shape) == len(w.shape) == len(r.shape) == 3:
         raise ValueError(f"X {x}, W {w} and R {r} must have rank 3")
@@ -133,64 +132,19 @@ def _infer(call: Call) -> tuple[TensorType | None, ...]:
 
 def _work(call: Call) -> Work:
     """Work: a forward pass and twice that backward; workspace: the saved values of one direction."""
-    found = rnn_sizes(call)
-    if found is None:
-        return Work()
-    runs, rows, hidden, width = found
-    kind = call.op.removeprefix("remat::").removesuffix("Grad")
-    count = call.inputs[1].shape[0] if call.inputs[1] is not None else 1
-    kept = runs // max(1, count) * (rows + _KEPT[kind] * hidden)
-    return Work(3 * runs * (2 * rows * (hidden + width) + 12 * rows), workspace_bytes=kept * float_bytes(call))
+    return rnn_work(call, passes=3, saved=_KEPT[_kind(call)])
 
 
 @op("remat::RNNGrad", infer=_infer, work=_work, recompute=HEAVY)
-def rnn_grad(
-    call: Call,
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
-    lengths: Array | None = None,
-    h: Array | None = None,
-    dy: Array | None = None,
-    dh: Array | None = None,
-) -> tuple[Array | None, ...]:
-    given = RnnInputs("RNN", x, w, r, b, lengths, h)
-    return _results(call, given, rnn_gradients(call, given, dy, dh, None))
-
-
 @op("remat::GRUGrad", infer=_infer, work=_work, recompute=HEAVY)
-def gru_grad(
-    call: Call,
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
-    lengths: Array | None = None,
-    h: Array | None = None,
-    dy: Array | None = None,
-    dh: Array | None = None,
-) -> tuple[Array | None, ...]:
-    """X, W, R, B, sequence_lens, initial_h, dY, dY_h -> dX, dW, dR, dB, dinitial_h."""
-    given = RnnInputs("GRU", x, w, r, b, lengths, h)
-    return _results(call, given, rnn_gradients(call, given, dy, dh, None))
-
-
 @op("remat::LSTMGrad", infer=_infer, work=_work, recompute=HEAVY)
-def lstm_grad(
-    call: Call,
-    x: Array,
-    w: Array,
-    r: Array,
-    b: Array | None = None,
-    lengths: Array | None = None,
-    h: Array | None = None,
-    c: Array | None = None,
-    p: Array | None = None,
-    dy: Array | None = None,
-    dh: Array | None = None,
-    dc: Array | None = None,
-) -> tuple[Array | None, ...]:
-    """X, W, R, B, sequence_lens, initial_h, initial_c, P, dY, dY_h, dY_c -> dX, dW, dR, dB, dinitial_h, ..._c, dP."""
-    given = RnnInputs("LSTM", x, w, r, b, lengths, h, c, p)
-    return _results(call, given, rnn_gradients(call, given, dy, dh, dc))
+def rnn_grad(call: Call, *given: Array) -> tuple[Array | None, ...]:
+    """Inputs of the op, dY, dY_h and, of an LSTM, dY_c -> dX, dW, dR, dB, dinitial_h and, of an LSTM, ..._c, dP."""
+    count = 8 if _kind(call) == "LSTM" else 6
+    inputs = RnnInputs(_kind(call), *given[:count])
+    dy, dh, dc = (*given[count:], *[None] * 3)[:3]
+    return _results(call, inputs, rnn_gradients(call, inputs, dy, dh, dc))
+
+
+def _kind(call: Call) -> str:
+    return call.op.removeprefix("remat::").removesuffix("Grad")
