@@ -144,6 +144,7 @@ class ReversePass:
         node = self.builder.nodes[n]
         incoming = [None if v == ABSENT else self._incoming(v) for v in node.outputs]
         slots = gradient_slots(node)
+        needed = [v for v in slots if v != ABSENT and self.needs[v]]
         nonzero = [gradient for gradient in incoming if gradient is not None and not self._is_zero(gradient)]
         if nonzero and n in missing:
             self._refuse_all(missing)
@@ -152,14 +153,12 @@ class ReversePass:
                 if gradient is not None and v != ABSENT and self.needs[v]:
                     self._contribute(n, node, v, gradient)
         elif node.op == ZERO_GRADIENT or any(gradient is not None for gradient in incoming):
-            for v in slots:
-                if v != ABSENT and self.needs[v]:
-                    self.sums.add_zero(v)
+            for v in needed:
+                self.sums.add_zero(v)
         missing.pop(n, None)
         self.recorder.added()
-        for v in slots:
-            if v != ABSENT and self.needs[v]:
-                self._settle(v)
+        for v in needed:
+            self._settle(v)
 
     def _refuse_all(self, missing: dict[int, tuple[str, str, str]]) -> None:
         """Raise NoGradient for all nodes without a rule: the incoming gradient of one of them is not zero."""
@@ -273,37 +272,25 @@ class ReversePass:
             self.zeros,
             annotations=provenance(node, node.name),
         )
-        inputs = tuple([None if v == ABSENT else emit.val(v) for v in node.inputs])
-        outputs = tuple([None if v == ABSENT else emit.val(v) for v in node.outputs])
+        forward = self._forward_node(emit, n, node, needs)
         given = [None if gradient is None else emit.val(gradient) for gradient in incoming]
         if rule.zeros and None in given:
             given = [
                 emit.zeros(type) if dz is None and type is not None and type.dtype in FLOAT_DTYPES else dz
                 for dz, type in zip(given, self._all_types(node), strict=True)
             ]
-        rows = self.spec.row_sparse
-        forward = ForwardNode(
-            node.op,
-            node.attributes,
-            inputs,
-            outputs,
-            needs,
-            lambda i: emit.val(builder.ensure_output(n, i)),
-            tuple([v in rows for v in node.inputs]) if rows else (),
-            () if self.bounded.isdisjoint(node.inputs) else tuple([v in self.bounded for v in node.inputs]),
-        )
         first = len(builder.nodes)
         gradients = rule.rule(emit, forward, *given)
         if node.op in self.spec.rules:
             self._check_reads(node, incoming, first)
-        if len(gradients) != len(inputs):
+        if len(gradients) != len(node.inputs):
             raise CannotDifferentiate(
-                f"its gradient rule returns {len(gradients)} gradients for {len(inputs)} inputs",
+                f"its gradient rule returns {len(gradients)} gradients for {len(node.inputs)} inputs",
                 "return one gradient, or None, for each input",
                 "gradient_rule_count",
             )
         cotangents: list[Cotangent | None] = []
-        for x, dx, needed in zip(inputs, gradients, needs, strict=True):
+        for x, dx, needed in zip(forward.inputs, gradients, needs, strict=True):
             if not isinstance(dx, Val):
                 cotangents.append(dx)
                 continue
@@ -314,6 +301,20 @@ class ReversePass:
                 )
             cotangents.append(dx.id)
         return cotangents
+
+    def _forward_node(self, emit: Emit, n: int, node: Node, needs: tuple[bool, ...]) -> ForwardNode:
+        """The node as its gradient rule sees it."""
+        rows = self.spec.row_sparse
+        return ForwardNode(
+            node.op,
+            node.attributes,
+            tuple([None if v == ABSENT else emit.val(v) for v in node.inputs]),
+            tuple([None if v == ABSENT else emit.val(v) for v in node.outputs]),
+            needs,
+            lambda i: emit.val(self.builder.ensure_output(n, i)),
+            tuple([v in rows for v in node.inputs]) if rows else (),
+            () if self.bounded.isdisjoint(node.inputs) else tuple([v in self.bounded for v in node.inputs]),
+        )
 
     def _check_reads(self, node: Node, incoming: Sequence[int | None], first: int) -> None:
         """Raise CannotDifferentiate when a user's rule reads a value of neither its node nor itself."""

@@ -114,43 +114,40 @@ class TemplateCache:
         place: dict[int, Operand] = {ABSENT: ABSENT}
         for i, v in reversed(list(enumerate(slots))):
             place[v] = ABSENT if v == ABSENT else i
-        count = len(slots)
         nodes = []
+        first = len(slots)  # number of the next value that the template writes
         for each in added:
             if not self._is_plain(each, node, prefix):
                 return None
-            reads = [place.get(v, -2 - v if self._is_constant(v) else None) for v in each.inputs]
-            writes: list[tuple[str, TensorType | None] | None] = []
-            for v in each.outputs:
-                if v == ABSENT:
-                    writes.append(None)
-                    continue
-                value = builder.values[v]
-                if not value.name.startswith(prefix) or value != Value(value.name, value.type):
-                    return None
-                place[v] = count
-                count += 1
-                writes.append((value.name[len(prefix) :], value.type))
-            if None in reads:
+            reads = [self._operand(v, place) for v in each.inputs]
+            for v in each.writes:
+                place[v] = first
+                first += 1
+            if None in reads or not all(self._is_plain_value(v, prefix) for v in each.writes):
                 return None
+            values = [None if v == ABSENT else builder.values[v] for v in each.outputs]
             nodes.append(
                 _TemplateNode(
                     each.name[len(prefix) :],
                     each.op,
                     tuple(p for p in reads if p is not None),
-                    tuple(writes),
+                    tuple(None if value is None else (value.name[len(prefix) :], value.type) for value in values),
                     each.attributes,
                 )
             )
-        results: list[Operand | None] = []
-        for gradient in gradients:
-            if gradient is None:
-                results.append(None)
-            elif isinstance(gradient, int) and (gradient in place or self._is_constant(gradient)):
-                results.append(place.get(gradient, -2 - gradient))
-            else:
-                return None
+        results = [self._operand(gradient, place) if isinstance(gradient, int) else None for gradient in gradients]
+        if any(result is None for result, gradient in zip(results, gradients, strict=True) if gradient is not None):
+            return None
         return GradientTemplate(tuple(nodes), tuple(results), tuple(place[v] for v in written if v in self.zeros))
+
+    def _operand(self, v: int, place: Mapping[int, Operand]) -> Operand | None:
+        """The operand of a template that stands for a value; None for a value that is neither known nor constant."""
+        return place.get(v, -2 - v if self._is_constant(v) else None)
+
+    def _is_plain_value(self, v: int, prefix: str) -> bool:
+        """True for a value with a name from `prefix` and a type only."""
+        value = self.builder.values[v]
+        return value.name.startswith(prefix) and value == Value(value.name, value.type)
 
     def _is_plain(self, one: Node, node: Node, prefix: str) -> bool:
         """True for a node with op, operands, attributes and annotations only."""

@@ -79,14 +79,14 @@ class CheckpointRewrite(PairRewrite):
     def _count(self, tail: TailPolicy) -> int:
         """Trip count of the pair. Raises BadGraph if its last iterations cannot differ from the others."""
         joint, count = self.joints[0], trip_count(self.graph.values, self.forward)
-        if not count.exact or count.most is None:
+        if not count.exact or count.bound is None:
             raise self._error("a Scan of unknown trip count")
-        if not 0 < tail.trips < count.most:
-            raise self._error(f"the last {tail.trips} of {count.most} trips")
+        if not 0 < tail.trips < count.bound:
+            raise self._error(f"the last {tail.trips} of {count.bound} trips")
         draws = any(is_random(node) for node in joint.graph.nodes[joint.split :])
         if draws and not self.backward.annotations.get(LAST_TRIP_FIRST):
             raise self._error("a backward pass that draws random numbers")
-        return count.most
+        return count.bound
 
     def _save_states(self, trips: LoopInterface, snapshots: SnapshotPolicy) -> None:
         joint = self.joints[0]

@@ -220,30 +220,33 @@ class PairRewrite:
 
     def _if(self) -> None:
         outputs = [v for v in self.forward.outputs if v not in self.gone]
-        kept = [p for p, v in enumerate(self.forward.outputs) if v not in self.gone]
         forward, backward = {}, {}
         for joint, needs, row in zip(self.joints, self.needs, self.saving.backward, strict=True):
-            results = [joint.forward_outputs[p] for p in kept]
-            forward[joint.key] = self.forward_body(joint, results)
-            saved = {joint.forward_outputs[p]: self.forward.outputs[p] for p in reversed(kept)}
-            outside = {**joint.captures, **{v: outer for v, outer in saved.items() if v in needs}}
+            kept = self._kept_outputs(joint)
+            forward[joint.key] = self.forward_body(joint, [v for v, _ in kept])
+            outside = {**joint.captures, **{v: outer for v, outer in reversed(kept) if v in needs}}
             backward[joint.key] = build_body(joint, self.backward, row, (), joint.backward_outputs, outside)
         self.new_forward = replace(self.forward, outputs=tuple(outputs), bodies=MappingProxyType(forward))
         self.new_backward = replace(
             self.backward, bodies=MappingProxyType(backward), stream=self.stream(), annotations=self.annotations()
         )
 
+    def _kept_outputs(self, joint: JointGraph) -> list[tuple[int, int]]:
+        """(value of the body, outer value) of the outputs of a branch or call that stay."""
+        pairs = zip(joint.forward_outputs, self.forward.outputs, strict=False)
+        return [(v, outer) for v, outer in pairs if outer not in self.gone]
+
     def _call(self) -> None:
         joint, needs = self.joints[0], self.needs[0]
-        kept = [p for p, v in enumerate(self.forward.outputs) if v not in self.gone]
-        saved = {joint.forward_outputs[p]: self.forward.outputs[p] for p in reversed(kept)}
+        kept = self._kept_outputs(joint)
+        saved = dict(reversed(kept))
         new = [v for v in needs if joint.must_be_saved(v) and v not in saved]
         for v in new:
             saved[v] = self.value(f"{self.forward.name}/saved/{joint.graph.values[v].name}", joint.graph.values[v].type)
         self.new_forward = self._forward(
             joint,
-            outputs=[*(self.forward.outputs[p] for p in kept), *(saved[v] for v in new)],
-            made=[*(joint.forward_outputs[p] for p in kept), *new],
+            outputs=[*(outer for _, outer in kept), *(saved[v] for v in new)],
+            made=[*(v for v, _ in kept), *new],
             attributes=self.forward.attributes,
         )
         formals = dict(zip(joint.backward_inputs, self.backward.inputs, strict=True))

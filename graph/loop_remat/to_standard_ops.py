@@ -62,14 +62,7 @@ class _Writing:
         last: dict[int, int] = {}  # node -> last node of its lowering
         for n, node in enumerate(self.graph.nodes):
             first = len(self.nodes)
-            bodies = {key: replace(body, graph=lower_to_standard_ops(body.graph)) for key, body in node.bodies.items()}
-            self.node = replace(node, bodies=MappingProxyType(bodies) if bodies else node.bodies)
-            if node.op not in CHECKPOINTED_SCANS:
-                self.nodes.append(self.node)
-            else:
-                if any(is_random(inner) for body in bodies.values() for inner in body.graph.nodes):
-                    raise self._refused("draws random numbers, which another runtime cannot reproduce")
-                (self._forward if node.op in SCANS else self._backward)()
+            self._lower(node)
             after = tuple(last[before] for before in node.after if before in last)
             self.nodes[first:] = [replace(rewritten, after=after) for rewritten in self.nodes[first:]]
             last[n] = len(self.nodes) - 1
@@ -78,6 +71,16 @@ class _Writing:
         if wrong := sorted(self.gone & named):
             raise self._refused(f"outputs {quoted(graph.values[wrong[0]].name)}, which another node reads")
         return restrict_values(graph, [v for v in range(len(graph.values)) if v not in self.gone])
+
+    def _lower(self, node: Node) -> None:
+        bodies = {key: replace(body, graph=lower_to_standard_ops(body.graph)) for key, body in node.bodies.items()}
+        self.node = replace(node, bodies=MappingProxyType(bodies) if bodies else node.bodies)
+        if node.op not in CHECKPOINTED_SCANS:
+            self.nodes.append(self.node)
+            return
+        if any(is_random(inner) for body in bodies.values() for inner in body.graph.nodes):
+            raise self._refused("draws random numbers, which another runtime cannot reproduce")
+        (self._forward if node.op in SCANS else self._backward)()
 
     def _refused(self, why: str) -> BadGraph:
         return BadGraph.one(

@@ -197,18 +197,9 @@ class _RecomputeRewriter:
 
     def graph(self, needed_only: bool) -> Graph:
         """The rewritten graph; `needed_only` omits copies without a reader."""
-        source, phases = self.source, [node.phase for node in self.source.nodes]
+        source = self.source
         self.names = {source.values[v].name: self.values[new].name for v, new in self.renamed.items()}
-        first_reader: dict[int, int] = {}  # copied value -> first non-forward node that reads it
-        for n in reversed(range(len(source.nodes))):
-            if phases[n] is not Phase.FORWARD:
-                first_reader.update((v, n) for v in source.nodes[n].reads if v in self.renamed)
-        before: dict[int, list[_SegmentCopies]] = {}  # node of the source -> copies placed before it
-        for place in self.places:
-            outputs = [v for n in place.nodes for v in source.nodes[n].writes]
-            first = min((first_reader[v] for v in outputs if v in first_reader), default=None)
-            if first is not None:
-                before.setdefault(first, []).append(self._needed(place, first_reader) if needed_only else place)
+        before = self._placed(needed_only)
         nodes: list[Node] = []
         number: list[int] = []  # node of the source -> its new id
         for n, node in enumerate(source.nodes):
@@ -216,9 +207,24 @@ class _RecomputeRewriter:
                 nodes += self._copies(place, len(nodes))
             number.append(len(nodes))
             after = tuple(number[a] for a in node.after)
-            read = node if phases[n] is Phase.FORWARD else self._reading_copies(node)
+            read = node if node.phase is Phase.FORWARD else self._reading_copies(node)
             nodes.append(replace(read, after=after) if after else read)
         return self._dense(nodes)
+
+    def _placed(self, needed_only: bool) -> dict[int, list[_SegmentCopies]]:
+        """Node of the source -> the copies placed before it, the first node of the backward pass that reads one."""
+        nodes = self.source.nodes
+        first_reader: dict[int, int] = {}  # copied value -> first non-forward node that reads it
+        for n in reversed(range(len(nodes))):
+            if nodes[n].phase is not Phase.FORWARD:
+                first_reader.update((v, n) for v in nodes[n].reads if v in self.renamed)
+        before: dict[int, list[_SegmentCopies]] = {}
+        for place in self.places:
+            outputs = [v for n in place.nodes for v in nodes[n].writes]
+            first = min((first_reader[v] for v in outputs if v in first_reader), default=None)
+            if first is not None:
+                before.setdefault(first, []).append(self._needed(place, first_reader) if needed_only else place)
+        return before
 
     def _needed(self, place: _SegmentCopies, first_reader: Mapping[int, int]) -> _SegmentCopies:
         """The copies that a backward op reads, directly or through other copies."""

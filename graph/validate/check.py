@@ -195,12 +195,13 @@ def _order(graph: Graph, where: str, writer: list[int], captured: Collection[int
             undefined.add(v)
             _undefined(graph, f"{where}{_place_of_read(n, node, v)}", v, findings)
         late.extend((n, "the run", before) for before in node.after if before >= n)
+    unwritten = dict.fromkeys(v for v, n in enumerate(writer) if n < 0 and not given[v])
     for i, v in enumerate(graph.outputs):
-        if writer[v] < 0 and not given[v]:
+        if v in unwritten:
             undefined.add(v)
             _undefined(graph, f"{where}outputs[{i}]", v, findings)
-    for v, node_of in enumerate(writer):
-        if node_of < 0 and not given[v] and v not in undefined:
+    for v in unwritten:
+        if v not in undefined:
             findings.add(
                 "unwritten_value",
                 f"{where}values[{v}]",
@@ -256,10 +257,23 @@ def _late(graph: Graph, where: str, writer: list[int], late: list[tuple[int, str
 
 
 def _cycle(graph: Graph, writer: list[int]) -> list[int]:
-    """Nodes of one cycle in execution order, or []. Kahn's algorithm, then a backward walk over the remaining nodes."""
-    before: list[list[int]] = [
-        [writer[v] for v in node.reads if writer[v] >= 0] + list(node.after) for node in graph.nodes
-    ]
+    """Nodes of one cycle in execution order, or []: a backward walk over nodes that can never run."""
+    before = [[*(writer[v] for v in node.reads if writer[v] >= 0), *node.after] for node in graph.nodes]
+    waiting = _unmet_counts(before)
+    n = next((n for n, count in enumerate(waiting) if count > 0), -1)
+    if n < 0:
+        return []
+    seen: dict[int, int] = {}
+    while n not in seen:
+        seen[n] = len(seen)
+        n = next(b for b in before[n] if waiting[b] > 0)
+    cycle = [m for m, at in seen.items() if at >= seen[n]][::-1]
+    first = cycle.index(min(cycle))
+    return cycle[first:] + cycle[:first]
+
+
+def _unmet_counts(before: list[list[int]]) -> list[int]:
+    """Per node the number of nodes in `before[n]` that can never run (Kahn's algorithm)."""
     waiting = [len(nodes) for nodes in before]
     followers: list[list[int]] = [[] for _ in before]
     for n, nodes in enumerate(before):
@@ -271,16 +285,7 @@ def _cycle(graph: Graph, writer: list[int]) -> list[int]:
             waiting[f] -= 1
             if waiting[f] == 0:
                 ready.append(f)
-    n = next((n for n, count in enumerate(waiting) if count > 0), -1)
-    if n < 0:
-        return []
-    seen: dict[int, int] = {}
-    while n not in seen:
-        seen[n] = len(seen)
-        n = next(b for b in before[n] if waiting[b] > 0)
-    cycle = [m for m, at in seen.items() if at >= seen[n]][::-1]
-    first = cycle.index(min(cycle))
-    return cycle[first:] + cycle[:first]
+    return waiting
 
 
 def _bodies(graph: Graph, where: str, findings: Findings, depth: int) -> None:

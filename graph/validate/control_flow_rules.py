@@ -61,7 +61,11 @@ class _Check:
         if not _is_count(scanned):
             self._bad("attributes.num_scan_inputs", scanned, "the number of sequences")
             return
-        body = node.bodies.get("body")
+        self._layouts(scanned)
+
+    def _layouts(self, scanned: int) -> None:
+        """Axes and directions of a Scan: one per sequence, and one per stack."""
+        node, body = self.node, self.node.bodies.get("body")
         stacked = len(body.graph.outputs) - (len(node.inputs) - scanned) if body is not None else 0
         for side, count in (("input", scanned), ("output", stacked)):
             for kind, allowed in (("axes", range(-_MAX_RANK, _MAX_RANK)), ("directions", range(2))):
@@ -105,24 +109,8 @@ class _Check:
 
     def _inputs(self) -> None:
         node, count = self.node, len(self.node.inputs)
-        if node.op == "If" and "else_branch" not in node.bodies and "then_branch" in node.bodies:
-            expected = len(node.bodies["then_branch"].graph.outputs)
-            if count and count - 1 != expected:
-                self.findings.add(
-                    "kept_values",
-                    f"{self.path}.inputs",
-                    f"{self.name} without else_branch that keeps {count - 1} values",
-                    f"{expected}, one per output",
-                    "list after the condition the value of each output if the condition is false",
-                )
-        elif node.op == "If" and count > 1:
-            self.findings.add(
-                "body_inputs",
-                f"{self.path}.inputs",
-                f"{self.name} with {count} inputs",
-                "only the condition, since both branches exist",
-                "let the branches capture the other values",
-            )
+        if node.op == "If":
+            self._branch_inputs()
         if node.op in ("If", "Loop") and (not count or (node.op == "If" and node.inputs[0] == ABSENT)):
             self.findings.add(
                 "missing_condition",
@@ -139,6 +127,28 @@ class _Check:
                 f"{scanned} of {count} inputs of {self.name}",
                 "at least 1 and at most the number of inputs",
                 "correct the number",
+            )
+
+    def _branch_inputs(self) -> None:
+        """Inputs of an If: its condition, and without an else branch the values that it keeps."""
+        node, count = self.node, len(self.node.inputs)
+        if "else_branch" not in node.bodies and "then_branch" in node.bodies:
+            expected = len(node.bodies["then_branch"].graph.outputs)
+            if count and count - 1 != expected:
+                self.findings.add(
+                    "kept_values",
+                    f"{self.path}.inputs",
+                    f"{self.name} without else_branch that keeps {count - 1} values",
+                    f"{expected}, one per output",
+                    "list after the condition the value of each output if the condition is false",
+                )
+        elif count > 1:
+            self.findings.add(
+                "body_inputs",
+                f"{self.path}.inputs",
+                f"{self.name} with {count} inputs",
+                "only the condition, since both branches exist",
+                "let the branches capture the other values",
             )
 
     def _formals(self, key: str, body: Body) -> None:
@@ -237,8 +247,12 @@ class _Check:
                 "a constant trip count or an upper bound",
                 "set the annotation `max_trips`",
             )
+        if self.node.op == "Scan":
+            self._lengths(trips)
+
+    def _lengths(self, trips: LoopInterface) -> None:
         lengths = {}
-        for k, (axis, _) in enumerate(trips.input_layouts() if self.node.op == "Scan" else ()):
+        for k, (axis, _) in enumerate(trips.input_layouts()):
             value = self.graph.values[trips.sequence(k)]
             if value.type is not None and -len(value.type.shape) <= axis < len(value.type.shape):
                 lengths[quoted(value.name)] = value.type.shape[axis]

@@ -12,6 +12,27 @@ RECOMPUTE_OPTIONS = (None, "allow", "never", "prefer")
 
 def check_values(graph: Graph, where: str, writer: list[int], findings: Findings) -> None:
     """Collect values without a size, sizes above 2^63 - 1, constants of another shape, invalid costs."""
+    total = _total_bytes(graph, where, writer, findings)
+    sound: set[tuple[float | None, ...]] = {(None, None, None, None)}  # costs repeat as well
+    for n, node in enumerate(graph.nodes):
+        cost = node.cost
+        amounts = (cost.seconds, cost.flops, cost.traffic_bytes, cost.workspace_bytes)
+        if amounts not in sound and _cost(node, amounts, f"{where}nodes[{n}]", findings):
+            sound.add(amounts)
+            if total <= MAX_BYTES < total + (cost.workspace_bytes or 0):
+                findings.add(
+                    "size_too_large",
+                    f"{where}nodes[{n}].cost.workspace_bytes",
+                    f"{cost.workspace_bytes} bytes of {quoted(node.name)} beside values of {total}",
+                    f"at most {MAX_BYTES} (2^63 - 1) together",
+                    "correct the workspace",
+                )
+        if node.recompute is not None or node.gradient_reads is not None:
+            _node(node, f"{where}nodes[{n}]", findings)
+
+
+def _total_bytes(graph: Graph, where: str, writer: list[int], findings: Findings) -> int:
+    """Bytes of all values of valid size; collects the findings of the others, and of constants of another shape."""
     sizes: dict[int, int] = {}  # by id() of the type: types are shared objects, each is checked once
     total = 0
     for v, value in enumerate(graph.values):
@@ -42,22 +63,7 @@ def check_values(graph: Graph, where: str, writer: list[int], findings: Findings
             f"at most {MAX_BYTES} (2^63 - 1)",
             "correct the shapes",
         )
-    sound: set[tuple[float | None, ...]] = {(None, None, None, None)}  # costs repeat as well
-    for n, node in enumerate(graph.nodes):
-        cost = node.cost
-        amounts = (cost.seconds, cost.flops, cost.traffic_bytes, cost.workspace_bytes)
-        if amounts not in sound and _cost(node, amounts, f"{where}nodes[{n}]", findings):
-            sound.add(amounts)
-            if total <= MAX_BYTES < total + (cost.workspace_bytes or 0):
-                findings.add(
-                    "size_too_large",
-                    f"{where}nodes[{n}].cost.workspace_bytes",
-                    f"{cost.workspace_bytes} bytes of {quoted(node.name)} beside values of {total}",
-                    f"at most {MAX_BYTES} (2^63 - 1) together",
-                    "correct the workspace",
-                )
-        if node.recompute is not None or node.gradient_reads is not None:
-            _node(node, f"{where}nodes[{n}]", findings)
+    return total
 
 
 def _value(graph: Graph, where: str, writer: list[int], v: int, value: Value, findings: Findings) -> bool:

@@ -127,16 +127,13 @@ def fold_constants(call: Call, types: tuple[TensorType | None, ...]) -> tuple[np
     """
     if call.op in ("Shape", "Size"):
         return _of_type(call)
-    if call.op not in _FOLDED or all(type is None for type in call.inputs):
+    if call.op not in _FOLDED or not _has_small_constants(call):
         return None
-    for i, type in enumerate(call.inputs):
-        if type is not None and (call.constant(i) is None or not is_small(type)):
-            return None
     if any(call.outputs):  # declared types are unverified: infer without them
         types = infer(replace(call, outputs=(None,) * len(call.outputs)))
-    for type, is_used in zip(types, call.used, strict=False):
-        if is_used and (not is_small(type) if type is not None else call.op not in _BOUNDED):
-            return None
+    used = [type for type, is_used in zip(types, call.used, strict=False) if is_used]
+    if not all(call.op in _BOUNDED if type is None else is_small(type) for type in used):
+        return None
     known = [t for t in types if t is not None]
     if len(known) == sum(call.used) and not any(t.elements for t in known):
         return tuple(None if t is None else np.zeros(t.shape, numpy_dtype(t.dtype)) for t in types)
@@ -145,6 +142,12 @@ def fold_constants(call: Call, types: tuple[TensorType | None, ...]) -> tuple[np
             return run(call, *(call.constants[i] if t is not None else None for i, t in enumerate(call.inputs)))
     except _REFUSALS:
         return None  # the node is kept and fails at execution, if at all
+
+
+def _has_small_constants(call: Call) -> bool:
+    """True if all inputs, and at least one, are small constants."""
+    given = [(i, type) for i, type in enumerate(call.inputs) if type is not None]
+    return bool(given) and all(call.constant(i) is not None and is_small(type) for i, type in given)
 
 
 def _of_type(call: Call) -> tuple[np.ndarray | None, ...] | None:

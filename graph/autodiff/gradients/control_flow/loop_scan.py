@@ -15,7 +15,7 @@ from graph.autodiff.gradients.spec import carries_gradient
 from graph.errors import CannotDifferentiate
 from graph.ir import ABSENT, Body, Graph, Phase, Role, TensorType
 from graph.ops.control_flow.execution import LAST_TRIP_FIRST
-from graph.ops.control_flow.interface import LoopInterface, trip_count
+from graph.ops.control_flow.interface import Layout, LoopInterface, trip_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +125,8 @@ class _LoopGradient:
     def _sequences(self, part: BackwardBody) -> list[_Sequence]:
         """Scanned inputs of the backward Scan; adds outputs to the forward node for the values it has to save."""
         trips, node = self.trips, self.context.node
-        stacked = [(axis, 1 - direction) for axis, direction in trips.output_layouts()]
-        sequences = [
-            _Sequence(part.formals[trips.element(k)], trips.sequence(k), axis, 1 - direction)
-            for k, (axis, direction) in enumerate(trips.input_layouts())
-            if trips.element(k) in part.formals
-        ]
-        for k in self.stacks:
-            gradient, here = self.of_stack[k], part.heads[self._position(k)]
-            if gradient is not None and part.reads(here):
-                sequences.append(_Sequence(here, gradient, *stacked[k]))
+        stacked = self._stack_layouts()
+        sequences = self._given_sequences(part)
         bounded = len(sequences)  # gradients of stacks may have more rows than iterations that ran
         emitted = {
             trips.emission(k): k
@@ -164,6 +156,24 @@ class _LoopGradient:
             formal = part.body.value("trip", TensorType("bool", ()), Role.INPUT)
             sequences.append(_Sequence(formal, self.context.emit.zeros(marks).id, 0, 0))
         return sequences
+
+    def _given_sequences(self, part: BackwardBody) -> list[_Sequence]:
+        """Sequences that exist: those of the forward node, and gradients of its stacks."""
+        trips, stacked = self.trips, self._stack_layouts()
+        sequences = [
+            _Sequence(part.formals[trips.element(k)], trips.sequence(k), axis, 1 - direction)
+            for k, (axis, direction) in enumerate(trips.input_layouts())
+            if trips.element(k) in part.formals
+        ]
+        for k in self.stacks:
+            gradient, here = self.of_stack[k], part.heads[self._position(k)]
+            if gradient is not None and part.reads(here):
+                sequences.append(_Sequence(here, gradient, *stacked[k]))
+        return sequences
+
+    def _stack_layouts(self) -> list[Layout]:
+        """Layout of each stack of the forward node as a sequence of the backward node."""
+        return [(axis, 1 - direction) for axis, direction in self.trips.output_layouts()]
 
     def _length(self) -> int:
         """Rows of a stack."""
