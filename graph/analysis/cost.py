@@ -8,6 +8,7 @@ Architectures", CACM 52(4), 2009. An unknown op costs the transfer of its inputs
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from graph.analysis.aliasing import inplace_candidates, is_view, last_uses, storage_roots
@@ -168,18 +169,14 @@ def _body_bytes(node: Node, body: Body) -> int:
     graph = body.graph
     roots = storage_roots(graph)
     outside = external_storages(node, body)
-    own = [v for v in range(len(graph.values)) if roots[v] == v and v not in outside]
-    last = last_uses(roots, (inner.reads for inner in graph.nodes))
-    size = {v: graph.values[v].nbytes for v in own}
-    live = sum(size[v] for v in own if graph.values[v].role is not Role.ACTIVATION)
-    highest, ending = live, dict[int, list[int]]()
-    for v in own:
-        if v in last:
-            ending.setdefault(last[v], []).append(v)
-    for n, node in enumerate(graph.nodes):
-        written = [v for v in node.writes if v in size]
-        live += sum(size[v] for v in written)
-        highest = max(highest, live + workspace_of(graph, node))
-        live -= sum(size[v] for v in written if v not in last)
-        live -= sum(size[v] for v in ending.get(n, ()) if graph.values[v].role is Role.ACTIVATION)
+    size = {v: value.nbytes for v, value in enumerate(graph.values) if roots[v] == v and v not in outside}
+    live = highest = sum(size[v] for v in size if graph.values[v].role is not Role.ACTIVATION)
+    freed = Counter[int]()  # node -> bytes that it uses last
+    for v, n in last_uses(roots, ((*inner.reads, *inner.writes) for inner in graph.nodes)).items():
+        if v in size and graph.values[v].role is Role.ACTIVATION:
+            freed[n] += size[v]
+    for n, inner in enumerate(graph.nodes):
+        live += sum(size.get(v, 0) for v in inner.writes)
+        highest = max(highest, live + workspace_of(graph, inner))
+        live -= freed[n]
     return highest

@@ -75,14 +75,13 @@ def share_buffers(graph: Graph, keep: Collection[str] = (), in_place: bool = Tru
     number = {device: i for i, device in enumerate(dict.fromkeys(devices))}
     group = np.array([number[devices[chain[0]]] for chain in chains], np.int64)
     assignment = assign_buffers(columns[:, 0], columns[:, 1], columns[:, 2], group)
+    names = [value.name for value in graph.values]
     name_of: dict[int, str] = {}
     for chain, b in zip(chains, assignment.buffer.tolist(), strict=True):
         own = [v for v in chain if v in held]  # at most one per buffer, since it is live to the end
-        name_of[b] = graph.values[own[0]].name if own else name_of.get(b, graph.values[chain[0]].name)
-    names = [value.name for value in graph.values]
-    for chain, b in zip(chains, assignment.buffer.tolist(), strict=True):
-        for v in chain:
-            names[v] = name_of[b]
+        name_of[b] = names[own[0]] if own else name_of.get(b, names[chain[0]])
+    shared = {v: name_of[b] for chain, b in zip(chains, assignment.buffer.tolist(), strict=True) for v in chain}
+    names = [shared.get(v, name) for v, name in enumerate(names)]
     return BufferSharing(
         names,
         {name_of[b]: size for b, size in enumerate(assignment.size.tolist())},

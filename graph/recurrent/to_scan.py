@@ -94,11 +94,7 @@ class _Scanning:
         self.states = {buffer: self._state(buffer, initial) for buffer, initial in net.buffers.items()}
         carried = [state for state in self.states.values() if state.carried.shape[0]]
         for state in carried:
-            plain = state.carried.shape[0] == 1 and [link.window for link in state.reads] == [1]
-            name = state.reads[0].inner if plain else f"{state.buffer}/carried"
-            self.carry[state.buffer] = self.body.value(name, state.carried, Role.INPUT)
-            if plain:
-                self.step.bind(name, self.carry[state.buffer])
+            self._add_input(state)
         sequences, elements = self._elements()
         for op in net.ops:
             self.step.add(op)
@@ -116,6 +112,14 @@ class _Scanning:
             self.body.opset,
         )
         return self._results(graph, carried, sequences)
+
+    def _add_input(self, state: _State) -> None:
+        """Add the formal input of a carried state; one that the step reads as it is gets the name in the step."""
+        plain = state.carried.shape[0] == 1 and [link.window for link in state.reads] == [1]
+        name = state.reads[0].inner if plain else f"{state.buffer}/carried"
+        self.carry[state.buffer] = self.body.value(name, state.carried, Role.INPUT)
+        if plain:
+            self.step.bind(name, self.carry[state.buffer])
 
     def _is_shown(self, state: _State) -> bool:
         """True if an alias exposes more of the state than its last position."""
