@@ -208,8 +208,9 @@ class PairRewrite:
     ) -> dict[int, ScanSource]:
         """Scanned inputs of the backward body: joint value -> its sequence."""
         joint, sequences = self.joints[0], dict[int, ScanSource]()
+        layouts = back.input_layouts()
         for k, v in enumerate(joint.backward_inputs[back.states :]):
-            source = (back.sequence(k), *back.input_layouts()[k])
+            source = (back.sequence(k), *layouts[k])
             if v >= joint.forward_values or (v in needs and source[0] not in self.gone):
                 sequences.setdefault(v, source)
         for v in needs:

@@ -33,6 +33,7 @@ from graph.ops.control_flow.checkpointed_scan import (
     Checkpoints,
 )
 from graph.ops.control_flow.interface import CALL, SCANS, Layout, LoopInterface, scan_layouts, trip_count
+from graph.ops.control_flow.type_inference import element_type, stack_type
 
 #: Longest schedule that is unrolled: each action is a node with a body.
 MAX_ACTIONS = 20_000
@@ -217,7 +218,7 @@ class _Writing:
         types = list(graph.types_of(graph.outputs))
         results = [self._value(graph.values[v].name, graph.values[v].type) for v in graph.outputs[: len(states)]]
         stacks = [
-            self._value(graph.values[v].name, _stack(type, axis, end - begin))
+            self._value(graph.values[v].name, stack_type(type, axis, end - begin))
             for v, type, (axis, _) in zip(graph.outputs[len(states) :], types[len(states) :], layouts, strict=True)
         ]
         out = {
@@ -253,13 +254,13 @@ class _Writing:
         """The element of a sequence in an iteration."""
         type = self.values[v].type
         place = self._constant("place", np.array(trip if ordered else count - 1 - trip))
-        result = self._value(self.values[v].name, None if type is None else _element_type(type, axis))
+        result = self._value(self.values[v].name, element_type(type, axis))
         self._add("Gather", [v, place], [result], attributes={"axis": axis})
         return result
 
     def _row(self, v: int, axis: int) -> int:
         type = self.values[v].type
-        result = self._value(self.values[v].name, _stack(type, axis, 1))
+        result = self._value(self.values[v].name, stack_type(type, axis, 1))
         self._add("Unsqueeze", [v, self._constant("axis", np.array([axis]))], [result])
         return result
 
@@ -305,18 +306,6 @@ def _with_input(body: Body, type: TensorType) -> Body:
     return replace(body, graph=replace(graph, values=values, inputs=(*graph.inputs, len(graph.values))))
 
 
-def _stack(type: TensorType | None, axis: int, length: int) -> TensorType | None:
-    if type is None:
-        return None
-    axis += len(type.shape) + 1 if axis < 0 else 0
-    return TensorType(type.dtype, (*type.shape[:axis], length, *type.shape[axis:]))
-
-
 def _cut_type(type: TensorType, axis: int, length: int) -> TensorType:
     axis %= len(type.shape)
     return TensorType(type.dtype, (*type.shape[:axis], length, *type.shape[axis + 1 :]))
-
-
-def _element_type(type: TensorType, axis: int) -> TensorType:
-    axis %= len(type.shape)
-    return TensorType(type.dtype, type.shape[:axis] + type.shape[axis + 1 :])

@@ -88,8 +88,12 @@ class LoopInterface:
 
 def scan_layouts(node: Node, side: str, count: int) -> list[Layout]:
     """Layouts of the `count` sequences ("input") or stacks ("output") of a scan."""
-    given = [node.attributes.get(f"scan_{side}_{name}") or [0] * count for name in ("axes", "directions")]
-    return list(zip(*given, strict=False))
+    directions = node.attributes.get(f"scan_{side}_directions") or [0] * count
+    return list(zip(scan_axes(node, side, count), directions, strict=True))
+
+
+def scan_axes(node: Node, side: str, count: int) -> list[int]:
+    return list(node.attributes.get(f"scan_{side}_axes") or [0] * count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ def trip_count(values: Values, node: Node) -> TripCount:
     """Trip count of a Loop or Scan from constants, shapes and `max_trips`."""
     if node.op in SCANS:
         trips = LoopInterface.of(node)
-        for k, (axis, _) in enumerate(trips.input_layouts()):
+        for k, axis in enumerate(scan_axes(node, "input", trips.scanned)):
             type = values[trips.sequence(k)].type
             if type is not None and -len(type.shape) <= axis < len(type.shape):
                 return TripCount(type.shape[axis], True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graph.ir import Body, Node, TensorType
-from graph.ops.control_flow.interface import CALL, LoopInterface, Values, trip_count
+from graph.ops.control_flow.interface import CALL, LoopInterface, Values, scan_axes, trip_count
 
 TRIP_INDEX_TYPE, CONDITION_TYPE = TensorType("int64", ()), TensorType("bool", ())
 Types = list[TensorType | None]
@@ -26,8 +26,8 @@ def formal_types(node: Node, given: Sequence[TensorType | None]) -> Types | None
         return None
     scanned = min(int(node.attributes.get("num_scan_inputs", 1)), len(given))
     states, sequences = list(given[: len(given) - scanned]), given[len(given) - scanned :]
-    axes = node.attributes.get("scan_input_axes") or [0] * scanned
-    return states + [_without(type, axis) for type, axis in zip(sequences, axes, strict=False)]
+    axes = scan_axes(node, "input", scanned)
+    return states + [element_type(type, axis) for type, axis in zip(sequences, axes, strict=False)]
 
 
 def output_types(node: Node, values: Values) -> Types | None:
@@ -47,9 +47,9 @@ def output_types(node: Node, values: Values) -> Types | None:
     given = [values[v].type if v >= 0 else None for v in node.inputs[trips.lead : trips.lead + trips.states]]
     after = made[trips.lead_out : trips.lead_out + trips.states]
     length = trip_count(values, node).bound
-    rows = made[trips.lead_out + trips.states :]
+    rows, axes = made[trips.lead_out + trips.states :], scan_axes(node, "output", trips.emitted)
     return [a or b for a, b in zip(given, after, strict=False)] + [
-        _with(type, axis, length) for type, (axis, _) in zip(rows, trips.output_layouts(), strict=False)
+        stack_type(type, axis, length) for type, axis in zip(rows, axes, strict=False)
     ]
 
 
@@ -57,7 +57,7 @@ def _of(body: Body) -> Types:
     return list(body.graph.types_of(body.graph.outputs))
 
 
-def _without(type: TensorType | None, axis: int) -> TensorType | None:
+def element_type(type: TensorType | None, axis: int) -> TensorType | None:
     """Type of an element of a sequence along `axis`."""
     if type is None or not -len(type.shape) <= axis < len(type.shape):
         return None
@@ -65,7 +65,7 @@ def _without(type: TensorType | None, axis: int) -> TensorType | None:
     return TensorType(type.dtype, type.shape[:axis] + type.shape[axis + 1 :])
 
 
-def _with(type: TensorType | None, axis: int, length: int | None) -> TensorType | None:
+def stack_type(type: TensorType | None, axis: int, length: int | None) -> TensorType | None:
     """Type of a stack of `length` rows along `axis`."""
     if type is None or length is None or not -len(type.shape) - 1 <= axis <= len(type.shape):
         return None
@@ -73,4 +73,4 @@ def _with(type: TensorType | None, axis: int, length: int | None) -> TensorType 
     return TensorType(type.dtype, (*type.shape[:axis], length, *type.shape[axis:]))
 
 
-__all__ = ["CONDITION_TYPE", "TRIP_INDEX_TYPE", "formal_types", "output_types"]
+__all__ = ["CONDITION_TYPE", "TRIP_INDEX_TYPE", "element_type", "formal_types", "output_types", "stack_type"]
