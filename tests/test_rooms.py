@@ -154,7 +154,7 @@ MAY_IMPORT: dict[str, str] = {
     "graph.ops.training": "graph.builder graph.ir graph.ops.numeric graph.ops.registry",
     "graph.recurrent": (
         "graph.analysis graph.builder graph.errors graph.formats.shared graph.ir graph.loop_remat "
-        "graph.ops.control_flow graph.ops.registry graph.validate"
+        "graph.ops.control_flow graph.ops.registry graph.ops.rnn graph.validate"
     ),
     "graph.ssa": "graph.analysis graph.errors graph.formats.document graph.ir graph.ops.registry",
     "graph.training": (

@@ -11,35 +11,25 @@ Source: ONNX operator specification, LSTM, GRU and RNN.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.ir import ABSENT, Body, Graph, Node, Phase, Role, TensorType, Val
+from graph.ops.rnn.cells import Activation
+from graph.ops.rnn.rnn import GATES, activations_of, text
 
-GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-_DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
-#: Default alpha and beta of an activation; None: no such parameter.
-_PARAMETERS: Mapping[str, tuple[float | None, float | None]] = MappingProxyType(
-    {
-        "relu": (None, None),
-        "tanh": (None, None),
-        "sigmoid": (None, None),
-        "softsign": (None, None),
-        "softplus": (None, None),
-        "affine": (1.0, 0.0),
-        "leakyrelu": (0.01, None),
-        "thresholdedrelu": (1.0, None),
-        "scaledtanh": (1.0, 1.0),
-        "hardsigmoid": (0.2, 0.5),
-        "elu": (1.0, None),
-    }
-)
+#: Activations that are an op with other parameters than none: alpha, or alpha and beta.
+_ACTIVATION_OPS = {
+    "leakyrelu": ("LeakyRelu", 1),
+    "thresholdedrelu": ("ThresholdedRelu", 1),
+    "hardsigmoid": ("HardSigmoid", 2),
+    "elu": ("Elu", 1),
+}
 
 
 def expand_rnns(graph: Graph) -> Graph:
@@ -63,58 +53,24 @@ def _can_be_expanded(graph: Graph, node: Node) -> bool:
     if node.op not in GATES or node.after or node.phase is not Phase.FORWARD:
         return False
     types = graph.types_of(node.inputs)
-    typed = all(t is not None for v, t in zip(node.inputs, types, strict=True) if v != ABSENT)
-    return typed and min(node.inputs[:3]) != ABSENT and {_word(w) for w in _words_of(node, 1)} <= _PARAMETERS.keys()
+    if any(t is None for v, t in zip(node.inputs, types, strict=True) if v != ABSENT) or min(node.inputs[:3]) == ABSENT:
+        return False
+    try:
+        return types[1] is not None and bool(activations_of(node.op, node.attributes, types[1].shape[0]))
+    except ValueError:
+        return False
 
 
-def _words_of(node: Node, directions: int) -> Sequence[Any]:
-    return node.attributes.get("activations") or _DEFAULTS[node.op] * directions
-
-
-def _word(given: Any) -> str:
-    return (given.decode() if isinstance(given, bytes) else str(given)).lower()
-
-
-@dataclass(frozen=True, slots=True)
-class _Activation:
-    """An activation with its parameters; its argument is first clipped to [-clip, clip]."""
-
-    name: str
-    alpha: float
-    beta: float
-    clip: float
-
-    def __call__(self, e: Emit, x: Val) -> Val:
-        if self.clip:
-            x = e.op("Clip", x, e.scalar_like(-self.clip, x), e.scalar_like(self.clip, x))
-        a, b = self.alpha, self.beta
-        if self.name == "affine":
-            return e.add(e.mul(x, e.scalar_like(a, x)), e.scalar_like(b, x))
-        if self.name == "scaledtanh":
-            return e.mul(e.op("Tanh", e.mul(x, e.scalar_like(b, x))), e.scalar_like(a, x))
-        ops: dict[str, tuple[str, dict[str, Any]]] = {
-            "leakyrelu": ("LeakyRelu", {"alpha": a}),
-            "thresholdedrelu": ("ThresholdedRelu", {"alpha": a}),
-            "hardsigmoid": ("HardSigmoid", {"alpha": a, "beta": b}),
-            "elu": ("Elu", {"alpha": a}),
-        }
-        op, attributes = ops.get(self.name, (self.name.capitalize(), {}))
-        return e.op(op, x, **attributes)  # type: ignore[no-any-return]
-
-
-def _activations(node: Node, directions: int) -> list[_Activation]:
-    """Activations of all directions in order; each consumes its parameters from the front of the lists."""
-    given = node.attributes
-    names = [_word(w) for w in _words_of(node, directions)]
-    alphas, betas = list(given.get("activation_alpha") or ()), list(given.get("activation_beta") or ())
-    found = []
-    for i, name in enumerate(names):
-        alpha, beta = _PARAMETERS[name]
-        a = alphas.pop(0) if alpha is not None and alphas else alpha
-        b = betas.pop(0) if beta is not None and betas else beta
-        shows_cell = node.op == "LSTM" and i % 3 == 2  # runtimes clip the arguments of gates only
-        found.append(_Activation(name, a or 0.0, b or 0.0, 0.0 if shows_cell else float(given.get("clip") or 0.0)))
-    return found
+def _activate(e: Emit, act: Activation, x: Val) -> Val:
+    if act.clip:
+        x = e.op("Clip", x, e.scalar_like(-act.clip, x), e.scalar_like(act.clip, x))
+    if act.name == "affine":
+        return e.add(e.mul(x, e.scalar_like(act.alpha, x)), e.scalar_like(act.beta, x))
+    if act.name == "scaledtanh":
+        return e.mul(e.op("Tanh", e.mul(x, e.scalar_like(act.beta, x))), e.scalar_like(act.alpha, x))
+    op, count = _ACTIVATION_OPS.get(act.name, (act.name.capitalize(), 0))
+    attributes = dict(zip(("alpha", "beta"), (act.alpha, act.beta)[:count], strict=False))
+    return e.op(op, x, **attributes)  # type: ignore[no-any-return]
 
 
 @dataclass(slots=True)
@@ -149,7 +105,7 @@ class _Expansion:
         self.x = self.emit.transpose(x, (1, 0, 2)) if self.batch_first else x  # [steps, rows, width]
         self.directions, self.hidden = w.shape[0], r.shape[2]
         self.steps, self.rows = self.x.shape[:2]
-        self.activations = _activations(node, self.directions)
+        self.activations = activations_of(node.op, node.attributes, self.directions)
         self.resets_after = node.op == "GRU" and bool(node.attributes.get("linear_before_reset", 0))
 
     def add(self) -> None:
@@ -171,7 +127,7 @@ class _Expansion:
 
     def _direction(self, d: int) -> tuple[Val | None, list[Val]]:
         """(y in time order, None if unused; last states) of one direction."""
-        turned = _word(self.node.attributes.get("direction", "forward")) == "reverse" or d == 1
+        turned = text(self.node.attributes.get("direction", "forward")).lower() == "reverse" or d == 1
         x = self._turned(self.x) if turned else self.x
         states = [self._start(self.h, d)] + ([self._start(self.c, d)] if self.node.op == "LSTM" else [])
         y, last = self._scan(d, x, states)
@@ -186,7 +142,7 @@ class _Expansion:
         there = self._there()
         going = None if there is None else step.formal("there", TensorType("bool", (self.rows, 1)))
         inputs = [*before, element, *([going] if going is not None else [])]
-        act = self.activations[d * len(_DEFAULTS[self.node.op]) :]
+        act = self.activations[d * len(self.activations) // self.directions :]
         bias, inner_bias = self._biases(d, GATES[self.node.op] * self.hidden)
         weights = step.captured("w", self._of(self.w, d))
         added = [] if bias is None else [step.captured("b", bias)]
@@ -221,19 +177,19 @@ class _Expansion:
         return vals[-1] if shown else None, vals[: len(states)]
 
     def _rnn(
-        self, step: _Step, d: int, zx: Val, states: Sequence[Val], act: Sequence[_Activation], _: Val | None
+        self, step: _Step, d: int, zx: Val, states: Sequence[Val], act: Sequence[Activation], _: Val | None
     ) -> list[Val]:
         e, (h,) = step.emit, states
-        return [act[0](e, e.op("Gemm", h, step.captured("r", self._of(self.r, d)), zx, transB=1))]
+        return [_activate(e, act[0], e.op("Gemm", h, step.captured("r", self._of(self.r, d)), zx, transB=1))]
 
     def _gru(
-        self, step: _Step, d: int, zx: Val, states: Sequence[Val], act: Sequence[_Activation], inner_bias: Val | None
+        self, step: _Step, d: int, zx: Val, states: Sequence[Val], act: Sequence[Activation], inner_bias: Val | None
     ) -> list[Val]:
         e, (h,), n = step.emit, states, self.hidden
         gates_r, new_r = self.emit.op("Split", self._of(self.r, d), self.emit.ints([2 * n, n]), outputs=2, axis=0)
         gates_x, new_x = e.op("Split", zx, e.ints([2 * n, n]), outputs=2, axis=1)
         gates = e.op("Gemm", h, step.captured("r_gates", gates_r), gates_x, transB=1)
-        z, r = (act[0](e, gate) for gate in e.op("Split", gates, e.ints([n, n]), outputs=2, axis=1))
+        z, r = (_activate(e, act[0], gate) for gate in e.op("Split", gates, e.ints([n, n]), outputs=2, axis=1))
         inner_r = step.captured("r_new", new_r)
         if self.resets_after:
             bias = [] if inner_bias is None else [step.captured("b_new", inner_bias)]
@@ -241,10 +197,10 @@ class _Expansion:
         else:
             new = e.op("Gemm", e.mul(r, h), inner_r, new_x, transB=1)
         one = e.scalar_like(1, z)
-        return [e.add(e.mul(e.sub(one, z), act[1](e, new)), e.mul(z, h))]
+        return [e.add(e.mul(e.sub(one, z), _activate(e, act[1], new)), e.mul(z, h))]
 
     def _lstm(
-        self, step: _Step, d: int, zx: Val, states: Sequence[Val], act: Sequence[_Activation], _: Val | None
+        self, step: _Step, d: int, zx: Val, states: Sequence[Val], act: Sequence[Activation], _: Val | None
     ) -> list[Val]:
         e, (h, c), n = step.emit, states, self.hidden
         gates = e.op("Gemm", h, step.captured("r", self._of(self.r, d)), zx, transB=1)
@@ -255,11 +211,11 @@ class _Expansion:
             parts = self.emit.op("Split", whole, self.emit.ints([n] * 3), outputs=3, axis=0)
             seen = [step.captured(word, part) for word, part in zip(("p_i", "p_o", "p_f"), parts, strict=True)]
             i, f = e.add(i, e.mul(seen[0], c)), e.add(f, e.mul(seen[2], c))
-        i = act[0](e, i)
-        f = e.sub(e.scalar_like(1, i), i) if self.node.attributes.get("input_forget", 0) else act[0](e, f)
-        cell = e.add(e.mul(f, c), e.mul(i, act[1](e, g)))
-        o = act[0](e, e.add(o, e.mul(seen[1], cell)) if seen else o)
-        return [e.mul(o, act[2](e, cell)), cell]
+        i = _activate(e, act[0], i)
+        f = e.sub(e.scalar_like(1, i), i) if self.node.attributes.get("input_forget", 0) else _activate(e, act[0], f)
+        cell = e.add(e.mul(f, c), e.mul(i, _activate(e, act[1], g)))
+        o = _activate(e, act[0], e.add(o, e.mul(seen[1], cell)) if seen else o)
+        return [e.mul(o, _activate(e, act[2], cell)), cell]
 
     def _of(self, x: Val, d: int) -> Val:
         """Row `d` of an input with one row per direction."""
@@ -302,5 +258,5 @@ class _Expansion:
             return None
         e = self.emit
         times = e.constant(np.arange(self.steps, dtype=np.int64).reshape(-1, 1))
-        there: Any = e.op("Less", times, e.reshape(self._ends(), (1, self.rows)))
+        there: Val = e.op("Less", times, e.reshape(self._ends(), (1, self.rows)))
         return e.reshape(there, (self.steps, self.rows, 1))

@@ -63,6 +63,7 @@ ACTIVATION_FUNCTIONS: dict[str, ActivationFunction] = {
 class Activation:
     """An activation with its parameters; its argument is first clipped to [-clip, clip]."""
 
+    name: str  # in lower case
     kind: ActivationFunction
     alpha: float
     beta: float
@@ -93,7 +94,7 @@ def activations(
             raise ValueError(f"activation {name!r} must be one of {', '.join(ACTIVATION_FUNCTIONS)}, in any case")
         a = alpha.pop(0) if kind.alpha is not None and alpha else kind.alpha
         b = beta.pop(0) if kind.beta is not None and beta else kind.beta
-        found.append(Activation(kind, a or 0.0, b or 0.0, clip))
+        found.append(Activation(name.lower(), kind, a or 0.0, b or 0.0, clip))
     return found
 
 

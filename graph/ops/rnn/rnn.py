@@ -6,8 +6,9 @@ padding the state is constant and Y is zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -62,10 +63,10 @@ class RnnInputs:
 def directions(call: Call, given: RnnInputs) -> Iterator[Direction]:
     """The directions of the op. Raises ValueError for invalid attributes."""
     reversals = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
-    name = _text(call.attribute("direction", "forward"))
+    name = text(call.attribute("direction", "forward"))
     if name not in reversals or len(reversals[name]) != given.w.shape[0]:
         raise ValueError(f"direction {name!r} does not match weights for {given.w.shape[0]} directions")
-    act = _activations(call, given)
+    act = activations_of(given.kind, call.attributes, given.w.shape[0])
     x = time_major(call, upcast(given.x))
     is_valid = _is_valid_step(given.lengths, x.shape[0])
     for d, is_reversed in enumerate(reversals[name]):
@@ -143,25 +144,26 @@ def _is_valid_step(lengths: Array | None, steps: int) -> Array | None:
     return np.asarray((np.arange(steps)[:, None] < lengths)[..., None])
 
 
-def _activations(call: Call, given: RnnInputs) -> list[cells.Activation]:
-    """Activations of all directions, in order."""
-    count = given.w.shape[0] * len(_DEFAULTS[given.kind])
-    names = [_text(n) for n in call.attribute("activations", None) or _DEFAULTS[given.kind] * given.w.shape[0]]
+def activations_of(kind: str, attributes: Mapping[str, Any], directions: int) -> list[cells.Activation]:
+    """Activations of all directions, in order. Raises ValueError for unknown or missing ones."""
+    count = directions * len(_DEFAULTS[kind])
+    names = [text(n) for n in attributes.get("activations") or _DEFAULTS[kind] * directions]
     if len(names) < count:
         raise ValueError(f"activations {names} are fewer than {count}")
     found = cells.activations(
         names[:count],
-        call.attribute("activation_alpha", None) or (),
-        call.attribute("activation_beta", None) or (),
-        call.attribute("clip", None) or None,
+        attributes.get("activation_alpha") or (),
+        attributes.get("activation_beta") or (),
+        attributes.get("clip") or None,
     )
-    if given.kind != "LSTM":
+    if kind != "LSTM":
         return found
     # Runtimes clip the arguments of gates only: the cell enters its last activation unclipped.
     return [replace(a, clip=None) if i % 3 == 2 else a for i, a in enumerate(found)]
 
 
-def _text(name: str | bytes) -> str:
+def text(name: str | bytes) -> str:
+    """A string attribute, which files may hold as bytes."""
     return name.decode() if isinstance(name, bytes) else name
 
 

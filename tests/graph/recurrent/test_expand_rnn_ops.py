@@ -10,7 +10,8 @@ from graph.builder.builder import Builder
 from graph.execution.interpreter import execute
 from graph.ir import ABSENT, FLOAT_DTYPES, Graph, Role, TensorType
 from graph.ops.registry.onnx_fallback import type_of_array
-from graph.recurrent.expand_rnn_ops import GATES, expand_rnns
+from graph.ops.rnn.rnn import GATES
+from graph.recurrent.expand_rnn_ops import expand_rnns
 from tests.contracts.gradient_examples import EXAMPLES, Example, real
 from tests.contracts.op_examples import MORE
 
