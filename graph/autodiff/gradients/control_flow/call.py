@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from types import MappingProxyType
 
-from graph.autodiff.gradients.accumulation import provenance
 from graph.autodiff.gradients.control_flow.backward_body import build_backward_body, require_type
 from graph.autodiff.gradients.control_flow.registry import BodyGradientContext, BodyGradients, body_gradient
-from graph.ir import ABSENT, Body, Phase
+from graph.ir import ABSENT, Body
 from graph.ops.control_flow.interface import CALL
 
 
@@ -37,15 +36,5 @@ def call_gradient(context: BodyGradientContext) -> BodyGradients:
     given += [(here, owner[v]) for v, here in part.formals.items()]
     given += zip(part.saved.values(), stored, strict=True)
     backward = part.as_body([here for here, _ in given], [part.results[v] for v in reached], outside)
-    gradients = builder.node(
-        CALL,
-        [v for _, v in given],
-        name=f"grad/{node.name}",
-        outputs=[f"grad/{node.name}/{builder.values[owner[v]].name}" for v in reached],
-        types=[context.type_of(owner[v]) for v in reached],
-        phase=Phase.BACKWARD,
-        bodies=MappingProxyType({"body": backward}),
-        stream=node.stream or node.name,
-        annotations=provenance(node, node.name),
-    )
-    return [(owner[v], gradient) for v, gradient in zip(reached, gradients, strict=True)]
+    owners = [owner[v] for v in reached]
+    return list(zip(owners, context.add_backward(CALL, [v for _, v in given], owners, {"body": backward}), strict=True))

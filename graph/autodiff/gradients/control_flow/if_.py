@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from graph.autodiff.gradients.accumulation import provenance
 from graph.autodiff.gradients.control_flow.backward_body import BackwardBody, build_backward_body, require_type
 from graph.autodiff.gradients.control_flow.registry import BodyGradientContext, BodyGradients, body_gradient
 from graph.builder.builder import Builder
@@ -43,18 +42,7 @@ def if_gradient(context: BodyGradientContext) -> BodyGradients:
         given = {part.heads[p]: gradient for p, gradient in heads.items() if part.reads(part.heads[p])}
         given.update((here, slots[key][v]) for v, here in part.saved.items())
         branches[key] = part.as_body((), outputs, dict(node.bodies[key].captures), given)
-    gradients = context.builder.node(
-        "If",
-        node.inputs,
-        name=f"grad/{node.name}",
-        outputs=[f"grad/{node.name}/{context.builder.values[v].name}" for v in owners],
-        types=[context.type_of(v) for v in owners],
-        phase=Phase.BACKWARD,
-        bodies=MappingProxyType(branches),
-        stream=node.stream or node.name,
-        annotations=provenance(node, node.name),
-    )
-    return list(zip(owners, gradients, strict=True))
+    return list(zip(owners, context.add_backward("If", node.inputs, owners, branches), strict=True))
 
 
 def _by_outside(part: BackwardBody, captures: Mapping[int, int]) -> dict[int, int]:

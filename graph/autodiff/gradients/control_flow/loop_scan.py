@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from graph.autodiff.gradients.accumulation import provenance
 from graph.autodiff.gradients.control_flow.backward_body import BackwardBody, build_backward_body, require_type
 from graph.autodiff.gradients.control_flow.bounded_rows import add_padded_inputs, bounded_values, with_padded_rows
 from graph.autodiff.gradients.control_flow.registry import BodyGradientContext, BodyGradients, body_gradient
 from graph.autodiff.gradients.registry import NON_DIFFERENTIABLE
 from graph.autodiff.gradients.spec import carries_gradient
 from graph.errors import CannotDifferentiate
-from graph.ir import ABSENT, Body, Graph, Phase, Role, TensorType
+from graph.ir import ABSENT, Body, Graph, Role, TensorType
 from graph.ops.control_flow.execution import LAST_TRIP_FIRST
 from graph.ops.control_flow.interface import Layout, LoopInterface, trip_count
 
@@ -217,27 +216,20 @@ class _LoopGradient:
         scanned: Sequence[int],
     ) -> tuple[int, ...]:
         """Gradients of the owners of states, then of the sequences `scanned`; ABSENT where not needed."""
-        context, trips, node = self.context, self.trips, self.context.node
-        layouts = trips.input_layouts()
-        values = context.builder.values
-        targets = [*owners, *(trips.sequence(k) for k in scanned)]
-        return context.builder.node(
+        trips, layouts = self.trips, self.trips.input_layouts()
+        return self.context.add_backward(
             "Scan",
             [*inputs, *(sequence.outside for sequence in sequences)],
-            name=f"grad/{node.name}",
-            outputs=[f"grad/{node.name}/{values[v].name}" if v in context.needed else None for v in targets],
-            types=[context.type_of(v) for v in targets],
-            attributes={
+            [*owners, *(trips.sequence(k) for k in scanned)],
+            {"body": body},
+            {
                 "num_scan_inputs": len(sequences),
                 "scan_input_axes": [sequence.axis for sequence in sequences],
                 "scan_input_directions": [sequence.direction for sequence in sequences],
                 "scan_output_axes": [layouts[k][0] for k in scanned],
                 "scan_output_directions": [1 - layouts[k][1] for k in scanned],
             },
-            phase=Phase.BACKWARD,
-            bodies=MappingProxyType({"body": body}),
-            stream=node.stream or node.name,
-            annotations={**provenance(node, node.name), LAST_TRIP_FIRST: not node.annotations.get(LAST_TRIP_FIRST)},
+            **{LAST_TRIP_FIRST: not self.context.node.annotations.get(LAST_TRIP_FIRST)},
         )
 
 

@@ -6,8 +6,9 @@ contributions to gradients. `docs/concepts/control-flow.md` shows the form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from graph.autodiff.gradients.accumulation import provenance
@@ -15,7 +16,7 @@ from graph.autodiff.gradients.control_flow.backward_body import DifferentiateBod
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate, quoted
-from graph.ir import Node, Phase, TensorType, Val
+from graph.ir import EMPTY, Body, Node, Phase, TensorType, Val
 
 BodyGradients = list[tuple[int, int]]  # (value of the outer graph, a contribution to its gradient); max. one per slot
 
@@ -52,6 +53,30 @@ class BodyGradientContext:
         if value.type is None:
             raise CannotDifferentiate(f"{quoted(value.name)} has no type", "declare its shape and dtype")
         return value.type
+
+    def add_backward(
+        self,
+        op: str,
+        inputs: Sequence[int],
+        targets: Sequence[int],
+        bodies: Mapping[str, Body],
+        attributes: Mapping[str, Any] = EMPTY,
+        **annotations: Any,
+    ) -> tuple[int, ...]:
+        """Add the backward node; gradients of the values `targets`, ABSENT where not needed."""
+        name, values = f"grad/{self.node.name}", self.builder.values
+        return self.builder.node(
+            op,
+            inputs,
+            name=name,
+            outputs=[f"{name}/{values[v].name}" if v in self.needed else None for v in targets],
+            types=[self.type_of(v) for v in targets],
+            attributes=attributes,
+            phase=Phase.BACKWARD,
+            bodies=MappingProxyType(dict(bodies)),
+            stream=self.node.stream or self.node.name,
+            annotations=MappingProxyType({**provenance(self.node, self.node.name), **annotations}),
+        )
 
 
 BodyRule = Callable[[BodyGradientContext], BodyGradients]
