@@ -23,7 +23,8 @@ from graph.autodiff.gradients.registry import (
 from graph.autodiff.gradients.spec import GradientSpec
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
-from graph.ir import ABSENT, Effect, Graph, Node, Phase, Role, Val
+from graph.ir import ABSENT, Effect, Graph, Phase, Role, Val
+from graph.ir.reachability import nodes_computing
 from graph.ops.registry.registry import Call, find_op
 
 
@@ -108,7 +109,8 @@ class _BodyGraph:
 
     def inline(self, gradient: int) -> Val:
         """The gradient as a value of the outer graph; adds the nodes it depends on that are not inlined yet."""
-        for node in self._missing(gradient):
+        nodes = self.builder.nodes
+        for node in [nodes[i] for i in nodes_computing(nodes, [gradient], given=self.outside)]:
             results = self.emit.builder.node(
                 node.op,
                 [self._place(v) for v in node.inputs],
@@ -121,14 +123,6 @@ class _BodyGraph:
             )
             self.outside.update((v, w) for v, w in zip(node.outputs, results, strict=True) if v != ABSENT)
         return self.emit.val(self._place(gradient))
-
-    def _missing(self, gradient: int) -> list[Node]:
-        needed, missing = {gradient}, []
-        for node in reversed(self.builder.nodes):
-            if any(v in needed and v not in self.outside for v in node.writes):
-                needed.update(node.reads)
-                missing.append(node)
-        return missing[::-1]
 
     def _place(self, v: int) -> int:
         if v not in self.outside:

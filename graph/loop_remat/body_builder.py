@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from graph.ir import ABSENT, Body, Graph, Node, Role, Value, producers
+from graph.ir import ABSENT, Body, Graph, Node, Role, Value
 from graph.ir.names import reserve_name
-from graph.ir.reachability import reachable_nodes
+from graph.ir.reachability import required_nodes
 from graph.ir.renumber import remap_captures
 from graph.loop_remat.joint_body import BACKWARD_SUFFIX, JointGraph, is_unrepeatable
 
@@ -34,11 +34,8 @@ def backward_needs(joint: JointGraph, sequence: Sequence[int]) -> tuple[int, ...
 
 def needed_nodes(joint: JointGraph, outputs: Sequence[int]) -> list[int]:
     """Nodes of the forward body that `outputs` depend on, and all unrepeatable ones, ascending."""
-    producer, nodes = producers(joint.graph), joint.graph.nodes
-    roots = [producer[v] for v in outputs if producer[v] >= 0]
-    roots += [n for n in range(joint.split) if is_unrepeatable(nodes[n])]
-    alive = reachable_nodes(roots, [node.reads for node in nodes], producer, [node.after for node in nodes])
-    return [n for n, is_needed in enumerate(alive) if is_needed]
+    nodes = joint.graph.nodes[: joint.split]
+    return required_nodes(joint.graph, outputs, nodes=[n for n, node in enumerate(nodes) if is_unrepeatable(node)])
 
 
 def build_body(

@@ -19,6 +19,7 @@ from graph.analysis.effects import is_repeatable
 from graph.errors import BadGraph, Findings, quoted
 from graph.ir import ABSENT, Graph, Node, Phase, Role, Value
 from graph.ir.names import reserve_name
+from graph.ir.reachability import nodes_computing
 from graph.ir.renumber import remap_node, restrict_values
 from graph.training.segments import ForwardPath, SegmentRange, Segments, select_segments
 from graph.validate.check import check
@@ -228,14 +229,8 @@ class _RecomputeRewriter:
 
     def _needed(self, place: _SegmentCopies, first_reader: Mapping[int, int]) -> _SegmentCopies:
         """The copies that a backward op reads, directly or through other copies."""
-        wanted: set[int] = set()
-        chosen: list[int] = []
-        for n in reversed(place.nodes):
-            node = self.source.nodes[n]
-            if any(v in first_reader or v in wanted for v in node.writes if v in self.renamed):
-                chosen.append(n)
-                wanted.update(node.reads)
-        return _SegmentCopies(place.number, chosen[::-1])
+        needed = nodes_computing([self.source.nodes[n] for n in place.nodes], first_reader, given=self.saved)
+        return _SegmentCopies(place.number, [place.nodes[i] for i in needed])
 
     def _copies(self, place: _SegmentCopies, at: int) -> list[Node]:
         """Recomputed nodes of a segment, from new id `at` on; those that read no copy run after node `at - 1`."""

@@ -14,6 +14,7 @@ from itertools import pairwise
 from graph.analysis.effects import effect_of
 from graph.errors import Findings, quoted
 from graph.ir import Effect, Graph, Node, Phase, Role
+from graph.ir.reachability import nodes_computing
 
 SegmentRange = tuple[int, int]
 
@@ -253,13 +254,7 @@ def _path(graph: Graph, targets: Collection[int] | None) -> list[int]:
     forward = [n for n, node in enumerate(graph.nodes) if node.phase is Phase.FORWARD]
     if targets is None:
         return forward
-    needed = set(targets)
-    path = []
-    for n in reversed(forward):
-        if needed.intersection(graph.nodes[n].writes):
-            path.append(n)
-            needed.update(graph.nodes[n].reads)
-    return path[::-1]
+    return [forward[i] for i in nodes_computing([graph.nodes[n] for n in forward], targets)]
 
 
 def _no_segment_reason(checkpoints: Sequence[int]) -> str:

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from graph.analysis.aliasing import views_of
 from graph.analysis.effects import has_side_effects
 from graph.builder.builder import Builder
-from graph.ir import ABSENT, Graph, Node, Role, producers
-from graph.ir.reachability import reachable_nodes
+from graph.ir import ABSENT, Graph, Node, Role
+from graph.ir.reachability import required_nodes
 from graph.ir.renumber import remap_node
 from graph.ssa.naming import with_name_order, without_name_order
 from graph.validate.check import check
@@ -29,19 +29,6 @@ def without_dead_nodes(graph: Graph) -> Graph:
     wanted = [*graph.outputs, *(gradient for _, gradient in graph.gradients)]
     acting = [n for n, node in enumerate(graph.nodes) if has_side_effects(graph, node)]
     return keep_nodes(graph, required_nodes(graph, wanted, nodes=acting), graph.outputs)
-
-
-def required_nodes(
-    graph: Graph, values: Iterable[int], given: Collection[int] = (), nodes: Iterable[int] = ()
-) -> list[int]:
-    """Nodes, in order, that must run to compute `values` and `nodes` from the `given` values. O(nodes + reads).
-
-    A node requires the producers of its operands and the nodes in its `after`.
-    """
-    producer = [-1 if v in given else n for v, n in enumerate(producers(graph))]
-    roots = [*nodes, *(producer[v] for v in values if producer[v] >= 0)]
-    alive = reachable_nodes(roots, [node.reads for node in graph.nodes], producer, [node.after for node in graph.nodes])
-    return [n for n in range(len(graph.nodes)) if alive[n]]
 
 
 def without_identities(graph: Graph) -> Graph:

@@ -11,10 +11,11 @@ from dataclasses import replace
 
 from graph.errors import Findings, quoted
 from graph.ir import Graph, Role, Value
+from graph.ir.reachability import required_nodes
 from graph.ssa.lookup import find_values
 from graph.ssa.naming import base_name, own_annotations, with_name_order, without_name_order
 from graph.ssa.to_ssa import VERSION_OF
-from graph.transforms.dead_code import keep_nodes, required_nodes
+from graph.transforms.dead_code import keep_nodes
 
 
 def extract(

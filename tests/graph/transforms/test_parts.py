@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from graph.errors import BadGraph
 from graph.formats.native.mutable_names import mutable_document
+from graph.ir.reachability import required_nodes
 from graph.ssa.naming import naming_of, without_name_order
 from graph.transforms.boundary import boundary
-from graph.transforms.dead_code import required_nodes, without_dead_nodes, without_identities
+from graph.transforms.dead_code import without_dead_nodes, without_identities
 from graph.transforms.extract import extract
 from graph.transforms.remove_group import replace_by_identity
 from graph.transforms.remove_reshapes import reshape_groups, without_reshapes
