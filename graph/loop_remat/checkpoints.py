@@ -25,7 +25,7 @@ from graph.ops.control_flow.execution import LAST_TRIP_FIRST
 
 
 class CheckpointRewrite(PairRewrite):
-    """Rewrite to `SavePolicy.snapshots` or `SavePolicy.tail`. Raises BadGraph for a pair that cannot be one."""
+    """Rewrite to `SavePolicy.checkpoints`. Raises BadGraph for a pair that cannot be one."""
 
     def rewrite(self) -> None:
         if self.forward.op != "Scan":
@@ -35,11 +35,11 @@ class CheckpointRewrite(PairRewrite):
         super().rewrite()
 
     def trips(self) -> None:
-        trips = LoopInterface.of(self.forward)
-        if self.saving.tail is not None:
-            self._save_more_at_the_end(trips, self.saving.tail)
-        elif self.saving.snapshots is not None:
-            self._save_states(trips, self.saving.snapshots)
+        trips, policy = LoopInterface.of(self.forward), self.saving.checkpoints
+        if isinstance(policy, TailPolicy):
+            self._save_more_at_the_end(trips, policy)
+        elif policy is not None:
+            self._save_states(trips, policy)
 
     def _save_more_at_the_end(self, trips: LoopInterface, tail: TailPolicy) -> None:
         joint, needs, earlier = self.joints[0], self.needs[0], self.saving.backward[0]
@@ -179,22 +179,22 @@ class CheckpointRewrite(PairRewrite):
         return self._value(self.forward.name, v, TensorType(value.type.dtype, (rows, *value.type.shape)))
 
     def _value(self, node: str, v: int, type: TensorType | None) -> int:
-        kind = "kept" if self.saving.tail is None else "tail"
+        kind = "tail" if isinstance(self.saving.checkpoints, TailPolicy) else "kept"
         return self.value(f"{node}/{kind}/{self.joints[0].graph.values[v].name}", type)
 
     def _error(self, what: str) -> BadGraph:
-        if self.saving.tail is None:
+        if isinstance(self.saving.checkpoints, TailPolicy):
             return BadGraph.one(
-                "no_snapshots",
+                "no_tail",
                 self.forward.name,
-                f"{what} cannot save some states and recompute the others",
-                "a Scan whose trips depend only on typed states, elements and captures",
-                "save values in each trip",
+                f"{what} cannot save other values than the trips before",
+                "a Scan of known trip count, and values that only its last trips save",
+                "save the same values in each trip",
             )
         return BadGraph.one(
-            "no_tail",
+            "no_snapshots",
             self.forward.name,
-            f"{what} cannot save other values than the trips before",
-            "a Scan of known trip count, and values that only its last trips save",
-            "save the same values in each trip",
+            f"{what} cannot save some states and recompute the others",
+            "a Scan whose trips depend only on typed states, elements and captures",
+            "save values in each trip",
         )

@@ -28,10 +28,9 @@ class SnapshotPolicy:
     rows: int
     schedule: tuple[int, ...]  # of the backward pass, three integers per action
 
-    @property
-    def trips(self) -> int:
-        """Number of iterations of the schedule, which runs them from last to first."""
-        return 1 + max(self.schedule[2::3][i] for i, kind in enumerate(self.schedule[::3]) if kind == BACKWARD)
+    def fits(self, trips: int) -> bool:
+        """True if the schedule, which runs its iterations from last to first, has `trips` iterations."""
+        return trips == 1 + max(self.schedule[2::3][i] for i, kind in enumerate(self.schedule[::3]) if kind == BACKWARD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +40,20 @@ class TailPolicy:
     trips: int
     backward: tuple[int, ...]  # joint nodes in the order of their backward pass
 
+    def fits(self, trips: int) -> bool:
+        """True if a loop of `trips` iterations has others before the last ones."""
+        return self.trips < trips
+
 
 @dataclass(frozen=True, slots=True)
 class SavePolicy:
     """Values saved by a pair, given by the nodes its backward pass runs; equal for pairs of equal structure."""
 
-    backward: tuple[
-        tuple[int, ...], ...
-    ]  # per joint graph its nodes in the order of the backward pass, repeats allowed
-    inner: tuple[
-        tuple[SavePolicy | None, ...], ...
-    ] = ()  # per joint graph the policies of the pairs inside; None: unchanged
-    snapshots: SnapshotPolicy | None = None  # None: each iteration saves what its backward iteration needs
-    tail: TailPolicy | None = None  # None: all iterations save the same values
+    #: Per joint graph its nodes in the order of the backward pass, repeats allowed.
+    backward: tuple[tuple[int, ...], ...]
+    #: Per joint graph the policies of the pairs inside; None: unchanged.
+    inner: tuple[tuple[SavePolicy | None, ...], ...] = ()
+    checkpoints: SnapshotPolicy | TailPolicy | None = None  # None: all iterations save the same values
 
 
 class PairRewrite:

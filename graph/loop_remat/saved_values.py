@@ -98,7 +98,7 @@ def apply_save_policies(graph: Graph, savings: Mapping[BodyPair, SavePolicy]) ->
     names = {value.name for value in values}
     for pair, saving in savings.items():
         now = replace(graph, values=tuple(values))
-        kind = CheckpointRewrite if saving.snapshots or saving.tail else PairRewrite
+        kind = CheckpointRewrite if saving.checkpoints else PairRewrite
         rewrite = kind(now, pair, saving, joint_graphs_under(now, pair, saving.inner), names)
         rewrite.rewrite()
         values, gone = rewrite.values, gone | rewrite.gone

@@ -100,7 +100,7 @@ class ChoiceTable:
     def _repeat(self) -> np.ndarray:
         """Column `repeat`: a backward node that overwrites its input rows (snapshots, tails) runs once."""
         repeat = self.base.problem.repeat.copy()
-        overwriting = [g.pair.backward for g in self.groups if any(s and (s.snapshots or s.tail) for s in g.savings)]
+        overwriting = [g.pair.backward for g in self.groups if any(s and s.checkpoints for s in g.savings)]
         repeat[[self.base.node_task[n] for n in overwriting]] = ONCE
         return repeat
 

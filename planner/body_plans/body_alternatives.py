@@ -108,11 +108,8 @@ def _groups(graph: Graph, kind_of: Mapping[BodyPair, int], device: DeviceProfile
 def _fits(graph: Graph, group: BodyAlternatives) -> bool:
     """Whether snapshots and tails of a group match the number of iterations in the graph."""
     limit = trip_count(graph.values, graph.nodes[group.pair.forward]).bound or 0
-    return all(
-        (saving.snapshots is None or saving.snapshots.trips == limit) and (not saving.tail or saving.tail.trips < limit)
-        for saving in group.savings
-        if saving is not None
-    )
+    policies = [saving.checkpoints for saving in group.savings if saving is not None]
+    return all(policy is None or policy.fits(limit) for policy in policies)
 
 
 _plans: dict[object, tuple[SavePolicy | None, ...]] = {}
@@ -153,7 +150,8 @@ class _BodyPlanSearch:
         for saving in dict.fromkeys(tails):
             self.add(saving, savings, figures)
         known = {saving for saving, _ in best}
-        rows = [(saving, row) for saving, row in zip(savings, figures, strict=True) if saving is None or saving.tail]
+        pairs = zip(savings, figures, strict=True)
+        rows = [(saving, row) for saving, row in pairs if saving is None or saving.checkpoints]
         best += [rows[i] for i in pareto([row for _, row in rows], MAX_TAILS) if rows[i][0] not in known]
         savings, figures = [saving for saving, _ in best], [row for _, row in best]
         for saving in self.snapshot_policies():
@@ -185,10 +183,10 @@ class _BodyPlanSearch:
         for more, fewer in itertools.pairwise(policies):
             if more.inner == fewer.inner:
                 for trips in evenly_spaced(count.bound + 1, TAILS_BETWEEN + 2)[1:-1]:
-                    yield replace(fewer, tail=TailPolicy(trips, more.backward[0]))
+                    yield replace(fewer, checkpoints=TailPolicy(trips, more.backward[0]))
         for other in tried:
             if other is not None and other.inner == recompute_all.inner and other != recompute_all:
-                yield replace(recompute_all, tail=TailPolicy(1, other.backward[0]))
+                yield replace(recompute_all, checkpoints=TailPolicy(1, other.backward[0]))
 
     def snapshot_policies(self) -> Iterator[SavePolicy]:
         """Policies that snapshot the states before some iterations only, with a Revolve schedule."""

@@ -34,7 +34,7 @@ def with_tail(graph: Graph, trips: int, keep: list[str], earlier: tuple[str, ...
     ways = [
         just_in_time_backward(joint, [*joint.emitted, *(number[name] for name in names)]) for names in (earlier, keep)
     ]
-    return with_save_policies(graph, {pair: SavePolicy((ways[0],), tail=TailPolicy(trips, ways[1]))})
+    return with_save_policies(graph, {pair: SavePolicy((ways[0],), (), TailPolicy(trips, ways[1]))})
 
 
 def savable(graph: Graph) -> list[str]:

@@ -16,7 +16,7 @@ from graph.builder.builder import Builder
 from graph.cancellation import CancellationError, cancellation_scope
 from graph.formats.onnx.writer import dump
 from graph.ir import Graph, Role
-from graph.loop_remat import find_pairs, with_saved_values
+from graph.loop_remat import SnapshotPolicy, TailPolicy, find_pairs, with_saved_values
 from graph.ops.control_flow import SNAPSHOT_SCAN
 from planner.body_plans.body_alternatives import MAX_PER_PAIR, MAX_TAILS, with_body_plans
 from planner.lowering.lower import LoweredGraph, lower
@@ -108,8 +108,8 @@ def test_plans_with_other_bodies_run_in_their_arena_and_are_equal(name: str, bud
 
 def test_a_pair_has_few_alternatives_for_a_trip_and_more_over_time():
     (group,) = lowered_of(step_of(recurrence(100, 2, 8))).groups
-    over_time = [saving for saving in group.savings if saving is not None and saving.snapshots is not None]
-    tails = [saving for saving in group.savings if saving is not None and saving.tail is not None]
+    over_time = [saving for saving in group.savings if saving and isinstance(saving.checkpoints, SnapshotPolicy)]
+    tails = [saving for saving in group.savings if saving and isinstance(saving.checkpoints, TailPolicy)]
     assert len(group.savings) - len(over_time) - len(tails) <= MAX_PER_PAIR < len(over_time)
     assert len(tails) <= MAX_TAILS
 
@@ -213,11 +213,11 @@ def test_tails_of_several_lengths_lie_between_two_policies():
     step = step_of(transformer(9, 16, 32, 2))
     low = lowered_of(step)
     savings, order = low.groups[0].savings, np.arange(low.problem.tasks)
-    tails = {saving.tail.trips for saving in savings if saving is not None and saving.tail}
+    tails = {s.checkpoints.trips for s in savings if s and isinstance(s.checkpoints, TailPolicy)}
     assert len(tails) > 4 and max(tails) < 9
     plain = [resolve_choices(low.problem, (k,)) for k in range(len(savings))]
     at = [(liveness.peak(columns, order), liveness.cost(columns, order)) for columns in plain]
-    whole = [at[k] for k, saving in enumerate(savings) if saving is None or not saving.tail]
+    whole = [at[k] for k, s in enumerate(savings) if s is None or not isinstance(s.checkpoints, TailPolicy)]
     unbeaten = [here for here in at if all(other[0] > here[0] or other[1] > here[1] for other in whole)]
     assert len(unbeaten) > 4
 
