@@ -160,6 +160,7 @@ class _Writing:
             raise self._refused("reads states that no SnapshotScan of its graph saved")
         rows, sequences, count = list(self.kept[stacks[0]]), self._sequences(back.scanned, True), back.trips()
         gradients, hand, parts = list(self.node.inputs[: back.gradients]), tuple[int, ...](), list[list[int]]()
+        layouts = scan_layouts(self.node, "output", back.emitted)
         for kind, begin, end in back.schedule():
             if kind == STORE:
                 rows[end] = hand
@@ -171,7 +172,7 @@ class _Writing:
             else:
                 elements = [self._element(*sequence, begin, count) for sequence in sequences]
                 outputs = self._called(back.body("body"), [*gradients, *hand, *elements])
-                gradients, layouts = outputs[: back.gradients], scan_layouts(self.node, "output", back.emitted)
+                gradients = outputs[: back.gradients]
                 emitted = zip(outputs[back.gradients :], layouts, strict=True)
                 parts.append([self._row(v, axis) for v, (axis, _) in emitted])
         return gradients, parts

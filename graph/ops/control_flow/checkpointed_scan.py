@@ -1,5 +1,4 @@
-"""Checkpointed scans: the forward node saves states or emissions of some iterations only, the backward node
-recomputes the others. Rows of what is saved are working memory of the backward node, which returns them in place.
+"""Checkpointed scans: the forward node saves rows of some iterations only, the backward node recomputes the others.
 
     SnapshotScan      trip   0 1 2 3 4 5 6 7    states before trips 0, 4 and 6 go to rows 0, 1, 2 of a stack
     SnapshotScanGrad  trip   7 6 5 4 3 2 1 0    before each, its states are restored or recomputed
@@ -14,7 +13,8 @@ recomputes the others. Rows of what is saved are working memory of the backward 
       tail                  [gradients..., a row of each stack..., elements it reads...] -> [gradients..., emitted...]
       body (TailScan)       [gradients..., elements it reads...]   -> [gradients..., emitted..., values for row 0...]
 
-The backward node runs a schedule of actions, the attribute `schedule` of a SnapshotScanGrad, three integers each:
+The rows are working memory of the backward node, which returns them in place. It runs a schedule of actions, the
+attribute `schedule` of a SnapshotScanGrad, three integers each:
     ADVANCE begin end     current states, before trip `begin`, become those before trip `end`
     STORE trip row        copy the current states to a row
     RESTORE trip row      make a row the current states
