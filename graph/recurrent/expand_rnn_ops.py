@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -69,7 +70,7 @@ def _activate(e: Emit, act: Activation, x: Val) -> Val:
     if act.name == "scaledtanh":
         return e.mul(e.op("Tanh", e.mul(x, e.scalar_like(act.beta, x))), e.scalar_like(act.alpha, x))
     op, count = _ACTIVATION_OPS.get(act.name, (act.name.capitalize(), 0))
-    attributes = dict(zip(("alpha", "beta"), (act.alpha, act.beta)[:count], strict=False))
+    attributes: dict[str, Any] = dict(zip(("alpha", "beta"), (act.alpha, act.beta)[:count], strict=False))
     return e.op(op, x, **attributes)  # type: ignore[no-any-return]
 
 
