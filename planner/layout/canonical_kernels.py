@@ -7,10 +7,7 @@ sections around it whose ends no remaining item crosses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from planner.problem.jit import Kernels
+from planner.problem.jit import Kernels, Row, Table
 
 # Result of a search.
 INFEASIBLE, PACKED, WORK_LIMIT = 0, 1, 2
@@ -29,7 +26,7 @@ FITS = -1
 MAX_OFFSET = 1 << 60
 
 
-def sort_items(least: Any, items: Any, count: int) -> None:
+def sort_items(least: Row, items: Row, count: int) -> None:
     """Sort items[:count] by least offset; insertion sort, as they are almost sorted."""
     for k in range(1, count):
         v, j = items[k], k
@@ -43,14 +40,14 @@ def scan_sections(
     low: int,
     high: int,
     capacity: int,
-    least: Any,
-    items: Any,
+    least: Row,
+    items: Row,
     count: int,
-    begin: Any,
-    end: Any,
-    size: Any,
-    sections: Any,
-    state: Any,
+    begin: Row,
+    end: Row,
+    size: Row,
+    sections: Table,
+    state: Row,
 ) -> int:
     """Fill columns `low` to `high` of `sections`; returns a section that cannot hold its remaining items, or FITS."""
     reach, highest, top = sections[REACH], sections[HIGHEST], sections[TOP]
@@ -82,15 +79,15 @@ def propagate(
     low: int,
     high: int,
     capacity: int,
-    least: Any,
-    items: Any,
+    least: Row,
+    items: Row,
     count: int,
-    begin: Any,
-    end: Any,
-    size: Any,
-    equal_before: Any,
-    sections: Any,
-    state: Any,
+    begin: Row,
+    end: Row,
+    size: Row,
+    equal_before: Row,
+    sections: Table,
+    state: Row,
 ) -> int:
     """Raise `least` by inference in sections `low` to `high`; returns a section that cannot be packed, or FITS."""
     highest, top = sections[HIGHEST], sections[TOP]
@@ -114,7 +111,7 @@ def propagate(
     return FITS
 
 
-def section_to_fill(low: int, high: int, capacity: int, sections: Any, failures: Any) -> int:
+def section_to_fill(low: int, high: int, capacity: int, sections: Table, failures: Row) -> int:
     """The non-empty section from `low` to `high` with the most failures per spare byte."""
     best, highest_priority = low, -1.0
     for s in range(low, high):
@@ -126,7 +123,7 @@ def section_to_fill(low: int, high: int, capacity: int, sections: Any, failures:
 
 
 def next_item(
-    low: int, high: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any, rank: Any
+    low: int, high: int, least: Row, items: Row, count: int, begin: Row, end: Row, size: Row, rank: Row
 ) -> int:
     """The lowest item live from `low` to `high`, ties by rank; or an item that fits below it, recursively."""
     found = -1
@@ -146,7 +143,7 @@ def next_item(
     return found
 
 
-def component_of(v: int, items: Any, count: int, begin: Any, end: Any, crossing: Any, level: Any) -> None:
+def component_of(v: int, items: Row, count: int, begin: Row, end: Row, crossing: Row, level: Row) -> None:
     """Set FIRST and LAST of the level: the range of sections connected to `v` through remaining items."""
     for s in range(len(crossing)):
         crossing[s] = 0
@@ -165,7 +162,7 @@ def component_of(v: int, items: Any, count: int, begin: Any, end: Any, crossing:
 
 
 def place_item(
-    v: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any, deeper: Any, left: Any
+    v: int, least: Row, items: Row, count: int, begin: Row, end: Row, size: Row, deeper: Row, left: Row
 ) -> None:
     """Place `v` at its least offset: fill the next row, `deeper` and `left`, with the items live with it above."""
     for k in range(len(least)):
@@ -180,7 +177,7 @@ def place_item(
                 deeper[other] = max(deeper[other], top)
 
 
-def raise_item(v: int, capacity: int, least: Any, items: Any, count: int, begin: Any, end: Any, size: Any) -> None:
+def raise_item(v: int, capacity: int, least: Row, items: Row, count: int, begin: Row, end: Row, size: Row) -> None:
     """Raise `v` from its least offset to the next possible one: on top of another remaining item."""
     lowest = capacity + 1
     for k in range(count):
@@ -193,18 +190,18 @@ def raise_item(v: int, capacity: int, least: Any, items: Any, count: int, begin:
 def pack(
     choice: int,
     capacity: int,
-    begin: Any,
-    end: Any,
-    size: Any,
-    rank: Any,
-    equal_before: Any,
-    least: Any,
-    items: Any,
-    levels: Any,
-    sections: Any,
-    crossing: Any,
-    failures: Any,
-    state: Any,
+    begin: Row,
+    end: Row,
+    size: Row,
+    rank: Row,
+    equal_before: Row,
+    least: Table,
+    items: Table,
+    levels: Table,
+    sections: Table,
+    crossing: Row,
+    failures: Row,
+    state: Row,
 ) -> int:
     """Continue a search until it completes or runs out of work; if PACKED, row DEPTH of `least` has the offsets."""
     while state[WORK] >= 0:
@@ -243,26 +240,4 @@ def pack(
     return WORK_LIMIT
 
 
-def _signatures() -> Mapping[str, Any]:
-    from numba import int64, void  # heavy: half a second, not needed where nothing is compiled
-
-    number, row, table = int64, int64[::1], int64[:, ::1]
-    return {
-        "sort_items": void(row, row, number),
-        "scan_sections": number(*[number] * 3, row, row, number, row, row, row, table, row),
-        "propagate": number(*[number] * 3, row, row, number, *[row] * 4, table, row),
-        "section_to_fill": number(*[number] * 3, table, row),
-        "next_item": number(number, number, row, row, number, *[row] * 4),
-        "component_of": void(number, row, number, *[row] * 4),
-        "place_item": void(number, row, row, number, *[row] * 5),
-        "raise_item": void(number, number, row, row, number, *[row] * 3),
-        "pack": number(number, number, *[row] * 5, *[table] * 4, *[row] * 3),
-    }
-
-
-KERNELS = Kernels(
-    (sort_items, scan_sections, propagate, section_to_fill, next_item, component_of, place_item, raise_item, pack),
-    _signatures,
-    {},
-    frozenset(),
-)
+KERNELS = Kernels((pack,))

@@ -1,30 +1,49 @@
 """Kernels: loops that run as plain Python, or compiled by numba where the start-up cost pays off.
 
-A kernel is an ordinary function over lists or arrays. Kernels that call one another form a set, callees
-first; `compiled` returns the set in machine code, from the disk cache once warm.
+A kernel is an ordinary function over lists or arrays. `Kernels` names the entry points of a set; the kernels that they
+call belong to it, and the annotations of a kernel are its compiled signature:
+
+    def slot_of(t: AnnealingTimeline, use: int) -> int        a NamedTuple of arrays, and 64-bit numbers
+
+`compiled` returns the set in machine code, from the disk cache once warm.
 """
 
 from __future__ import annotations
 
+import dis
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from types import FunctionType
-from typing import Any
+from types import FunctionType, NoneType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 Kernel = Callable[..., Any]
 
+# Arrays in annotations of kernels: dtype and dimensions, C-contiguous. Interpreted, a row may be a list.
+Row = Annotated[Any, "int64", 1]
+Table = Annotated[Any, "int64", 2]
+Cube = Annotated[Any, "int64", 3]
+Reals = Annotated[Any, "float64", 1]
 
-@dataclass(frozen=True, eq=False, slots=True)
+
+@dataclass(frozen=True, eq=False)
 class Kernels:
     """A set of kernels and the options to compile them."""
 
-    functions: tuple[Kernel, ...]
-    signatures: Callable[[], Mapping[str, Any]]  # by name; imports numba, which takes half a second
-    loops: Mapping[str, Kernel]  # by name: explicit loops to compile instead of a kernel that uses numpy
-    allocating: frozenset[str]  # names of kernels that allocate arrays or lists
+    entries: tuple[Kernel, ...]  # the kernels that Python calls
+    loops: Mapping[str, Kernel] = field(default_factory=dict)  # by name: compiled instead of a kernel that uses numpy
+    allocating: frozenset[str] = frozenset()  # names of kernels that allocate arrays or lists
+
+    @cached_property
+    def functions(self) -> tuple[FunctionType, ...]:
+        """The entry points and all kernels that they call, callees first."""
+        found: dict[FunctionType, None] = {}
+        for entry in self.entries:
+            _add_with_callees(entry, found)
+        return tuple(found)
 
     def interpreted(self) -> dict[str, Kernel]:
         """The plain Python kernels by name."""
@@ -52,15 +71,14 @@ class Kernels:
 
     def _digest(self) -> str:
         """Hash of the source files of the kernels and of this file, which holds the compiler options."""
-        own = {function.__code__.co_filename for function in (*self.functions, *self.loops.values())}
+        own = {kernel.__code__.co_filename for kernel in (*self.functions, *self.loops.values())}
         files = sorted({*own, __file__})
         return sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:12]
 
     def _compile(self) -> dict[str, Kernel]:
         import numba  # heavy: half a second, not needed where nothing is compiled
 
-        signatures, sources = self.signatures(), self._digest()
-        scope: dict[str, Any] = {}
+        sources, scope = self._digest(), dict[str, Any]()
         for function in self.functions:
             name = function.__name__
             kernel = self.loops.get(name, function)
@@ -73,9 +91,41 @@ class Kernels:
             # each use of a field, most of the time of a kernel over a record of arrays.
             options = {"cache": True, "nogil": True, "_nrt": name in self.allocating}  # nogil: threads run in parallel
             scope[name] = seen[name] = numba.njit(**options)(copy)  # type: ignore[call-overload]
-            scope[name].compile(signatures[name])
+            scope[name].compile(_signature(function))
             scope[name].disable_compile()
         return scope
 
 
 _compiled: dict[Kernels, dict[str, Kernel]] = {}
+
+
+def _add_with_callees(kernel: Any, found: dict[FunctionType, None]) -> None:
+    """Add the kernel to `found`, after the functions that its code names."""
+    if not isinstance(kernel, FunctionType) or kernel in found:
+        return
+    for instruction in dis.get_instructions(kernel):
+        if instruction.opname == "LOAD_GLOBAL":
+            _add_with_callees(kernel.__globals__.get(instruction.argval), found)
+    found[kernel] = None
+
+
+def _signature(kernel: Kernel) -> Any:
+    """The numba signature of a kernel, from its annotations."""
+    hints = get_type_hints(kernel, include_extras=True)
+    result = _numba_type(hints.pop("return"))
+    return result(*map(_numba_type, hints.values()))
+
+
+def _numba_type(hint: Any) -> Any:
+    """The numba type of an annotation: a number, an array, or a tuple or NamedTuple of these."""
+    import numba  # heavy: half a second, not needed where nothing is compiled
+
+    numbers = {int: numba.int64, float: numba.float64, bool: numba.boolean, NoneType: numba.void}
+    if hint in numbers:
+        return numbers[hint]
+    if get_origin(hint) is Annotated:
+        _, dtype, dimensions, *options = get_args(hint)
+        return numba.types.Array(getattr(numba, dtype), dimensions, "C", readonly="readonly" in options)
+    is_record = isinstance(hint, type)
+    members = get_type_hints(hint, include_extras=True).values() if is_record else get_args(hint)
+    return numba.types.BaseTuple.from_types([_numba_type(each) for each in members], hint if is_record else None)

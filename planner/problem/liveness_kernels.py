@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from planner.problem.columns import DEVICE
-from planner.problem.jit import Kernels
+from planner.problem.jit import Kernels, Row
 
+# Read-only columns of a problem.
+Column = Annotated[Any, "int64", 1, "readonly"]
+Bytes = Annotated[Any, "int8", 1, "readonly"]
+Flags = Annotated[Any, "boolean", 1, "readonly"]
 #: Result of `peak_step_bytes` for an order with a read before its write, or without the write of an output.
 UNDEFINED_PEAK = -1
 
 
 def peak_step_bytes(
-    order: Any,
-    read_pointer: Any,
-    reads: Any,
-    write_pointer: Any,
-    writes: Any,
-    take_pointer: Any,
-    takes: Any,
-    size: Any,
-    space: Any,
-    has_writer: Any,
-    always: Any,
-    workspace: Any,
-    live: Any,
-    ends: Any,
+    order: Column,
+    read_pointer: Column,
+    reads: Column,
+    write_pointer: Column,
+    writes: Column,
+    take_pointer: Column,
+    takes: Column,
+    size: Column,
+    space: Bytes,
+    has_writer: Flags,
+    always: Flags,
+    workspace: Column,
+    live: Row,
+    ends: Row,
 ) -> int:
     """Largest bytes of a step, residents excluded; UNDEFINED_PEAK if the order is illegal.
 
@@ -72,18 +76,4 @@ def peak_step_bytes(
     return int(highest)
 
 
-def _signatures() -> dict[str, Any]:
-    import numba  # heavy: half a second, not needed where nothing is compiled
-
-    def column(of: Any) -> Any:
-        return numba.types.Array(of, 1, "C", readonly=True)
-
-    whole, small, flag, row = column(numba.int64), column(numba.int8), column(numba.boolean), numba.int64[::1]
-    return {
-        "peak_step_bytes": numba.int64(
-            whole, whole, whole, whole, whole, whole, whole, whole, small, flag, flag, whole, row, row
-        )
-    }
-
-
-KERNELS = Kernels((peak_step_bytes,), _signatures, {}, frozenset())
+KERNELS = Kernels((peak_step_bytes,))

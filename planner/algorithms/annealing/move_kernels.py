@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from planner.algorithms.annealing import reorder_kernels
 from planner.algorithms.annealing import timeline_kernels as on
 from planner.algorithms.annealing.reorder_kernels import is_repeat, random_below, random_unit, try_move_first
-from planner.algorithms.annealing.timeline import timeline_type
 from planner.algorithms.annealing.timeline_kernels import (
+    AnnealingTimeline,
     add_repeat,
     commit,
     drop_repeat,
+    fill,
     has_log_room,
     is_read,
     move_run,
@@ -20,7 +19,7 @@ from planner.algorithms.annealing.timeline_kernels import (
     slot_of,
     undo,
 )
-from planner.problem.jit import Kernels
+from planner.problem.jit import Kernels, Reals, Row
 
 # Maximum further runs that one move may add.
 MAX_DEPTH = 24
@@ -30,7 +29,7 @@ PULL_CHANCE = 0.7
 MAX_TRIES = 16
 
 
-def is_idle(t: Any, run: int) -> bool:
+def is_idle(t: AnnealingTimeline, run: int) -> bool:
     """Whether no output of a recomputation is read."""
     task = t.runs[run, on.TASK]
     begin = t.runs[run, on.USE] + t.tasks[task, on.WRITE] - t.tasks[task, on.READ]
@@ -40,7 +39,7 @@ def is_idle(t: Any, run: int) -> bool:
     return True
 
 
-def prune(t: Any, run: int, stack: Any) -> None:
+def prune(t: AnnealingTimeline, run: int, stack: Row) -> None:
     """Remove a recomputation, and the runs that served it only."""
     stack[0] = run
     depth = 1
@@ -63,7 +62,7 @@ def prune(t: Any, run: int, stack: Any) -> None:
                 depth += 1
 
 
-def may_stand(t: Any, task: int, slot: int) -> bool:
+def may_stand(t: AnnealingTimeline, task: int, slot: int) -> bool:
     """Whether the task may be recomputed before `slot`: after its first run, before its inputs are overwritten."""
     if t.runs[t.tasks[task, on.FIRST_RUN], on.SLOT] >= slot:
         return False
@@ -73,12 +72,12 @@ def may_stand(t: Any, task: int, slot: int) -> bool:
     return True
 
 
-def is_affordable(t: Any, task: int) -> bool:
+def is_affordable(t: AnnealingTimeline, task: int) -> bool:
     """Whether one more run of the task leaves the move a chance of acceptance."""
     return bool(t.counters[on.TICKS] + t.tasks[task, on.COST] <= t.counters[on.ALLOWED])
 
 
-def recompute_inputs(t: Any, run: int, depth_chance: float, stack: Any) -> None:
+def recompute_inputs(t: AnnealingTimeline, run: int, depth_chance: float, stack: Row) -> None:
     """Recompute dead inputs of a new run too, or pull a later recomputation forward, instead of holding them."""
     stack[0] = run
     depth = 1
@@ -110,7 +109,7 @@ def recompute_inputs(t: Any, run: int, depth_chance: float, stack: Any) -> None:
                 depth += 1
 
 
-def slot_over_limit(t: Any) -> int:
+def slot_over_limit(t: AnnealingTimeline) -> int:
     """A slot over the limit if one of a few draws is, else any slot."""
     slot = 0
     for _ in range(MAX_TRIES):
@@ -120,7 +119,7 @@ def slot_over_limit(t: Any) -> int:
     return slot
 
 
-def gap_across(t: Any, slot: int) -> int:
+def gap_across(t: AnnealingTimeline, slot: int) -> int:
     """A recomputable read after `slot` of a buffer last used before it; -1: none found."""
     slots = len(t.slot_run)
     for _ in range(2 * MAX_TRIES):
@@ -138,7 +137,7 @@ def gap_across(t: Any, slot: int) -> int:
     return -1
 
 
-def try_insert(t: Any, stack: Any) -> bool:
+def try_insert(t: AnnealingTimeline, stack: Row) -> bool:
     """Move: recompute a buffer that is held over the limit without being used."""
     use = gap_across(t, slot_over_limit(t))
     if use < 0:
@@ -162,7 +161,7 @@ def try_insert(t: Any, stack: Any) -> bool:
     return True
 
 
-def try_drop(t: Any, stack: Any) -> bool:
+def try_drop(t: AnnealingTimeline, stack: Row) -> bool:
     """Move: hold a buffer instead of recomputing it."""
     if t.counters[on.REPEATS] == 0:
         return False
@@ -170,7 +169,7 @@ def try_drop(t: Any, stack: Any) -> bool:
     return True
 
 
-def try_move_repeat(t: Any, stack: Any) -> bool:
+def try_move_repeat(t: AnnealingTimeline, stack: Row) -> bool:
     """Move: run a recomputation earlier or later, near its place or right before the next use of its output."""
     if t.counters[on.REPEATS] == 0:
         return False
@@ -207,7 +206,7 @@ ADAPT, LARGER, SMALLER = 200, 1.05, 0.97
 MAX_PENALTY = 2.0**60
 
 
-def keep_best(t: Any, best: Any) -> None:
+def keep_best(t: AnnealingTimeline, best: AnnealingTimeline) -> None:
     """Store the order in `best`: its length, then its tasks."""
     t.counters[on.BEST] = t.counters[on.TICKS]
     count = 0
@@ -218,7 +217,7 @@ def keep_best(t: Any, best: Any) -> None:
     best[0] = count
 
 
-def try_any(t: Any, free: int, stack: Any) -> bool:
+def try_any(t: AnnealingTimeline, free: int, stack: Row) -> bool:
     """One random move; `free` is the chance in 100 that it moves a first run."""
     draw = random_below(t, 100)
     if draw < free:
@@ -231,7 +230,7 @@ def try_any(t: Any, free: int, stack: Any) -> bool:
     return try_move_repeat(t, stack)
 
 
-def anneal(t: Any, moves: int, free: int, factors: Any, stack: Any, best: Any) -> int:
+def anneal(t: AnnealingTimeline, moves: int, free: int, factors: Reals, stack: Row, best: AnnealingTimeline) -> int:
     """Try `moves` moves at one temperature; returns the number accepted. A cheaper order within the limit goes to
     `best`.
 
@@ -259,88 +258,4 @@ def anneal(t: Any, moves: int, free: int, factors: Any, stack: Any, best: Any) -
     return taken
 
 
-def _signatures() -> dict[str, Any]:
-    import numba  # heavy: half a second, not needed where nothing is compiled
-
-    t, whole, flag, row, real = timeline_type(), numba.int64, numba.boolean, numba.int64[::1], numba.float64
-    nothing, three = numba.void, numba.types.UniTuple(numba.int64, 3)  # type: ignore[no-untyped-call]
-    two = numba.types.UniTuple(numba.int64, 2)  # type: ignore[no-untyped-call]
-    return {
-        "add_bytes": nothing(t, whole, whole, whole),
-        "slot_of": whole(t, whole),
-        "is_read": flag(t, whole),
-        "refresh": nothing(t, whole),
-        "span": three(t, whole, whole),
-        "connect": nothing(t, whole, whole, whole),
-        "link": nothing(t, whole, whole),
-        "unlink": nothing(t, whole),
-        "refresh_before": nothing(t, whole),
-        "put_use": nothing(t, whole, whole),
-        "take_use": nothing(t, whole, whole),
-        "move_use": nothing(t, whole, whole, whole),
-        "carry_run": nothing(t, whole, whole),
-        "put_run": nothing(t, whole, whole),
-        "take_run": nothing(t, whole),
-        "retained_before": whole(t, whole),
-        "shift": nothing(t, whole, whole, whole, whole),
-        "room_before": whole(t, whole),
-        "run_after": whole(t, whole),
-        "fresh_run": whole(t, whole),
-        "list_repeat": nothing(t, whole),
-        "unlist_repeat": nothing(t, whole),
-        "note": nothing(t, whole, whole, whole),
-        "has_log_room": flag(t),
-        "add_repeat": whole(t, whole, whole),
-        "drop_repeat": nothing(t, whole),
-        "move_run": flag(t, whole, whole),
-        "undo": nothing(t),
-        "commit": nothing(t),
-        "fill": nothing(t, row, whole),
-        "random_below": whole(t, whole),
-        "random_unit": real(t),
-        "is_idle": flag(t, whole),
-        "is_repeat": flag(t, whole),
-        "prune": nothing(t, whole, row),
-        "may_stand": flag(t, whole, whole),
-        "is_affordable": flag(t, whole),
-        "recompute_inputs": nothing(t, whole, real, row),
-        "slot_over_limit": whole(t),
-        "gap_across": whole(t, whole),
-        "try_insert": flag(t, row),
-        "try_drop": flag(t, row),
-        "try_move_repeat": flag(t, row),
-        "nearby_slot": whole(t, whole),
-        "next_over_limit": whole(t, whole),
-        "window": two(t, whole),
-        "collect_group": whole(t, whole, whole, row),
-        "move_group_before": flag(t, whole, whole, row),
-        "move_group_behind": flag(t, whole, whole, row),
-        "try_move_first": flag(t, row),
-        "keep_best": nothing(t, row),
-        "try_any": flag(t, whole, row),
-        "anneal": whole(t, whole, whole, real[::1], row, row),
-    }
-
-
-KERNELS = Kernels(
-    (
-        *on.KERNELS,
-        *reorder_kernels.KERNELS,
-        is_idle,
-        prune,
-        may_stand,
-        is_affordable,
-        recompute_inputs,
-        slot_over_limit,
-        gap_across,
-        try_insert,
-        try_drop,
-        try_move_repeat,
-        keep_best,
-        try_any,
-        anneal,
-    ),
-    _signatures,
-    {},
-    frozenset(),
-)
+KERNELS = Kernels((fill, anneal))

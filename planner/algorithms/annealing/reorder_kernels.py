@@ -8,10 +8,10 @@ Moves of single tasks get stuck where many edges leave small windows; a group ca
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from planner.algorithms.annealing import timeline_kernels as on
-from planner.algorithms.annealing.timeline_kernels import move_run, run_after, slot_of
+from planner.algorithms.annealing.timeline_kernels import AnnealingTimeline, move_run, run_after, slot_of
+from planner.problem.jit import Row
 
 # Chances in 100 that a move of a first run is at a slot over the limit, and that it moves a group.
 FOCUS, GROUPED = 70, 50
@@ -22,30 +22,30 @@ GROUP = 12
 MODULUS = 2147483647
 
 
-def random_below(t: Any, count: int) -> int:
+def random_below(t: AnnealingTimeline, count: int) -> int:
     """A random integer in [0, count), by the generator of Park and Miller (1988)."""
     t.counters[on.RANDOM] = t.counters[on.RANDOM] * 48271 % MODULUS
     return int(t.counters[on.RANDOM] % count)
 
 
-def random_unit(t: Any) -> float:
+def random_unit(t: AnnealingTimeline) -> float:
     """A random number in (0, 1)."""
     t.counters[on.RANDOM] = t.counters[on.RANDOM] * 48271 % MODULUS
     return float(t.counters[on.RANDOM] / MODULUS)
 
 
-def is_repeat(t: Any, run: int) -> bool:
+def is_repeat(t: AnnealingTimeline, run: int) -> bool:
     """Whether the run is a recomputation."""
     return bool(run > on.END and t.tasks[t.runs[run, on.TASK], on.FIRST_RUN] != run)
 
 
-def nearby_slot(t: Any, slot: int) -> int:
+def nearby_slot(t: AnnealingTimeline, slot: int) -> int:
     """A slot at a log-uniform random distance; it may be out of range."""
     distance = int(math.exp(random_unit(t) * math.log(len(t.slot_run))))
     return int(slot - distance if random_below(t, 2) == 0 else slot + distance)
 
 
-def next_over_limit(t: Any, slot: int) -> int:
+def next_over_limit(t: AnnealingTimeline, slot: int) -> int:
     """The first slot over the limit within a few slots from `slot` on; -1: none."""
     for at in range(slot, min(slot + SEEN, len(t.slot_run))):
         if t.bytes[at] > t.counters[on.LIMIT]:
@@ -53,7 +53,7 @@ def next_over_limit(t: Any, slot: int) -> int:
     return -1
 
 
-def window(t: Any, run: int) -> tuple[int, int]:
+def window(t: AnnealingTimeline, run: int) -> tuple[int, int]:
     """(low, high) slots of the runs between which a first run may be placed."""
     task = t.runs[run, on.TASK]
     phase, low, high = t.tasks[task, on.PHASE], -1, len(t.slot_run)
@@ -75,7 +75,7 @@ def window(t: Any, run: int) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def collect_group(t: Any, run: int, count: int, stack: Any) -> int:
+def collect_group(t: AnnealingTimeline, run: int, count: int, stack: Row) -> int:
     """Number of runs in the group of `run`, left on `stack`; -1: not movable, or too many."""
     for k in range(count):
         if stack[k] == run:
@@ -90,7 +90,7 @@ def collect_group(t: Any, run: int, count: int, stack: Any) -> int:
     return count + 1
 
 
-def move_group_before(t: Any, run: int, target: int, stack: Any) -> bool:
+def move_group_before(t: AnnealingTimeline, run: int, target: int, stack: Row) -> bool:
     """Place a first run right before another run, after those it needs that are behind that run."""
     slot, count = t.runs[target, on.SLOT], 1
     stack[0] = run
@@ -126,7 +126,7 @@ def move_group_before(t: Any, run: int, target: int, stack: Any) -> bool:
     return moved
 
 
-def move_group_behind(t: Any, run: int, target: int, stack: Any) -> bool:
+def move_group_behind(t: AnnealingTimeline, run: int, target: int, stack: Row) -> bool:
     """Place a first run right before a later run, followed by those that need it and are before that run."""
     slot, count = t.runs[target, on.SLOT], 1
     stack[0] = run
@@ -167,7 +167,7 @@ def move_group_behind(t: Any, run: int, target: int, stack: Any) -> bool:
     return True
 
 
-def try_move_first(t: Any, stack: Any) -> bool:
+def try_move_first(t: AnnealingTimeline, stack: Row) -> bool:
     """Move: place a first run elsewhere, together with predecessors or successors in the way."""
     slots, crowded = len(t.slot_run), -1
     at = random_below(t, slots)
@@ -192,18 +192,3 @@ def try_move_first(t: Any, stack: Any) -> bool:
         slot = low + random_below(t, crowded - low) if here >= crowded else crowded + random_below(t, high - crowded)
     target = run_after(t, slot)
     return bool(target != run and t.runs[target, on.SLOT] <= high and move_run(t, run, target))
-
-
-#: Callees first.
-KERNELS = (
-    random_below,
-    random_unit,
-    is_repeat,
-    nearby_slot,
-    next_over_limit,
-    window,
-    collect_group,
-    move_group_before,
-    move_group_behind,
-    try_move_first,
-)

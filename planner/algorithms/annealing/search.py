@@ -18,7 +18,8 @@ import numpy as np
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.annealing import timeline_kernels as on
 from planner.algorithms.annealing.move_kernels import FACTORS, PENALTY, PER_TICK, SLACK, TEMPERATURE
-from planner.algorithms.annealing.timeline import AnnealingTimeline, fenced_sequence, timeline_of
+from planner.algorithms.annealing.timeline import fenced_sequence, timeline_of
+from planner.algorithms.annealing.timeline_kernels import AnnealingTimeline
 from planner.algorithms.greedy.gap_closing import without_unread_repeats
 from planner.problem import DEVICE, RESIDENT, Problem, liveness
 from planner.problem.monitor import Monitor

@@ -10,11 +10,11 @@ The bytes of an empty slot are those held across it, so they never exceed its ne
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from planner.algorithms.annealing import timeline_kernels as on
+from planner.algorithms.annealing.timeline_kernels import AnnealingTimeline
 from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, Csr, Problem
 from planner.problem.liveness import phase_ends
 from planner.problem.plan import Order
@@ -24,35 +24,6 @@ from planner.problem.recompute import can_recompute
 ROOM, SPARE = 3, 256
 #: Changes between two commits.
 LOG = 256
-
-
-class AnnealingTimeline(NamedTuple):
-    """One order in the form that the kernels of `timeline_kernels.py` read and modify; int64 arrays throughout.
-
-    Of n tasks and two fences between phases, m buffers, c slots, r runs and u uses. Columns are named in
-    `timeline_kernels.py`.
-    """
-
-    tasks: np.ndarray  # n + 2, TASK_COLUMNS
-    buffers: np.ndarray  # m, BUFFER_COLUMNS
-    rows: np.ndarray  # rows of tasks and buffers, one after the other
-    uses: np.ndarray  # u, USE_COLUMNS
-    runs: np.ndarray  # r, RUN_COLUMNS
-    slot_run: np.ndarray  # c  -1: empty
-    bytes: np.ndarray  # c + 1  the last is what is held at the end
-    scratch: np.ndarray  # largest number of reads, 2
-    logged: np.ndarray  # three a change since the last commit
-    counters: np.ndarray
-
-
-def timeline_type() -> Any:
-    """The numba type of an AnnealingTimeline."""
-    import numba  # heavy: half a second, not needed where nothing is compiled
-
-    row, table = numba.int64[::1], numba.int64[:, ::1]
-    return numba.types.NamedTuple(  # type: ignore[no-untyped-call]
-        (table, table, row, table, table, row, row, table, row, row), AnnealingTimeline
-    )
 
 
 def timeline_of(problem: Problem, order: Order, limit: int, free: bool, strict: bool, seed: int) -> AnnealingTimeline:

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
+
+from planner.problem.jit import Row, Table
 
 # Columns of `Timeline.tasks`: ticks, bytes, and flags; where the task's rows begin in `rows` (buffers it reads and
 # writes, tasks before whose first run all its runs stand, tasks whose first run stands before and behind its own), and
@@ -47,7 +49,25 @@ START, END = 0, 1
 NEW, DROP, MOVE = 0, 1, 2
 
 
-def add_bytes(t: Any, first: int, last: int, amount: int) -> None:
+class AnnealingTimeline(NamedTuple):
+    """One order in the form that the kernels read and modify; `timeline.py` builds it.
+
+    Of n tasks and two fences between phases, m buffers, c slots, r runs and u uses.
+    """
+
+    tasks: Table  # n + 2, TASK_COLUMNS
+    buffers: Table  # m, BUFFER_COLUMNS
+    rows: Row  # rows of tasks and buffers, one after the other
+    uses: Table  # u, USE_COLUMNS
+    runs: Table  # r, RUN_COLUMNS
+    slot_run: Row  # c  -1: empty
+    bytes: Row  # c + 1  the last is what is held at the end
+    scratch: Table  # largest number of reads, 2
+    logged: Row  # three a change since the last commit
+    counters: Row
+
+
+def add_bytes(t: AnnealingTimeline, first: int, last: int, amount: int) -> None:
     """Add to the slots from `first` to `last`, and update the bytes over the limit."""
     limit, over = t.counters[LIMIT], 0
     row = t.bytes[max(first, 0) : last + 1]
@@ -59,17 +79,17 @@ def add_bytes(t: Any, first: int, last: int, amount: int) -> None:
     t.counters[OVER] += over
 
 
-def slot_of(t: Any, use: int) -> int:
+def slot_of(t: AnnealingTimeline, use: int) -> int:
     """The slot of the run of a use."""
     return int(t.runs[t.uses[use, RUN], SLOT])
 
 
-def is_read(t: Any, use: int) -> bool:
+def is_read(t: AnnealingTimeline, use: int) -> bool:
     """Whether the use is a read."""
     return bool(use >= 0 and t.uses[use, READS] == 1)
 
 
-def refresh(t: Any, run: int) -> None:
+def refresh(t: AnnealingTimeline, run: int) -> None:
     """Recompute the takeover of the run's outputs from inputs that die here."""
     task = t.runs[run, TASK]
     if task < 0 or t.tasks[task, TAKES] == 0:
@@ -94,7 +114,7 @@ def refresh(t: Any, run: int) -> None:
         t.runs[run, TAKEN] = taken
 
 
-def span(t: Any, use: int, slot: int) -> tuple[int, int, int]:
+def span(t: AnnealingTimeline, use: int, slot: int) -> tuple[int, int, int]:
     """(first slot, last slot, bytes) that a use at `slot` adds, given the neighbouring uses of its buffer.
 
     A read holds its buffer since the previous use, a write up to the next read; overwritten content is not held.
@@ -112,7 +132,7 @@ def span(t: Any, use: int, slot: int) -> tuple[int, int, int]:
     return slot_of(t, before) + 1, slot - 1, -size
 
 
-def link(t: Any, use: int, slot: int) -> None:
+def link(t: AnnealingTimeline, use: int, slot: int) -> None:
     """Insert a use into its buffer's list at `slot`."""
     buffer = t.uses[use, BUFFER]
     before = t.buffers[buffer, LAST]
@@ -124,12 +144,12 @@ def link(t: Any, use: int, slot: int) -> None:
     connect(t, buffer, use, following)
 
 
-def unlink(t: Any, use: int) -> None:
+def unlink(t: AnnealingTimeline, use: int) -> None:
     """Remove a use from its buffer's list; its own links keep the former neighbours."""
     connect(t, t.uses[use, BUFFER], t.uses[use, BEFORE], t.uses[use, NEXT])
 
 
-def connect(t: Any, buffer: int, before: int, following: int) -> None:
+def connect(t: AnnealingTimeline, buffer: int, before: int, following: int) -> None:
     """Link two successive uses of a buffer; -1: the end of the list."""
     if before >= 0:
         t.uses[before, NEXT] = following
@@ -141,13 +161,13 @@ def connect(t: Any, buffer: int, before: int, following: int) -> None:
         t.buffers[buffer, LAST] = before
 
 
-def refresh_before(t: Any, use: int) -> None:
+def refresh_before(t: AnnealingTimeline, use: int) -> None:
     """Recompute the takeover of the run of the previous use."""
     if t.uses[use, BEFORE] >= 0:
         refresh(t, t.uses[t.uses[use, BEFORE], RUN])
 
 
-def put_use(t: Any, use: int, slot: int) -> None:
+def put_use(t: AnnealingTimeline, use: int, slot: int) -> None:
     """Insert a use at `slot`, and update the bytes of the slots it makes live or frees."""
     link(t, use, slot)
     first, last, size = span(t, use, slot)
@@ -155,7 +175,7 @@ def put_use(t: Any, use: int, slot: int) -> None:
     refresh_before(t, use)
 
 
-def take_use(t: Any, use: int, slot: int) -> None:
+def take_use(t: AnnealingTimeline, use: int, slot: int) -> None:
     """Remove a use; the inverse of `put_use`."""
     first, last, size = span(t, use, slot)
     unlink(t, use)
@@ -163,7 +183,7 @@ def take_use(t: Any, use: int, slot: int) -> None:
     refresh_before(t, use)
 
 
-def move_use(t: Any, use: int, old: int, slot: int) -> None:
+def move_use(t: AnnealingTimeline, use: int, old: int, slot: int) -> None:
     """Move a use to another slot; bytes change in between only. Its run uses the buffer once."""
     first, last, size = span(t, use, old)
     unlink(t, use)
@@ -181,7 +201,7 @@ def move_use(t: Any, use: int, old: int, slot: int) -> None:
     refresh_before(t, use)
 
 
-def put_run(t: Any, run: int, slot: int) -> None:
+def put_run(t: AnnealingTimeline, run: int, slot: int) -> None:
     """Place a run in an empty slot."""
     task = t.runs[run, TASK]
     t.slot_run[slot], t.runs[run, SLOT], t.runs[run, TAKEN] = run, slot, 0
@@ -193,7 +213,7 @@ def put_run(t: Any, run: int, slot: int) -> None:
     t.counters[TICKS] += t.tasks[task, COST]
 
 
-def take_run(t: Any, run: int) -> None:
+def take_run(t: AnnealingTimeline, run: int) -> None:
     """Remove a run from its slot."""
     task, slot = t.runs[run, TASK], t.runs[run, SLOT]
     add_bytes(t, slot, slot, t.runs[run, TAKEN] - t.tasks[task, WORKSPACE])
@@ -205,7 +225,7 @@ def take_run(t: Any, run: int) -> None:
     t.counters[TICKS] -= t.tasks[task, COST]
 
 
-def carry_run(t: Any, run: int, slot: int) -> None:
+def carry_run(t: AnnealingTimeline, run: int, slot: int) -> None:
     """Move a run from its slot to an empty one."""
     task, old = t.runs[run, TASK], t.runs[run, SLOT]
     add_bytes(t, old, old, t.runs[run, TAKEN] - t.tasks[task, WORKSPACE])
@@ -217,7 +237,7 @@ def carry_run(t: Any, run: int, slot: int) -> None:
     refresh(t, run)
 
 
-def retained_before(t: Any, run: int) -> int:
+def retained_before(t: AnnealingTimeline, run: int) -> int:
     """Bytes held right before a run."""
     task = t.runs[run, TASK]
     made = t.tasks[task, WORKSPACE] - t.runs[run, TAKEN]
@@ -226,7 +246,7 @@ def retained_before(t: Any, run: int) -> int:
     return int(t.bytes[t.runs[run, SLOT]] - made)
 
 
-def room_before(t: Any, run: int) -> int:
+def room_before(t: AnnealingTimeline, run: int) -> int:
     """An empty slot right before a run; shifts neighbours if there is none."""
     slots = len(t.slot_run)
     slot = t.runs[run, SLOT]
@@ -247,7 +267,7 @@ def room_before(t: Any, run: int) -> int:
         distance += 1
 
 
-def shift(t: Any, run: int, empty: int, wanted: int, way: int) -> None:
+def shift(t: AnnealingTimeline, run: int, empty: int, wanted: int, way: int) -> None:
     """Shift the runs between an empty slot and the wanted one by one slot, which empties the latter."""
     held = retained_before(t, run) if run != END else t.bytes[len(t.slot_run)]
     limit = t.counters[LIMIT]
@@ -260,7 +280,7 @@ def shift(t: Any, run: int, empty: int, wanted: int, way: int) -> None:
     t.slot_run[wanted], t.bytes[wanted] = -1, held
 
 
-def run_after(t: Any, slot: int) -> int:
+def run_after(t: AnnealingTimeline, slot: int) -> int:
     """The first run in a slot after `slot`."""
     for at in range(slot + 1, len(t.slot_run)):
         if t.slot_run[at] >= 0:
@@ -268,7 +288,7 @@ def run_after(t: Any, slot: int) -> int:
     return END
 
 
-def fresh_run(t: Any, task: int) -> int:
+def fresh_run(t: AnnealingTimeline, task: int) -> int:
     """An unplaced run of the task; -1 at the maximum of runs."""
     run = t.tasks[task, SPARE]
     if run >= 0:
@@ -289,32 +309,32 @@ def fresh_run(t: Any, task: int) -> int:
     return int(run)
 
 
-def list_repeat(t: Any, run: int) -> None:
+def list_repeat(t: AnnealingTimeline, run: int) -> None:
     """Add a run to the list of recomputations."""
     t.runs[t.counters[REPEATS], REPEAT], t.runs[run, LISTED] = run, t.counters[REPEATS]
     t.counters[REPEATS] += 1
 
 
-def unlist_repeat(t: Any, run: int) -> None:
+def unlist_repeat(t: AnnealingTimeline, run: int) -> None:
     """Remove a run from the list of recomputations."""
     t.counters[REPEATS] -= 1
     last, at = t.runs[t.counters[REPEATS], REPEAT], t.runs[run, LISTED]
     t.runs[at, REPEAT], t.runs[last, LISTED] = last, at
 
 
-def note(t: Any, what: int, run: int, following: int) -> None:
+def note(t: AnnealingTimeline, what: int, run: int, following: int) -> None:
     """Append a change to the log."""
     at = t.counters[LOGGED]
     t.logged[3 * at], t.logged[3 * at + 1], t.logged[3 * at + 2] = what, run, following
     t.counters[LOGGED] += 1
 
 
-def has_log_room(t: Any) -> bool:
+def has_log_room(t: AnnealingTimeline) -> bool:
     """Whether the log has room for another change."""
     return bool(3 * t.counters[LOGGED] + 3 <= len(t.logged))
 
 
-def add_repeat(t: Any, task: int, before: int) -> int:
+def add_repeat(t: AnnealingTimeline, task: int, before: int) -> int:
     """Recompute the task right before the run `before`; returns the new run, or -1 if there is no room."""
     if not has_log_room(t):
         return -1
@@ -327,7 +347,7 @@ def add_repeat(t: Any, task: int, before: int) -> int:
     return run
 
 
-def drop_repeat(t: Any, run: int) -> None:
+def drop_repeat(t: AnnealingTimeline, run: int) -> None:
     """Remove a recomputation."""
     following = run_after(t, t.runs[run, SLOT])
     take_run(t, run)
@@ -335,7 +355,7 @@ def drop_repeat(t: Any, run: int) -> None:
     note(t, DROP, run, following)
 
 
-def move_run(t: Any, run: int, before: int) -> bool:
+def move_run(t: AnnealingTimeline, run: int, before: int) -> bool:
     """Place a run right before another one; False if there is no room."""
     following = run_after(t, t.runs[run, SLOT])
     if before in (run, following) or not has_log_room(t):
@@ -345,7 +365,7 @@ def move_run(t: Any, run: int, before: int) -> bool:
     return True
 
 
-def undo(t: Any) -> None:
+def undo(t: AnnealingTimeline) -> None:
     """Roll back all changes in the log."""
     while t.counters[LOGGED] > 0:
         t.counters[LOGGED] -= 1
@@ -365,7 +385,7 @@ def undo(t: Any) -> None:
             put_run(t, run, slot)
 
 
-def commit(t: Any) -> None:
+def commit(t: AnnealingTimeline) -> None:
     """Keep all changes and clear the log."""
     for at in range(t.counters[LOGGED]):
         if t.logged[3 * at] == DROP:
@@ -375,7 +395,7 @@ def commit(t: Any) -> None:
     t.counters[LOGGED] = 0
 
 
-def fill(t: Any, tasks: Any, stride: int) -> None:
+def fill(t: AnnealingTimeline, tasks: Row, stride: int) -> None:
     """Place a whole order on the empty timeline, a run in every `stride`-th slot."""
     for use in range(t.runs[START, USE], t.runs[END, USE]):
         put_use(t, use, -1)
@@ -391,38 +411,3 @@ def fill(t: Any, tasks: Any, stride: int) -> None:
     while stop < len(t.uses) and t.uses[stop, RUN] == END:
         put_use(t, stop, t.runs[END, SLOT])
         stop += 1
-
-
-#: Callees first.
-KERNELS = (
-    add_bytes,
-    slot_of,
-    is_read,
-    refresh,
-    span,
-    connect,
-    link,
-    unlink,
-    refresh_before,
-    put_use,
-    take_use,
-    move_use,
-    put_run,
-    take_run,
-    carry_run,
-    retained_before,
-    shift,
-    room_before,
-    run_after,
-    fresh_run,
-    list_repeat,
-    unlist_repeat,
-    note,
-    has_log_room,
-    add_repeat,
-    drop_repeat,
-    move_run,
-    undo,
-    commit,
-    fill,
-)

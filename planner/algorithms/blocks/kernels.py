@@ -7,12 +7,10 @@ that are not dominated.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from planner.algorithms.blocks.subproblem import SubproblemArrays
-from planner.problem.jit import Kernels
+from planner.problem.jit import Cube, Kernels, Reals, Row, Table
 
 # Columns of a plan: extra ticks, bytes saved across TURN, peak of the forward and of the backward part, leads that
 # are dropped and leads that are needed as bits, the buffers that stay as bits, 1 when another plan beats it.
@@ -22,7 +20,7 @@ COLUMNS = 8
 TAKEN = 2
 
 
-def write_order(sheet: Any, kept: int, steps: Any) -> int:
+def write_order(sheet: SubproblemArrays, kept: int, steps: Row) -> int:
     """Write the tasks of the part in running order into `steps`; returns their number, or 0 if they do not fit."""
     there, stack, turn, count = sheet.there, sheet.stack, sheet.turn[0], 0
     for b in range(len(there)):
@@ -53,7 +51,7 @@ def write_order(sheet: Any, kept: int, steps: Any) -> int:
     return int(count)
 
 
-def takeover_bytes(sheet: Any, task: int) -> int:
+def takeover_bytes(sheet: SubproblemArrays, task: int) -> int:
     """Bytes of outputs that reuse inputs at their last read; marks those inputs in `there`."""
     needed, result = sheet.there, 0
     for entry in range(sheet.write_pointer[task], sheet.write_pointer[task + 1]):
@@ -67,7 +65,7 @@ def takeover_bytes(sheet: Any, task: int) -> int:
     return result
 
 
-def measure_plan(sheet: Any, steps: Any, count: int, plan: Any) -> None:
+def measure_plan(sheet: SubproblemArrays, steps: Row, count: int, plan: Row) -> None:
     """Fill all columns of the plan but KEPT and BEATEN, from the last step to the first."""
     needed, turn, highest = sheet.there, sheet.turn[0], 0
     for b in range(len(needed)):
@@ -108,7 +106,7 @@ def measure_plan(sheet: Any, steps: Any, count: int, plan: Any) -> None:
         plan[TICKS] -= sheet.cost[t]
 
 
-def dominates(a: Any, b: Any, quantum: int) -> bool:
+def dominates(a: Row, b: Row, quantum: int) -> bool:
     """Whether plan a is nowhere worse than plan b; peaks are compared in units of `quantum` bytes."""
     return bool(
         a[TICKS] <= b[TICKS]
@@ -120,7 +118,7 @@ def dominates(a: Any, b: Any, quantum: int) -> bool:
     )
 
 
-def add_plan(sheet: Any, kept: int, steps: Any, plans: Any, count: int) -> int:
+def add_plan(sheet: SubproblemArrays, kept: int, steps: Row, plans: Table, count: int) -> int:
     """Add the plan that keeps these bits unless one is as good; returns the number of plans."""
     plan = plans[count]
     length = write_order(sheet, kept, steps)
@@ -137,7 +135,7 @@ def add_plan(sheet: Any, kept: int, steps: Any, plans: Any, count: int) -> int:
     return count + 1
 
 
-def enumerate_plans(sheet: Any, kept: int, limit: int, steps: Any, plans: Any) -> int:
+def enumerate_plans(sheet: SubproblemArrays, kept: int, limit: int, steps: Row, plans: Table) -> int:
     """Fill `plans` starting from the one that keeps `kept`, trying about `limit` sets; returns their number."""
     count, looked = add_plan(sheet, kept, steps, plans, 0), 1
     flips, room = len(sheet.flips), len(plans) - 1
@@ -167,7 +165,7 @@ STATE = 6
 EQUAL = 1e-10
 
 
-def prune_states(states: Any, count: int, most: int, price: float, aim: float) -> int:
+def prune_states(states: Table, count: int, most: int, price: float, aim: float) -> int:
     """Keep the non-dominated states, cheapest first, at most `most`; returns their number.
 
     Above the limit, states of least cost are kept, a byte being worth `price` ticks; ties: nearest to `aim` bytes.
@@ -200,7 +198,7 @@ def prune_states(states: Any, count: int, most: int, price: float, aim: float) -
     return left
 
 
-def highest_worth(states: Any, count: int, price: float) -> float:
+def highest_worth(states: Table, count: int, price: float) -> float:
     """The maximum cost of the states except the last, a byte being worth `price` ticks."""
     highest = -np.inf
     for i in range(count - 1):
@@ -209,18 +207,18 @@ def highest_worth(states: Any, count: int, price: float) -> float:
 
 
 def extend_states(
-    states: Any,
+    states: Table,
     count: int,
     place: int,
-    item: Any,
-    plans: Any,
+    item: Row,
+    plans: Table,
     budget: int,
-    found: Any,
+    found: Table,
     begin: int,
     most: int,
     price: float,
     aim: float,
-    bars: Any,
+    bars: Reals,
     ring: int,
 ) -> int:
     """Append every feasible extension of a state by a plan to `found`, from row `begin` on; returns the number of rows.
@@ -247,21 +245,21 @@ def extend_states(
 
 
 def run_chain_dp(
-    items: Any,
-    first_item: Any,
-    reach: Any,
-    plans: Any,
+    items: Table,
+    first_item: Row,
+    reach: Row,
+    plans: Table,
     budget: int,
     most: int,
     price: float,
-    aims: Any,
+    aims: Reals,
     begin: int,
     end: int,
-    rows: Any,
-    states: Any,
-    waiting: Any,
-    counts: Any,
-    bars: Any,
+    rows: Row,
+    states: Cube,
+    waiting: Cube,
+    counts: Row,
+    bars: Reals,
 ) -> None:
     """Fill `states` with those before the blocks [begin, end) and `rows` with their number, given all earlier blocks.
 
@@ -295,44 +293,6 @@ def run_chain_dp(
             )
 
 
-def _signatures() -> dict[str, Any]:
-    import numba  # heavy: half a second, not needed where nothing is compiled
-
-    row, table, cube, whole = numba.int64[::1], numba.int64[:, ::1], numba.int64[:, :, ::1], numba.int64
-    real = numba.float64
-    sheet = numba.types.NamedUniTuple(row, len(SubproblemArrays._fields), SubproblemArrays)  # type: ignore[no-untyped-call]
-    return {
-        "write_order": whole(sheet, whole, row),
-        "takeover_bytes": whole(sheet, whole),
-        "measure_plan": numba.void(sheet, row, whole, row),
-        "dominates": numba.boolean(row, row, whole),
-        "add_plan": whole(sheet, whole, row, table, whole),
-        "enumerate_plans": whole(sheet, whole, whole, row, table),
-        "prune_states": whole(table, whole, whole, real, real),
-        "highest_worth": real(table, whole, real),
-        "extend_states": whole(
-            table, whole, whole, row, table, whole, table, whole, whole, real, real, real[::1], whole
-        ),
-        "run_chain_dp": numba.void(
-            table, row, row, table, whole, whole, real, real[::1], whole, whole, row, cube, cube, row, real[::1]
-        ),
-    }
-
-
 KERNELS = Kernels(
-    (
-        write_order,
-        takeover_bytes,
-        measure_plan,
-        dominates,
-        add_plan,
-        enumerate_plans,
-        prune_states,
-        highest_worth,
-        extend_states,
-        run_chain_dp,
-    ),
-    _signatures,
-    {},
-    frozenset({"prune_states", "extend_states", "run_chain_dp"}),
+    (enumerate_plans, run_chain_dp), allocating=frozenset({"prune_states", "extend_states", "run_chain_dp"})
 )

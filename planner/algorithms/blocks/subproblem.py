@@ -17,6 +17,7 @@ import numpy as np
 
 from planner.algorithms.blocks.detection import Blocks, outside_reads
 from planner.problem import DEVICE, RESIDENT, TO_LAST_READ, Csr
+from planner.problem.jit import Row
 
 #: Maximum bits of a part, maximum buffers that lead into the next block, and resolution of peaks.
 MAX_BITS, LEADS, PEAKS = 62, 5, 48
@@ -25,23 +26,23 @@ MAX_BITS, LEADS, PEAKS = 62, 5, 48
 class SubproblemArrays(NamedTuple):
     """A part of n tasks, m buffers and r reads as the kernels read it. Lists or int64 arrays throughout."""
 
-    cost: list[int]  # n
-    workspace: list[int]  # n
-    read_pointer: list[int]  # n + 1
-    read_index: list[int]  # r
-    write_pointer: list[int]  # n + 1
-    write_index: list[int]
-    size: list[int]  # m  0 for what is resident
-    producer: list[int]  # m  -1: none
-    bit: list[int]  # m  -1: always kept
-    lead_in: list[int]  # m  number among the buffers that lead from the previous block into this one, -1 none
-    lead_out: list[int]  # m  number among the buffers that lead from here into the next block, -1 none
-    take_pointer: list[int]  # m + 1  buffer -> buffers whose storage it may take
-    take_index: list[int]
-    there: list[int]  # m  scratch
-    stack: list[int]  # n + r  scratch
-    flips: list[int]  # bits that may change
-    turn: list[int]  # task TURN, bytes of a step of peaks
+    cost: Row  # n
+    workspace: Row  # n
+    read_pointer: Row  # n + 1
+    read_index: Row  # r
+    write_pointer: Row  # n + 1
+    write_index: Row
+    size: Row  # m  0 for what is resident
+    producer: Row  # m  -1: none
+    bit: Row  # m  -1: always kept
+    lead_in: Row  # m  number among the buffers that lead from the previous block into this one, -1 none
+    lead_out: Row  # m  number among the buffers that lead from here into the next block, -1 none
+    take_pointer: Row  # m + 1  buffer -> buffers whose storage it may take
+    take_index: Row
+    there: Row  # m  scratch
+    stack: Row  # n + r  scratch
+    flips: Row  # bits that may change
+    turn: Row  # task TURN, bytes of a step of peaks
 
 
 @dataclass(frozen=True, eq=False, slots=True)

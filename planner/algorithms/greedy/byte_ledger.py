@@ -7,9 +7,11 @@ add     ────────┼─────────┼───      
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+
+from planner.problem.jit import Row
 
 # In `Ledger.limit`: nothing is counted.
 NO_LIMIT = -(2**62)
@@ -18,14 +20,14 @@ NO_LIMIT = -(2**62)
 class Ledger(NamedTuple):
     """Bytes at each place: `bytes[i] + added[i // block]`."""
 
-    bytes: np.ndarray  # int64[places]
-    added: np.ndarray  # int64[blocks]
-    highest: np.ndarray  # int64[blocks]  without `added`
-    lowest: np.ndarray  # int64[blocks]  without `added`
-    counted: np.ndarray  # int64[blocks]  entries of `bytes` above the level of the last count in the block
-    level: np.ndarray  # int64[blocks]  that level while nothing in the block has changed since, else NO_LIMIT
-    above: np.ndarray  # int64[places + 1]  places before i above the limit of the last `count_once`
-    limit: np.ndarray  # int64[1]  that limit while nothing has changed since, else NO_LIMIT
+    bytes: Row  # int64[places]
+    added: Row  # int64[blocks]
+    highest: Row  # int64[blocks]  without `added`
+    lowest: Row  # int64[blocks]  without `added`
+    counted: Row  # int64[blocks]  entries of `bytes` above the level of the last count in the block
+    level: Row  # int64[blocks]  that level while nothing in the block has changed since, else NO_LIMIT
+    above: Row  # int64[places + 1]  places before i above the limit of the last `count_once`
+    limit: Row  # int64[1]  that limit while nothing has changed since, else NO_LIMIT
     block: int
 
 
@@ -49,7 +51,7 @@ def ledger_of(places: np.ndarray) -> Ledger:
     )
 
 
-def add(ledger: Any, begin: int, end: int, amount: int) -> None:
+def add(ledger: Ledger, begin: int, end: int, amount: int) -> None:
     """Add `amount` to the places [begin, end)."""
     ledger.limit[0] = NO_LIMIT
     block = ledger.block
@@ -68,12 +70,12 @@ def add(ledger: Any, begin: int, end: int, amount: int) -> None:
         between += amount
 
 
-def count_part(row: Any, begin: int, end: int, limit: int) -> int:
+def count_part(row: Row, begin: int, end: int, limit: int) -> int:
     """Number of entries of the row in [begin, end) above the limit."""
     return int(np.count_nonzero(row[begin:end] > limit))
 
 
-def count_part_loop(row: Any, begin: int, end: int, limit: int) -> int:
+def count_part_loop(row: Row, begin: int, end: int, limit: int) -> int:
     """`count_part` as an explicit loop, the form that compiles best."""
     count = 0
     for i in range(begin, end):
@@ -81,7 +83,7 @@ def count_part_loop(row: Any, begin: int, end: int, limit: int) -> int:
     return count
 
 
-def count_above(ledger: Any, begin: int, end: int, limit: int) -> int:
+def count_above(ledger: Ledger, begin: int, end: int, limit: int) -> int:
     """Number of places in [begin, end) with more than `limit` bytes."""
     if ledger.limit[0] == limit:
         return int(ledger.above[end] - ledger.above[begin])
@@ -102,7 +104,7 @@ def count_above(ledger: Any, begin: int, end: int, limit: int) -> int:
     return int(count)
 
 
-def count_once(ledger: Any, limit: int) -> None:
+def count_once(ledger: Ledger, limit: int) -> None:
     """Prefix counts of the places above the limit, which `count_above` uses until the next `add`."""
     block = ledger.block
     for k in range(len(ledger.added)):
@@ -112,7 +114,7 @@ def count_once(ledger: Any, limit: int) -> None:
     ledger.limit[0] = limit
 
 
-def at_place(ledger: Any, place: int) -> int:
+def at_place(ledger: Ledger, place: int) -> int:
     """Bytes at one place."""
     return int(ledger.bytes[place] + ledger.added[place // ledger.block])
 
@@ -122,7 +124,7 @@ def highest(ledger: Ledger) -> int:
     return int((ledger.highest + ledger.added).max(initial=0))
 
 
-def highest_in(ledger: Any, begin: int, end: int) -> int:
+def highest_in(ledger: Ledger, begin: int, end: int) -> int:
     """Maximum over the places [begin, end); 0 if empty."""
     block, result = ledger.block, 0
     place = begin

@@ -7,18 +7,17 @@ dead there is held longer or recomputed too, whichever gives the better price.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import Any
 
 from planner.algorithms.greedy.byte_ledger import (
     NO_LIMIT,
+    Ledger,
     add,
     at_place,
     count_above,
     count_once,
-    count_part,
     count_part_loop,
 )
-from planner.algorithms.greedy.gaps import CHAIN, gap_table_types
+from planner.algorithms.greedy.gaps import CHAIN, GapTable
 from planner.algorithms.greedy.use_list_kernels import (
     ADDED,
     EXTRA,
@@ -30,10 +29,12 @@ from planner.algorithms.greedy.use_list_kernels import (
     sort_chain,
     use_before,
 )
-from planner.problem.jit import Kernels
+from planner.problem.jit import Kernels, Reals, Row
 
 
-def price_inputs(board: Any, ledger: Any, task: int, at: int, limit: int, token: int, gain: float, cost: float) -> Any:
+def price_inputs(
+    board: GapTable, ledger: Ledger, task: int, at: int, limit: int, token: int, gain: float, cost: float
+) -> tuple[float, float]:
     """(gain, cost) after making the inputs of `task` available at boundary place `at`; extends `chain`."""
     for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
         c = board.read_index[entry]
@@ -64,7 +65,7 @@ def price_inputs(board: Any, ledger: Any, task: int, at: int, limit: int, token:
     return gain, cost
 
 
-def seed_chain(board: Any, use: int, together: bool) -> int:
+def seed_chain(board: GapTable, use: int, together: bool) -> int:
     """Start `chain` with the producer of the buffer of `use`; with `together`, of all closable gaps that end in its
     step.
 
@@ -95,7 +96,7 @@ def seed_chain(board: Any, use: int, together: bool) -> int:
     return int(board.counters[RUNS])
 
 
-def price_chain(board: Any, ledger: Any, at: int, limit: int) -> float:
+def price_chain(board: GapTable, ledger: Ledger, at: int, limit: int) -> float:
     """Bytes times places over `limit` that the runs of `chain` free, per tick; -1 if they cannot run at `at`.
 
     Dead inputs are recomputed by further runs, which join the chain, or held longer.
@@ -124,7 +125,7 @@ def price_chain(board: Any, ledger: Any, at: int, limit: int) -> float:
     return gain / cost
 
 
-def output_gain(board: Any, ledger: Any, task: int, at: int, limit: int) -> float:
+def output_gain(board: GapTable, ledger: Ledger, task: int, at: int, limit: int) -> float:
     """Bytes times places over `limit` in the gaps that a run of the task at `at` closes."""
     gain = 0.0
     for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
@@ -138,7 +139,7 @@ def output_gain(board: Any, ledger: Any, task: int, at: int, limit: int) -> floa
     return gain
 
 
-def price(board: Any, ledger: Any, use: int, limit: int) -> float:
+def price(board: GapTable, ledger: Ledger, use: int, limit: int) -> float:
     """The better price of closing the gap before a read, alone or with all gaps that end in its step; -1: not closable.
 
     Leaves its runs in `chain`; dead inputs that are not in it are held longer.
@@ -160,7 +161,7 @@ def price(board: Any, ledger: Any, use: int, limit: int) -> float:
     return alone
 
 
-def close(board: Any, ledger: Any, use: int) -> None:
+def close(board: GapTable, ledger: Ledger, use: int) -> None:
     """Add the runs of the last call of `price`, which must be for the same use."""
     at = board.place[use] // 2 * 2
     boundary = at // 2
@@ -200,14 +201,14 @@ def close(board: Any, ledger: Any, use: int) -> None:
             add_use(board, last, c, at, 1)
 
 
-def price_all(board: Any, ledger: Any, uses: Any, limit: int, prices: Any) -> None:
+def price_all(board: GapTable, ledger: Ledger, uses: Row, limit: int, prices: Reals) -> None:
     """Fill `prices` for the given uses."""
     count_once(ledger, limit)
     for i in range(len(uses)):
         prices[i] = price(board, ledger, uses[i], limit)
 
 
-def close_best(board: Any, ledger: Any, uses: Any, prices: Any, limit: int, slack: float, room: int) -> int:
+def close_best(board: GapTable, ledger: Ledger, uses: Row, prices: Reals, limit: int, slack: float, room: int) -> int:
     """Close gaps, best price first, while some place exceeds `limit`; returns the number closed.
 
     Each closed gap leaves fewer places over the limit, and all prices fall with them. So the heap holds prices per
@@ -238,55 +239,6 @@ def close_best(board: Any, ledger: Any, uses: Any, prices: Any, limit: int, slac
     return closed
 
 
-def _signatures() -> dict[str, Any]:
-    import numba  # heavy: half a second, not needed where nothing is compiled
-
-    row, prices = numba.int64[::1], numba.float64[::1]
-    whole, real = numba.int64, numba.float64
-    board, ledger = gap_table_types()
-    pair = numba.types.UniTuple(real, 2)  # type: ignore[no-untyped-call]
-    return {
-        "add": numba.void(ledger, whole, whole, whole),
-        "count_part": whole(row, whole, whole, whole),
-        "count_above": whole(ledger, whole, whole, whole),
-        "count_once": numba.void(ledger, whole),
-        "at_place": whole(ledger, whole),
-        "use_before": whole(board, whole, whole),
-        "add_use": whole(board, whole, whole, whole, whole),
-        "output_gain": real(board, ledger, whole, whole, whole),
-        "seed_chain": whole(board, whole, numba.boolean),
-        "price_inputs": pair(board, ledger, whole, whole, whole, whole, real, real),
-        "sort_chain": numba.void(board),
-        "chain_bytes": whole(board, whole, whole),
-        "price_chain": real(board, ledger, whole, whole),
-        "price": real(board, ledger, whole, whole),
-        "close": numba.void(board, ledger, whole),
-        "price_all": numba.void(board, ledger, row, whole, prices),
-        "close_best": whole(board, ledger, row, prices, whole, real, whole),
-    }
-
-
 KERNELS = Kernels(
-    (
-        add,
-        count_part,
-        count_above,
-        count_once,
-        at_place,
-        use_before,
-        add_use,
-        sort_chain,
-        chain_bytes,
-        output_gain,
-        seed_chain,
-        price_inputs,
-        price_chain,
-        price,
-        close,
-        price_all,
-        close_best,
-    ),
-    _signatures,
-    {"count_part": count_part_loop},
-    frozenset({"add", "count_once", "close_best"}),
+    (price_all, close_best), {"count_part": count_part_loop}, frozenset({"add", "count_once", "close_best"})
 )

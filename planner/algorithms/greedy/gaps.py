@@ -12,12 +12,13 @@ All uses of a buffer are one linked list, ordered by place:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from planner.algorithms.greedy.byte_ledger import Ledger, ledger_of
 from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, TO_THE_END, Problem, liveness
+from planner.problem.jit import Row
 from planner.problem.plan import Lifetimes, Order
 from planner.problem.recompute import last_recompute_step
 
@@ -31,33 +32,33 @@ class GapTable(NamedTuple):
     Of n tasks, m buffers, s steps and u uses; u leaves room for the uses that kernels add.
     """
 
-    order: list[int]  # s
-    cost: list[int]  # n
-    workspace: list[int]  # n
-    latest: list[int]  # n  last boundary at which the task may be recomputed, -1: never
-    read_pointer: list[int]  # n + 1
-    read_index: list[int]
-    write_pointer: list[int]  # n + 1
-    write_index: list[int]
-    size: list[int]  # m  device bytes
-    producer: list[int]  # m  -1 none
-    resident: list[int]  # m  1: always there
-    first_use: list[int]  # m + 1  base uses of buffer b are [first_use[b], first_use[b + 1])
-    place: list[int]  # u
-    next: list[int]  # u  next use of the same buffer, -1 none
-    before: list[int]  # u  the use before it, -1 none
-    reads: list[int]  # u  1: a read, 0: a write
-    buffer: list[int]  # u
-    free: list[int]  # u  1: the gap before this read may be closed by another run
-    taker: list[int]  # u  bytes that take this buffer's storage over at this use
-    busy: list[int]  # s + 1  maximum extra bytes that runs added at each boundary need while they run
-    stamp: list[int]  # m  last candidate that wrote or kept the buffer
-    brief: list[int]  # m  candidate whose chain writes the buffer for its own use only
-    last_run: list[int]  # m  place in the chain that needs it last
-    chain: list[int]  # CHAIN  tasks the candidate runs
-    added_at: list[int]  # boundaries of the runs added so far
-    added_task: list[int]
-    counters: list[int]  # uses, runs added, candidates looked at, tasks in `chain`, bytes it needs
+    order: Row  # s
+    cost: Row  # n
+    workspace: Row  # n
+    latest: Row  # n  last boundary at which the task may be recomputed, -1: never
+    read_pointer: Row  # n + 1
+    read_index: Row
+    write_pointer: Row  # n + 1
+    write_index: Row
+    size: Row  # m  device bytes
+    producer: Row  # m  -1 none
+    resident: Row  # m  1: always there
+    first_use: Row  # m + 1  base uses of buffer b are [first_use[b], first_use[b + 1])
+    place: Row  # u
+    next: Row  # u  next use of the same buffer, -1 none
+    before: Row  # u  the use before it, -1 none
+    reads: Row  # u  1: a read, 0: a write
+    buffer: Row  # u
+    free: Row  # u  1: the gap before this read may be closed by another run
+    taker: Row  # u  bytes that take this buffer's storage over at this use
+    busy: Row  # s + 1  maximum extra bytes that runs added at each boundary need while they run
+    stamp: Row  # m  last candidate that wrote or kept the buffer
+    brief: Row  # m  candidate whose chain writes the buffer for its own use only
+    last_run: Row  # m  place in the chain that needs it last
+    chain: Row  # CHAIN  tasks the candidate runs
+    added_at: Row  # boundaries of the runs added so far
+    added_task: Row
+    counters: Row  # uses, runs added, candidates looked at, tasks in `chain`, bytes it needs
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -78,16 +79,6 @@ def evaluate_order(problem: Problem, order: Order, lives: Lifetimes | None = Non
     return EvaluatedOrder(
         order, lives, step_bytes, int(step_bytes.max()) if len(order) else liveness.peak(problem, order)
     )
-
-
-def gap_table_types() -> tuple[Any, Any]:
-    """The numba types of a GapTable of arrays and of a Ledger."""
-    import numba  # heavy: half a second, not needed where nothing is compiled
-
-    row = numba.int64[::1]
-    board = numba.types.NamedUniTuple(row, len(GapTable._fields), GapTable)  # type: ignore[no-untyped-call]
-    ledger = numba.types.NamedTuple((*(row,) * 8, numba.int64), Ledger)  # type: ignore[no-untyped-call]
-    return board, ledger
 
 
 def gap_table_of(

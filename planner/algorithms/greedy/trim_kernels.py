@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from planner.algorithms.greedy.byte_ledger import add, highest_in
-from planner.algorithms.greedy.gaps import gap_table_types
+from planner.algorithms.greedy.byte_ledger import Ledger, add, highest_in
+from planner.algorithms.greedy.gaps import GapTable
 from planner.algorithms.greedy.use_list_kernels import remove_use, use_before
-from planner.problem.jit import Kernels
+from planner.problem.jit import Kernels, Row
 
 
-def hold_instead(board: Any, ledger: Any, task: int, place: int, sign: int) -> None:
+def hold_instead(board: GapTable, ledger: Ledger, task: int, place: int, sign: int) -> None:
     """Hold the outputs of the run at `place` since their last use instead of recomputing; sign -1 undoes that."""
     for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
         b = board.write_index[entry]
@@ -24,7 +22,7 @@ def hold_instead(board: Any, ledger: Any, task: int, place: int, sign: int) -> N
                 add(ledger, board.place[last], board.place[last] + 1, board.taker[last] * sign)
 
 
-def is_within(board: Any, ledger: Any, task: int, place: int, limit: int) -> bool:
+def is_within(board: GapTable, ledger: Ledger, task: int, place: int, limit: int) -> bool:
     """Whether all places between the last use of the task's outputs and `place` are within `limit`."""
     for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
         b = board.write_index[entry]
@@ -36,7 +34,7 @@ def is_within(board: Any, ledger: Any, task: int, place: int, limit: int) -> boo
     return True
 
 
-def drop_runs(board: Any, ledger: Any, steps: Any, tasks: Any, limit: int, dropped: Any) -> None:
+def drop_runs(board: GapTable, ledger: Ledger, steps: Row, tasks: Row, limit: int, dropped: Row) -> None:
     """Remove the runs at the given steps that `limit` does not need, in that order; mark them in `dropped`."""
     for i in range(len(steps)):
         task, place = tasks[i], 2 * steps[i] + 1
@@ -64,25 +62,4 @@ def drop_runs(board: Any, ledger: Any, steps: Any, tasks: Any, limit: int, dropp
             remove_use(board, read)
 
 
-def _signatures() -> dict[str, Any]:
-    import numba  # heavy: half a second, not needed where nothing is compiled
-
-    row, whole = numba.int64[::1], numba.int64
-    board, ledger = gap_table_types()
-    return {
-        "add": numba.void(ledger, whole, whole, whole),
-        "highest_in": whole(ledger, whole, whole),
-        "use_before": whole(board, whole, whole),
-        "remove_use": numba.void(board, whole),
-        "hold_instead": numba.void(board, ledger, whole, whole, whole),
-        "is_within": numba.boolean(board, ledger, whole, whole, whole),
-        "drop_runs": numba.void(board, ledger, row, row, whole, row),
-    }
-
-
-KERNELS = Kernels(
-    (add, highest_in, use_before, remove_use, hold_instead, is_within, drop_runs),
-    _signatures,
-    {},
-    frozenset({"add", "highest_in"}),
-)
+KERNELS = Kernels((drop_runs,), allocating=frozenset({"add", "highest_in"}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from planner.algorithms.greedy.gaps import GapTable
 
 # Entries of `GapTable.counters`.
 USES, ADDED, LOOKED, RUNS, EXTRA = range(5)
@@ -10,7 +10,7 @@ USES, ADDED, LOOKED, RUNS, EXTRA = range(5)
 REMOVED = 2
 
 
-def use_before(board: Any, buffer: int, place: int) -> int:
+def use_before(board: GapTable, buffer: int, place: int) -> int:
     """The last use of the buffer before `place`; -1: none."""
     low, high = board.first_use[buffer], board.first_use[buffer + 1]
     if low == high or board.place[low] >= place:
@@ -28,7 +28,7 @@ def use_before(board: Any, buffer: int, place: int) -> int:
     return int(low)
 
 
-def add_use(board: Any, last: int, buffer: int, place: int, reads: int) -> int:
+def add_use(board: GapTable, last: int, buffer: int, place: int, reads: int) -> int:
     """Insert a use into the buffer's list after `last`; returns its number."""
     new = board.counters[USES]
     board.counters[USES] += 1
@@ -45,7 +45,7 @@ def add_use(board: Any, last: int, buffer: int, place: int, reads: int) -> int:
     return int(new)
 
 
-def remove_use(board: Any, use: int) -> None:
+def remove_use(board: GapTable, use: int) -> None:
     """Unlink a use from its buffer's list."""
     last, following = board.before[use], board.next[use]
     board.next[last] = following
@@ -54,7 +54,7 @@ def remove_use(board: Any, use: int) -> None:
     board.reads[use] = REMOVED
 
 
-def sort_chain(board: Any) -> None:
+def sort_chain(board: GapTable) -> None:
     """Sort the chain by task number, the order in which it runs."""
     for run in range(1, board.counters[RUNS]):
         task, slot = board.chain[run], run
@@ -64,7 +64,7 @@ def sort_chain(board: Any) -> None:
         board.chain[slot] = task
 
 
-def chain_bytes(board: Any, at: int, token: int) -> int:
+def chain_bytes(board: GapTable, at: int, token: int) -> int:
     """Maximum bytes that the chain needs while it runs, beyond the bytes held across `at` with and without it.
 
     A buffer read after `at` counts as held across it, so its bytes are subtracted until it is written.

@@ -7,10 +7,11 @@ from pathlib import Path
 from types import ModuleType
 
 from planner.algorithms.annealing import move_kernels
+from planner.algorithms.greedy import gap_kernels
 from planner.problem.jit import Kernels
 
-CALLED = "def twice(x):\n    return {factor} * x\n"
-CALLING = "def again(x):\n    return twice(x) + 1\n"
+CALLED = "def twice(x: int) -> int:\n    return {factor} * x\n"
+CALLING = "def again(x: int) -> int:\n    return twice(x) + 1\n"
 
 
 def written(folder: Path, name: str, text: str) -> ModuleType:
@@ -26,9 +27,8 @@ def written(folder: Path, name: str, text: str) -> ModuleType:
 def kernels(folder: Path, factor: int) -> Kernels:
     called = written(folder, "called", CALLED.format(factor=factor))
     calling = written(folder, "calling", CALLING)
-    return Kernels(
-        (called.twice, calling.again), lambda: {"twice": "int64(int64)", "again": "int64(int64)"}, {}, frozenset()
-    )
+    calling.twice = called.twice
+    return Kernels((calling.again,))
 
 
 def test_kernels_are_on_the_disk_once_compiled(tmp_path: Path):
@@ -42,6 +42,13 @@ def test_a_changed_file_of_the_set_is_compiled_again(tmp_path: Path):
     changed = kernels(tmp_path, 30)  # the file is longer, which no bytecode cache misses
     assert not changed.is_on_disk()
     assert changed.compiled()["again"](5) == 151
+
+
+def test_a_set_contains_the_kernels_that_its_entries_call_callees_first():
+    names = [kernel.__name__ for kernel in gap_kernels.KERNELS.functions]
+    assert {"price_all", "close_best", "add_use", "count_part"} <= set(names) and names[-1] == "close_best"
+    assert "count_part_loop" not in names  # compiled instead of `count_part`, not called
+    assert names.index("count_part") < names.index("count_above") < names.index("price_all")
 
 
 def test_kernels_let_other_threads_run():

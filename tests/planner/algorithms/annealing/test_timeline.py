@@ -9,7 +9,8 @@ import pytest
 
 from planner.algorithms.annealing import move_kernels, reorder_kernels
 from planner.algorithms.annealing import timeline_kernels as on
-from planner.algorithms.annealing.timeline import AnnealingTimeline, fenced_sequence, order_of, timeline_of
+from planner.algorithms.annealing.timeline import fenced_sequence, order_of, timeline_of
+from planner.algorithms.annealing.timeline_kernels import AnnealingTimeline
 from planner.problem import DEVICE, RESIDENT, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Plan
