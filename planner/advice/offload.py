@@ -27,6 +27,7 @@ from planner.problem import (
     Problem,
     liveness,
 )
+from planner.problem.columns import frozen
 from planner.problem.plan import Order
 from planner.problem.recompute import base_order
 
@@ -81,8 +82,7 @@ class _Numbering:
         """Read-only column of all tasks: `given` for the original tasks, and values for the copies."""
         result = np.empty(len(self.task) + 2 * len(self.fetch), given.dtype)
         result[self.task], result[self.offload], result[self.fetch] = given, for_offload, for_fetch
-        result.flags.writeable = False
-        return result
+        return frozen(result)
 
     def rows(self, given: Csr, for_offload: list[list[int]], for_fetch: list[list[int]]) -> Csr:
         """Rows of all tasks: `given` for the original tasks, and rows for the copies."""
@@ -181,6 +181,4 @@ def _gaps(problem: Problem, base: Order) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def _joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    result = np.concatenate([first, second.astype(first.dtype)])
-    result.flags.writeable = False
-    return result
+    return frozen(np.concatenate([first, second.astype(first.dtype)]))

@@ -35,7 +35,7 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, least: int) -> Claim 
     """
     if goal.order_is_given:
         return None  # the tasks that have run are known there
-    best, once = None, int(problem.cost[~problem.optional].sum())
+    best, once = None, problem.single_run_ticks()
     for tasks in candidate_sets(StepModel(problem, goal, budget_bytes)):
         model = StepModel(problem, goal, budget_bytes, firsts=tasks)
         roots: list[BranchNode] = []

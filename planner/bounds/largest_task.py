@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.bounds.claims import ANY_ORDER, Claim, peak_claim
-from planner.problem import DEVICE, RESIDENT, Csr, Problem
+from planner.problem import RESIDENT, Csr, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,10 @@ class LargestTask:
 
 def bound(problem: Problem) -> LargestTask:
     """The largest memory need of a non-optional task; ties go to the smaller task."""
-    device = np.where(problem.space == DEVICE, problem.size, 0)
-    resident = problem.hold == RESIDENT
-    always = int(device[resident].sum())
+    always = problem.resident_bytes()
     if problem.optional.all():
         return LargestTask(always, -1)
-    own = np.where(resident, 0, device)
+    own = problem.planned_size()
     need = (
         _row_sums(problem.reads, own)
         + _row_sums(problem.writes, own)

@@ -52,7 +52,7 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim |
     ticks = grow_trees(model, [root])
     if root.below is None or ticks <= root.ticks:
         return None
-    once = int(problem.cost[~problem.optional].sum())
+    once = problem.single_run_ticks()
     return cost_claim(goal, budget_bytes, once + ticks, "branched-moment", [task], tree_proof(model, root))
 
 

@@ -119,7 +119,6 @@ def _best_price(network: StepNetwork, task: int, known: StepCut) -> StepCut:
 
 def _claim(model: StepModel, cut: StepCut) -> Claim:
     """The cost claim of the cut, proven by its maximum flow."""
-    problem = model.problem
     proof = {"price": [cut.price], "parts": TICK_SCALE, **StepNetwork(model, cut.task).weights(TICK_SCALE, cut.price)}
-    cost = int(problem.cost[~problem.optional].sum()) + cut.ticks
+    cost = model.problem.single_run_ticks() + cut.ticks
     return cost_claim(model.goal, model.budget_bytes, cost, "moment-cut", [cut.task], proof)

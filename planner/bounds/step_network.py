@@ -17,9 +17,9 @@ import numpy as np
 from graph.cancellation import check_cancelled
 from planner.bounds.largest_task import takeover_credit
 from planner.bounds.solvers import max_flow
-from planner.problem import DEVICE, FREE, RESIDENT, SAME_ORDER, TO_LAST_READ, Csr, Problem, liveness
+from planner.problem import FREE, RESIDENT, SAME_ORDER, TO_LAST_READ, Csr, Problem, liveness
 from planner.problem.plan import Goal, Order
-from planner.problem.recompute import base_order, can_recompute
+from planner.problem.recompute import base_order, can_recompute, first_run_step
 
 # Parts per tick, the unit of multipliers.
 TICK_SCALE = 1 << 10
@@ -66,12 +66,10 @@ class StepModel:
         order: Order | None = None,
     ):
         self.problem, self.goal, self.budget_bytes, self.repeats = problem, goal, budget_bytes, repeats
-        self.size = np.where((problem.space == DEVICE) & (problem.hold != RESIDENT), problem.size, 0)
-        self.room = budget_bytes - int(problem.size[(problem.hold == RESIDENT) & (problem.space == DEVICE)].sum())
+        self.size, self.room = problem.planned_size(), budget_bytes - problem.resident_bytes()
         self.own = problem.workspace - takeover_credit(problem, self.size)
         self.order = base_order(problem, goal.strict_phases) if order is None else order
-        self.place = np.full(problem.tasks, len(self.order), np.int64)
-        self.place[self.order] = np.arange(len(self.order))
+        self.place = first_run_step(problem, self.order)
         # Ranks can agree to recompute SAME_ORDER tasks in the same order, so the bound must allow it.
         self.recomputable = can_recompute(
             replace(problem, repeat=np.where(problem.repeat == SAME_ORDER, FREE, problem.repeat))
@@ -79,9 +77,8 @@ class StepModel:
         self.recomputable &= repeats
         self.producer = problem.producer()
         # Buffers written by several tasks or by an optional one are left out, which only weakens the bound.
-        several = np.bincount(problem.writes.index, minlength=problem.buffers) > 1
         optional = (self.producer >= 0) & problem.optional[np.maximum(self.producer, 0)]
-        self.counted = (problem.hold != RESIDENT) & ~several & ~optional
+        self.counted = (problem.hold != RESIDENT) & ~problem.has_several_writers() & ~optional
         reader, read = problem.reads.row_of_entry(), problem.reads.index
         kept = self.counted[read] & ~problem.optional[reader]
         self.reader, self.read = reader[kept], read[kept]

@@ -24,6 +24,7 @@ from planner.formulation.formulation import ALIGNMENT, Formulation
 from planner.formulation.metrics import overhead
 from planner.problem import Problem, liveness
 from planner.problem.alternatives import resolve_choices
+from planner.problem.columns import frozen
 from planner.problem.plan import Plan
 from planner.request.plan_request import Request
 from planner.request.target_runtime import runtime_named
@@ -139,8 +140,8 @@ def with_extra_workspace(problem: Problem, charge: np.ndarray) -> Problem:
     table = problem.choices
     return replace(
         problem,
-        workspace=_frozen(problem.workspace + charge),
-        choices=replace(table, workspace=_frozen(table.workspace + charge[table.tasks.index])),
+        workspace=frozen(problem.workspace + charge),
+        choices=replace(table, workspace=frozen(table.workspace + charge[table.tasks.index])),
     )
 
 
@@ -161,8 +162,3 @@ def _excess_per_task(formulation: Formulation, plan: Plan) -> np.ndarray:
         spare = (formulation.goal.budget_bytes or 0) - plan.step_bytes
         np.maximum.at(charge, plan.order[at], out[at] + max(0, int(spare[at].min())))
     return charge
-
-
-def _frozen(array: np.ndarray) -> np.ndarray:
-    array.flags.writeable = False
-    return array

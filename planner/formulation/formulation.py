@@ -153,7 +153,7 @@ def _bound(problem: Problem) -> LowerBound:
     """Bound without a search: every task runs at least once; the peak holds the largest task and the final values."""
     relaxed = relax_choices(problem)
     task, end = largest_task.bound(relaxed), held_at_end.bound(relaxed)
-    once = int(relaxed.cost[~relaxed.optional].sum())
+    once = relaxed.single_run_ticks()
     peak = largest_task.claim(task) if task.bytes >= end else held_at_end.claim(end)
     binding = task.task if task.bytes >= end else -1
     return LowerBound(

@@ -13,6 +13,7 @@ from planner.lowering.lower import CATEGORIES, LoweredGraph
 from planner.lowering.realize import NodeSequence
 from planner.problem import BACKWARD, DEVICE, FORWARD, RESIDENT, TO_LAST_READ
 from planner.problem.plan import Plan
+from planner.problem.recompute import first_run_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +112,7 @@ def kept_values(lowered: LoweredGraph, plan: Plan) -> list[str]:
     """Names of forward values that a backward task reads from the first run of their task."""
     lowered = lowered.under(plan.choices)
     problem, lifetimes = lowered.problem, plan.lifetimes
-    first_step = np.full(problem.tasks, -1, np.int64)
-    first_step[plan.order[::-1]] = np.arange(len(plan.order))[::-1]
+    first_step = first_run_step(problem, plan.order)
     backward = problem.phase[plan.order] == BACKWARD
     read = lifetimes.read_instance.index[backward[lifetimes.read_instance.row_of_entry()]]
     written = lifetimes.writer_step[read] >= 0

@@ -37,6 +37,7 @@ from planner.layout.canonical_kernels import (
     WORK_LIMIT,
 )
 from planner.layout.storages import Storages
+from planner.problem.columns import sum_over_intervals
 
 # Sort keys of the ranks, in the order they are tried; larger values first.
 RANKS = (
@@ -82,10 +83,7 @@ class Packing:
 
     def profile(self) -> np.ndarray:
         """int64[sections]: live bytes."""
-        change = np.zeros(self.sections + 1, np.int64)
-        np.add.at(change, self.begin, self.size)
-        np.subtract.at(change, self.end, self.size)
-        return np.asarray(np.cumsum(change)[:-1])
+        return sum_over_intervals(self.begin, self.end, self.size, self.sections)
 
     def ranks(self) -> Iterator[np.ndarray]:
         """int64[r] each: ranks by the keys of `RANKS`."""

@@ -22,6 +22,7 @@ from graph.ops.registry import HEAVY, NEVER, find_op
 from planner import problem as columns
 from planner.problem import Csr, Problem
 from planner.problem.alternatives import resolve_choices
+from planner.problem.columns import frozen
 from planner.request.target_runtime import Runtime
 
 #: Categories of the peak; workspace and reserve are counted separately.
@@ -367,6 +368,4 @@ def _unique(row: list[int]) -> list[int]:
 
 
 def _rounded(count: np.ndarray, to: int) -> np.ndarray:
-    result = -(-count // to) * to
-    result.flags.writeable = False
-    return np.asarray(result)
+    return frozen(np.asarray(-(-count // to) * to))

@@ -14,6 +14,7 @@ from graph.ir import Graph, producers
 from graph.transforms.replay import replay
 from planner.lowering.lower import LoweredGraph
 from planner.problem import HANDED_OUT, RESIDENT, TO_LAST_READ
+from planner.problem.columns import sum_over_intervals
 from planner.problem.liveness import phase_ends
 from planner.problem.plan import Lifetimes, Plan
 
@@ -196,7 +197,5 @@ def _retained(lowered: LoweredGraph, lifetimes: Lifetimes, steps: int) -> np.nda
     resident = lowered.problem.hold[lifetimes.buffer] == RESIDENT
     size = np.where(lifetimes.stop > lifetimes.start, lowered.problem.size[lifetimes.buffer], 0)
     begin = np.where((lifetimes.writer_step < 0) | resident, 0, lifetimes.start + 1)
-    change = np.zeros(steps + 2, np.int64)
-    np.add.at(change, begin, size)
-    np.subtract.at(change, np.maximum(_until(lowered, lifetimes, steps), begin), size)
-    return np.asarray(np.cumsum(change)[: steps + 1])
+    end = np.maximum(_until(lowered, lifetimes, steps), begin)
+    return sum_over_intervals(begin, end, size, steps + 1)

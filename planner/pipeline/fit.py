@@ -45,7 +45,7 @@ MIN_SEARCH_SECONDS = 0.1
 #: Planner tried before `auto`; often sufficient.
 QUICK_PLANNER = "greedy"
 SEQUENCE_NAME = re.compile(r"(^|_)(seq|sequence|tokens?|time|steps?|length|len|t|s|l)(_|$)|seq|length", re.IGNORECASE)
-PROVEN, NOT_FOUND, REFUSED, NOT_TRIED = "proven", "not_found", "refused", "not_tried"
+PROVEN, NOT_FOUND, REFUSED = "proven", "not_found", "refused"
 
 
 @dataclass(frozen=True, eq=False, slots=True)

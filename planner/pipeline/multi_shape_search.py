@@ -32,6 +32,7 @@ from planner.formulation.arena_repair import with_extra_workspace
 from planner.formulation.formulation import Formulation
 from planner.problem import Problem, liveness
 from planner.problem.alternatives import resolve_choices
+from planner.problem.columns import frozen
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Order, Score
 from planner.search import lexicographic, portfolio
@@ -64,10 +65,6 @@ class Decision:
     orders: tuple[Order, ...]
     planner: str
     choices: tuple[int, ...]
-
-    @property
-    def has_one_order(self) -> bool:
-        return all(np.array_equal(order, self.orders[0]) for order in self.orders)
 
 
 class MultiShapeSearch:
@@ -235,6 +232,4 @@ def envelope(problems: Sequence[Problem]) -> Problem:
     of every set.
     """
     size, workspace = (np.maximum.reduce([getattr(p, name) for p in problems]) for name in ("size", "workspace"))
-    for column in (size, workspace):
-        column.flags.writeable = False
-    return replace(problems[0], size=size, workspace=workspace)
+    return replace(problems[0], size=frozen(size), workspace=frozen(workspace))

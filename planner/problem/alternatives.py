@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from planner.errors import IllegalPlan
-from planner.problem.columns import NO_CHOICES, Choices, Csr, Problem
+from planner.problem.columns import NO_CHOICES, Choices, Csr, Problem, frozen
 
 
 def resolve_choices(problem: Problem, choices: Sequence[int] = ()) -> Problem:
@@ -41,9 +41,9 @@ def _resolved(problem: Problem, choices: tuple[int, ...]) -> Problem:
     size[table.buffers.index[changed]] = table.size[changed]
     return replace(
         problem,
-        cost=_frozen(cost),
-        workspace=_frozen(workspace),
-        size=_frozen(size),
+        cost=frozen(cost),
+        workspace=frozen(workspace),
+        size=frozen(size),
         reads=_with_rows(problem.reads, tasks, table.reads, entries),
         choices=NO_CHOICES,
     )
@@ -76,7 +76,7 @@ def relax_choices(problem: Problem) -> Problem:
     always = count == alternatives[task]
     reads = Csr.of_pairs(problem.tasks, task[always], problem.reads.index[always])
     return replace(
-        problem, cost=_frozen(cost), workspace=_frozen(workspace), size=_frozen(size), reads=reads, choices=NO_CHOICES
+        problem, cost=frozen(cost), workspace=frozen(workspace), size=frozen(size), reads=reads, choices=NO_CHOICES
     )
 
 
@@ -120,8 +120,3 @@ def _with_rows(rows: Csr, replaced: np.ndarray, new: Csr, new_rows: np.ndarray) 
     return Csr.of_pairs(
         len(rows), np.concatenate([row[kept], replaced[position]]), np.concatenate([rows.index[kept], entry])
     )
-
-
-def _frozen(array: np.ndarray) -> np.ndarray:
-    array.flags.writeable = False
-    return array

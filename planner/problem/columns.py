@@ -36,12 +36,12 @@ class Csr:
         pointer = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(list(map(len, rows)), out=pointer[1:])
         index = np.fromiter(itertools.chain.from_iterable(rows), np.int64, int(pointer[-1]))
-        return cls(_frozen(pointer), _frozen(index))
+        return cls(frozen(pointer), frozen(index))
 
     @classmethod
     def empty(cls, rows: int) -> Csr:
         """`rows` rows without entries."""
-        return cls(_frozen(np.zeros(rows + 1, np.int64)), _frozen(np.zeros(0, np.int64)))
+        return cls(frozen(np.zeros(rows + 1, np.int64)), frozen(np.zeros(0, np.int64)))
 
     @classmethod
     def of_pairs(cls, rows: int, row: np.ndarray, column: np.ndarray) -> Csr:
@@ -49,7 +49,7 @@ class Csr:
         by_row = np.argsort(row, kind="stable")
         pointer = np.zeros(rows + 1, np.int64)
         np.cumsum(np.bincount(row, minlength=rows), out=pointer[1:])
-        return cls(_frozen(pointer), _frozen(np.asarray(column, np.int64)[by_row]))
+        return cls(frozen(pointer), frozen(np.asarray(column, np.int64)[by_row]))
 
     def __len__(self) -> int:
         return len(self.pointer) - 1
@@ -109,7 +109,7 @@ class Choices:
 
 
 def _no_choices() -> Choices:
-    none = _frozen(np.zeros(0, np.int64))
+    none = frozen(np.zeros(0, np.int64))
     return Choices(none, none, Csr.empty(0), none, none, Csr.empty(0), Csr.empty(0), none)
 
 
@@ -152,9 +152,17 @@ class Problem:
         """m, the number of buffers."""
         return len(self.size)
 
-    def tasks_in(self, phase: int) -> np.ndarray:
-        """int64[]: tasks of one phase, ascending."""
-        return np.flatnonzero(self.phase == phase)
+    def resident_bytes(self) -> int:
+        """Bytes of the residents in device memory, which every step holds."""
+        return int(self.size[(self.hold == RESIDENT) & (self.space == DEVICE)].sum())
+
+    def planned_size(self) -> np.ndarray:
+        """int64[m]: bytes in device memory of each buffer that is not resident; 0 for all others."""
+        return np.where((self.space == DEVICE) & (self.hold != RESIDENT), self.size, 0)
+
+    def single_run_ticks(self) -> int:
+        """Ticks of one run of every task that is not optional: no order takes fewer."""
+        return int(self.cost[~self.optional].sum())
 
     def repeatable(self) -> np.ndarray:
         """bool[n]: whether the task may appear more than once in an order."""
@@ -165,6 +173,10 @@ class Problem:
         producer = np.full(self.buffers, -1, np.int64)
         producer[self.writes.index[::-1]] = self.writes.row_of_entry()[::-1]
         return producer
+
+    def has_several_writers(self) -> np.ndarray:
+        """bool[m]: whether more than one task writes the buffer."""
+        return np.asarray(np.bincount(self.writes.index, minlength=self.buffers) > 1)
 
 
 def same_dataflow(one: Problem, two: Problem) -> bool:
@@ -179,9 +191,18 @@ def same_dataflow(one: Problem, two: Problem) -> bool:
     )
 
 
-def _frozen(array: np.ndarray) -> np.ndarray:
+def frozen(array: np.ndarray) -> np.ndarray:
+    """The array, made read-only."""
     array.flags.writeable = False
     return array
+
+
+def sum_over_intervals(start: np.ndarray, stop: np.ndarray, amount: np.ndarray | int, length: int) -> np.ndarray:
+    """int64[length]: at each place the sum of `amount` over the intervals [start, stop) that contain it."""
+    change = np.zeros(length + 1, np.int64)
+    np.add.at(change, start, amount)
+    np.subtract.at(change, stop, amount)
+    return np.asarray(np.cumsum(change)[:length])
 
 
 NO_CHOICES: Choices = _no_choices()

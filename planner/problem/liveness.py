@@ -11,7 +11,7 @@ import numpy as np
 
 from planner.errors import IllegalPlan
 from planner.problem import liveness_kernels
-from planner.problem.columns import DEVICE, HANDED_OUT, RESIDENT, TO_THE_END, Csr, Problem
+from planner.problem.columns import DEVICE, HANDED_OUT, RESIDENT, TO_THE_END, Csr, Problem, sum_over_intervals
 from planner.problem.plan import Lifetimes, Order, Score
 
 # One buffer b, written at steps 1 and 6, read at 2, 4 and 7:
@@ -101,10 +101,8 @@ def profile(problem: Problem, order: Order, live_ranges: Lifetimes | None = None
     steps = len(order)
     size = np.where(problem.space[live_ranges.buffer] == space, problem.size[live_ranges.buffer], 0)
     size = np.where(live_ranges.stop > live_ranges.start, size, 0)
-    change = np.zeros(steps + 1, np.int64)
-    np.add.at(change, np.minimum(live_ranges.start, steps), size)
-    np.subtract.at(change, np.maximum(live_ranges.stop, live_ranges.start), size)
-    live = np.cumsum(change)[:steps]
+    start, stop = np.minimum(live_ranges.start, steps), np.maximum(live_ranges.stop, live_ranges.start)
+    live = sum_over_intervals(start, stop, size, steps)
     if space == DEVICE:
         live = live + problem.workspace[order]
     taken = live_ranges.taken_from >= 0
@@ -114,8 +112,7 @@ def profile(problem: Problem, order: Order, live_ranges: Lifetimes | None = None
 
 def peak(problem: Problem, order: Order) -> int:
     """Largest bytes of a step; the resident bytes if there is no step."""
-    always = problem.hold == RESIDENT
-    resident = int(problem.size[always & (problem.space == DEVICE)].sum())
+    resident = problem.resident_bytes()
     if len(order) == 0:
         return resident
     if liveness_kernels.KERNELS.is_compiled() and not (problem.hold == HANDED_OUT).any():
@@ -132,7 +129,7 @@ def peak(problem: Problem, order: Order) -> int:
             problem.size,
             problem.space,
             has_writer,
-            always,
+            problem.hold == RESIDENT,
             problem.workspace,
             (problem.hold == TO_THE_END).astype(np.int64),
             np.full(problem.buffers, -1, np.int64),
@@ -151,14 +148,6 @@ def score(problem: Problem, order: Order, budget_bytes: int) -> Score:
     """Score of an order under a budget."""
     highest = peak(problem, order)
     return Score(max(0, highest - budget_bytes), cost(problem, order), highest)
-
-
-def boundary_bytes(problem: Problem, order: Order) -> int:
-    """Bytes of non-resident instances that are live across the end of the forward first runs."""
-    live_ranges = lifetimes(problem, order)
-    edge = phase_ends(problem, np.asarray(order, np.int64))[0]
-    crosses = (live_ranges.start < edge) & (live_ranges.stop > edge) & (problem.hold[live_ranges.buffer] != RESIDENT)
-    return int(problem.size[live_ranges.buffer[crosses]].sum())
 
 
 def phase_ends(problem: Problem, order: Order) -> np.ndarray:

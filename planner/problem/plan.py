@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.problem.columns import Csr
+from planner.problem.columns import Csr, Problem
 
 #: Task numbers in the sequence they run; a task that appears twice is recomputed. int64[steps]
 Order = np.ndarray
@@ -24,6 +24,16 @@ class Goal:
     seconds: float = 10.0  # search time
     iterations: int | None = None  # search limit in iterations, instead of the clock: reproducible
     seed: int = 0
+
+    def cost_limit(self, problem: Problem) -> int:
+        """Maximum ticks of an order where the lowest peak is the goal: those of `max_overhead`, by default 10%."""
+        return int(problem.cost.sum() * (1 + (0.1 if self.max_overhead is None else self.max_overhead)))
+
+    def has_room(self, problem: Problem, score: Score) -> bool:
+        """Whether an order with this score fits the budget or, without one, is too slow: more bytes may be kept."""
+        if self.budget_bytes is not None:
+            return score.bytes_over_budget == 0
+        return score.cost > self.cost_limit(problem)
 
 
 class Score(NamedTuple):

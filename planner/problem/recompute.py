@@ -26,7 +26,7 @@ def base_order(problem: Problem, strict_phases: bool = True) -> Order:
 def can_recompute(problem: Problem) -> np.ndarray:
     """bool[n]: recomputation is allowed and reproduces the result (the task does not overwrite its inputs)."""
     task, read = problem.reads.row_of_entry(), problem.reads.index
-    shared = np.bincount(problem.writes.index, minlength=problem.buffers) > 1
+    shared = problem.has_several_writers()
     own = problem.producer()[read] == task
     if shared.any():  # the slower test over all (task, written buffer) pairs is for buffers with several writers
         pair = problem.writes.row_of_entry() * problem.buffers + problem.writes.index
@@ -76,11 +76,20 @@ def order_keeping(problem: Problem, keep: np.ndarray, strict_phases: bool = True
     """
     order = base_order(problem, strict_phases)
     turn = backward_start(problem, order)
-    producer = problem.producer()
+    evicted = droppable_before(problem, order, turn)
+    evicted[keep] = False
+    return order_evicting(problem, order, turn, evicted)
+
+
+def droppable_before(problem: Problem, order: Order, turn: int) -> np.ndarray:
+    """bool[m]: buffers held to their last read whose producer runs before step `turn` and can be recomputed."""
     early = np.zeros(problem.tasks + 1, bool)  # the last entry is for "no producer", number -1
     early[order[:turn]] = can_recompute(problem)[order[:turn]]
-    evicted = early[producer] & (problem.hold == TO_LAST_READ)
-    evicted[keep] = False
+    return np.asarray(early[problem.producer()] & (problem.hold == TO_LAST_READ))
+
+
+def order_evicting(problem: Problem, order: Order, turn: int, evicted: np.ndarray) -> Order:
+    """The order with the buffers `evicted` (bool[m]) dropped at step `turn`, and recomputed where they are read."""
     builder = RecomputeBuilder(problem, order, turn)
     builder.evict(np.flatnonzero(evicted).tolist())
     for step, task in enumerate(order[turn:].tolist(), start=turn):

@@ -171,7 +171,7 @@ def _exact_over_choices(problem: Problem, goal: Goal, found: Candidate, slices: 
     vectors = sorted(itertools.product(*map(range, counts)), key=lambda vector: vector != own)
     for k, vector in enumerate(vectors):
         columns = resolve_choices(problem, vector)
-        if goal.budget_bytes and not best.bytes_over_budget and _once(columns) >= best.cost:
+        if goal.budget_bytes and not best.bytes_over_budget and columns.single_run_ticks() >= best.cost:
             continue
         part = total.child(_judge_of(problem, goal, vector), EXACT_SHARE / (len(vectors) - k))
         part.offer(found.order if vector == own else base_order(columns, goal.strict_phases))
@@ -222,12 +222,7 @@ def is_proven_cheapest(problem: Problem, goal: Goal, score: Score, monitor: Moni
     """Whether the lower bounds prove that no plan within the budget takes less time."""
     if not goal.budget_bytes or score.bytes_over_budget:
         return False
-    return score.cost <= max(_once(relax_choices(problem)), monitor.cost_bound)
-
-
-def _once(problem: Problem) -> int:
-    """Ticks of one run of every non-optional task."""
-    return int(problem.cost[~problem.optional].sum())
+    return score.cost <= max(relax_choices(problem).single_run_ticks(), monitor.cost_bound)
 
 
 def is_infeasible(problem: Problem, goal: Goal, peak_bound: int = 0) -> bool:

@@ -68,7 +68,7 @@ class _ParallelAnnealing:
         self.first_runs = [0, 0] if goal.order_is_given else [FIRST_RUN_PERCENT, 0]
         self.begin = monitor.progress()
         self.round = self.idle = 0
-        self.once = int(problem.cost[~problem.optional].sum())
+        self.once = problem.single_run_ticks()
 
     def is_over(self) -> bool:
         return self.idle >= MAX_IDLE_ROUNDS or self.is_proven(self.score) or self.monitor.should_stop()
@@ -132,4 +132,4 @@ def cost_limit(problem: Problem, goal: Goal) -> int:
     """Maximum ticks of a plan with the lowest peak; unlimited if the goal is the peak only."""
     if goal.budget_bytes == 0:
         return NO_BEST
-    return int(problem.cost.sum() * (1 + (0.1 if goal.max_overhead is None else goal.max_overhead)))
+    return goal.cost_limit(problem)

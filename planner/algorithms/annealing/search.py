@@ -18,10 +18,10 @@ import numpy as np
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.annealing import timeline_kernels as on
 from planner.algorithms.annealing.move_kernels import FACTORS, PENALTY, PER_TICK, SLACK, TEMPERATURE
-from planner.algorithms.annealing.timeline import fenced_sequence, timeline_of
+from planner.algorithms.annealing.timeline import fenced_sequence, order_of, timeline_of
 from planner.algorithms.annealing.timeline_kernels import AnnealingTimeline
 from planner.algorithms.greedy.gap_closing import without_unread_repeats
-from planner.problem import DEVICE, RESIDENT, Problem, liveness
+from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 
@@ -59,8 +59,7 @@ class Annealing:
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, first_runs: int, rounds: int = 0):
         self.problem, self.goal, self.monitor = problem, goal, monitor
         self.first_runs = first_runs  # chance in 100 that a move is of a first run
-        resident = (problem.hold == RESIDENT) & (problem.space == DEVICE)
-        self.resident_bytes = int(problem.size[resident].sum())
+        self.resident_bytes = problem.resident_bytes()
         self.kernels = move_kernels.KERNELS.compiled()
         self.rounds = rounds
 
@@ -83,7 +82,7 @@ class Annealing:
         """The order with first runs rearranged to exceed `limit` less, even if it still exceeds it."""
         t = self.timeline(order, limit, FIRST_RUNS_ALONE)
         self.cool(t, np.zeros(len(t.slot_run) + 1, np.int64), limit, until, heat, 0, FIRST_RUNS_ALONE)
-        return order_without_unread(self.problem, t)
+        return without_unread_repeats(self.problem, order_of(self.problem, t)).order
 
     def within(
         self, order: Order, limit: int, until: float, heat: float, enough: int, astray: float = 1.0, patience: int = 1
@@ -161,9 +160,3 @@ class Annealing:
         factors[PENALTY] = problem.buffers / max(1.0, SPREAD * float(problem.size.sum()))
         factors[PER_TICK] = problem.tasks / max(1.0, float(problem.cost.sum()))
         return factors
-
-
-def order_without_unread(problem: Problem, t: AnnealingTimeline) -> Order:
-    """The order on a timeline, without recomputations whose outputs are never needed."""
-    tasks = t.runs[t.slot_run[t.slot_run >= 0], on.TASK]
-    return without_unread_repeats(problem, tasks[tasks < problem.tasks]).order

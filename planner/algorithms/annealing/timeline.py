@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.algorithms.annealing import timeline_kernels as on
 from planner.algorithms.annealing.timeline_kernels import AnnealingTimeline
-from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, Csr, Problem
+from planner.problem import HANDED_OUT, RESIDENT, TO_LAST_READ, Csr, Problem
 from planner.problem.liveness import phase_ends
 from planner.problem.plan import Order
 from planner.problem.recompute import can_recompute
@@ -39,7 +39,7 @@ def timeline_of(problem: Problem, order: Order, limit: int, free: bool, strict: 
     takeover = _only(problem.takeover, kept)
     earlier, later = _first_runs(problem)
     writer, written = writes.row_of_entry(), writes.index
-    shared = np.bincount(problem.writes.index, minlength=problem.buffers) > 1
+    shared = problem.has_several_writers()
     fixed = np.zeros(count, bool)
     fixed[problem.writes.row_of_entry()[shared[problem.writes.index]]] = True
     fixed[problem.tasks :] = True
@@ -56,7 +56,7 @@ def timeline_of(problem: Problem, order: Order, limit: int, free: bool, strict: 
     rows = (reads, writes, problem.after_every, earlier, later)
     index = _laid_out(tasks[:, on.READ : on.ENTRIES_END + 1], rows)
     buffers = np.full((problem.buffers, on.BUFFER_COLUMNS), -1, np.int64)
-    buffers[:, on.SIZE] = np.where((problem.space == DEVICE) & kept, problem.size, 0)
+    buffers[:, on.SIZE] = problem.planned_size()
     buffers[:, on.PRODUCER] = problem.producer()
     buffers[:, on.TAKE] = takeover.pointer[:-1] + len(index)
     buffers[:, on.TAKE_END] = takeover.pointer[1:] + len(index)

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.problem import RESIDENT, TO_LAST_READ, Csr, Problem, liveness
+from planner.problem.columns import sum_over_intervals
 from planner.problem.plan import Order
-from planner.problem.recompute import backward_start, base_order, can_recompute, first_run_step
+from planner.problem.recompute import backward_start, base_order, can_recompute, first_run_step, last_recompute_step
 
 #: Forward tasks of a block: minimum, maximum unless it repeats, and target size where nothing repeats.
 MIN_TASKS, MAX_TASKS, TARGET_TASKS = 10, 48, 16
@@ -59,10 +60,9 @@ class BaseSchedule:
         np.maximum.at(last, read, step)
         last[(problem.hold != TO_LAST_READ) & (problem.hold != RESIDENT)] = steps
         again = can_recompute(problem)
-        shared = np.bincount(problem.writes.index, minlength=problem.buffers) > 1
+        shared = problem.has_several_writers()
         again[problem.writes.row_of_entry()[shared[problem.writes.index]]] = False
-        latest = np.full(problem.tasks, steps, np.int64)
-        np.minimum.at(latest, problem.after_every.row_of_entry(), first[problem.after_every.index])
+        latest = last_recompute_step(problem, order)
         return cls(
             problem, order, turn, again, latest, made, last_out, first_back, last, liveness.profile(problem, order)
         )
@@ -170,11 +170,9 @@ def _narrow(crossing: np.ndarray, begin: int, end: int) -> list[int]:
 
 def _crossing(frame: BaseSchedule) -> np.ndarray:
     """int64[turn]: bytes written in the forward pass up to each step and read in it later."""
-    problem, change = frame.problem, np.zeros(frame.turn + 1, np.int64)
-    moving = (frame.made >= 0) & (frame.made < frame.last_forward_read) & (problem.hold != RESIDENT)
-    np.add.at(change, frame.made[moving], problem.size[moving])
-    np.subtract.at(change, frame.last_forward_read[moving], problem.size[moving])
-    return np.cumsum(change)[: frame.turn]
+    problem, made, last = frame.problem, frame.made, frame.last_forward_read
+    moving = (made >= 0) & (made < last) & (problem.hold != RESIDENT)
+    return sum_over_intervals(made[moving], last[moving], problem.size[moving], frame.turn)
 
 
 def _backs(frame: BaseSchedule, out: np.ndarray) -> np.ndarray:

@@ -13,8 +13,6 @@ the budget of the chain is adjusted.
 
 from __future__ import annotations
 
-import numpy as np
-
 from planner.algorithms.blocks import kernels as block_kernels
 from planner.algorithms.blocks.chain_dp import BlockChainDp
 from planner.algorithms.blocks.detection import blocks_of
@@ -23,9 +21,10 @@ from planner.algorithms.greedy.gap_closing import GapCloser
 from planner.algorithms.greedy.gaps import evaluate_order
 from planner.bounds import largest_task
 from planner.problem import Problem
+from planner.problem.best_order import BestOrder
 from planner.problem.liveness import cost, peak
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Goal, Order, Score
+from planner.problem.plan import Goal, Order
 
 #: Lengths of parts (successive blocks that save nothing between them), tried in this order.
 PART_LENGTHS = ((1,), (1, 2), (1, 2, 3, 4))
@@ -43,43 +42,40 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 
 
 class _BlockSearch:
-    """One problem, and the best order so far by the monitor's score."""
+    """One problem, and the best order so far."""
 
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor):
         self.problem, self.goal, self.monitor = problem, goal, monitor
         self.closing = GapCloser(problem, monitor.should_stop)
-        self.best: Order = np.zeros(0, np.int64)
-        self.score: Score | None = None
+        self.blocks = blocks_of(problem, goal.strict_phases)
+        self.known = monitor.best is not None
+        base = self.blocks.frame.order
+        self.best = BestOrder.offered(monitor, base if monitor.best is None else monitor.best)
+        self.best.offer(base)
 
     def order(self) -> Order:
-        problem, goal, monitor = self.problem, self.goal, self.monitor
-        blocks = blocks_of(problem, goal.strict_phases)
-        known = monitor.best is not None
-        if monitor.best is not None:
-            self.offer(monitor.best)
-        self.offer(blocks.frame.order)
+        problem, goal, monitor, blocks = self.problem, self.goal, self.monitor, self.blocks
         highest = int(blocks.frame.step_bytes.max(initial=0))
         if (goal.budget_bytes is not None and highest <= goal.budget_bytes) or monitor.should_stop():
-            return self.best
-        if problem.tasks <= MAX_GREEDY_TASKS and not known:
-            self.offer(planner.plan(problem, goal, monitor))
+            return self.best.order
+        if problem.tasks <= MAX_GREEDY_TASKS and not self.known:
+            self.best.offer(planner.plan(problem, goal, monitor))
         if blocks.out[-1] > 0:
             chain = BlockChainDp(blocks, block_kernels.KERNELS, self.uses_compiled())
             for reaches in PART_LENGTHS:
-                before = self.score
+                before = self.best.score
                 if monitor.should_stop() or not chain.reach(reaches, monitor.should_stop):
                     break
                 if goal.budget_bytes:
                     self.within(chain, goal.budget_bytes)
                 else:
                     self.lowest(chain, largest_task.bound(problem).bytes, highest)
-                if self.score == before:
+                if self.best.score == before:
                     break
             self.trim()
-        assert self.score is not None
-        if problem.tasks > MAX_GREEDY_TASKS and self.score.bytes_over_budget > 0 and not monitor.should_stop():
-            self.offer(planner.plan(problem, goal, monitor))
-        return self.best
+        if problem.tasks > MAX_GREEDY_TASKS and self.best.score.bytes_over_budget > 0 and not monitor.should_stop():
+            self.best.offer(planner.plan(problem, goal, monitor))
+        return self.best.order
 
     def uses_compiled(self) -> bool:
         """Whether compiled kernels are loaded or pay off; plans do not depend on it."""
@@ -90,12 +86,6 @@ class _BlockSearch:
         """Poll within a chain; does not count as an iteration."""
         return self.monitor.cancelled
 
-    def offer(self, order: Order) -> Score:
-        score = self.monitor.offer(order)
-        if self.score is None or score < self.score:
-            self.best, self.score = order, score
-        return score
-
     def within(self, chain: BlockChainDp, budget: int) -> None:
         """Offer the chain's order; while its peak misses the budget, retry with an adjusted budget."""
         chain_budget, last = budget, -1
@@ -103,15 +93,14 @@ class _BlockSearch:
             order = chain.order(chain_budget, self.is_cancelled)
             if order is None:
                 return
-            highest = self.offer(order).peak_bytes
+            highest = self.best.offer(order).peak_bytes
             if highest == last or 0 <= budget - highest <= budget // NEAR or self.monitor.should_stop():
                 return
             chain_budget, last = chain_budget + budget - highest, highest
 
     def lowest(self, chain: BlockChainDp, low: int, high: int) -> None:
         """Bisect for the lowest budget that the chain meets within the time limit."""
-        extra = self.goal.max_overhead if self.goal.max_overhead is not None else 0.1
-        limit = None if self.goal.budget_bytes is not None else int(self.problem.cost.sum() * (1 + extra))
+        limit = None if self.goal.budget_bytes is not None else self.goal.cost_limit(self.problem)
         for _ in range(BISECTION_STEPS):
             if high - low < 2 or self.monitor.should_stop():
                 return
@@ -120,15 +109,15 @@ class _BlockSearch:
             if order is None or (limit is not None and cost(self.problem, order) > limit):
                 low = middle
             else:
-                self.offer(order)
+                self.best.offer(order)
                 high = middle
 
     def trim(self) -> None:
         """Remove recomputations that the budget does not need from the best order, or reduce it to the budget."""
         budget = self.goal.budget_bytes
-        if self.monitor.should_stop() or not budget or len(self.best) == 0:
+        if self.monitor.should_stop() or not budget or len(self.best.order) == 0:
             return
-        if peak(self.problem, self.best) > budget:
-            self.offer(self.closing.reduce_to(self.best, budget)[0])
+        if peak(self.problem, self.best.order) > budget:
+            self.best.offer(self.closing.reduce_to(self.best.order, budget)[0])
         else:
-            self.offer(self.closing.trim_repeats(evaluate_order(self.problem, self.best), budget).order)
+            self.best.offer(self.closing.trim_repeats(evaluate_order(self.problem, self.best.order), budget).order)

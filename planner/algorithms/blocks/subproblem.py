@@ -17,6 +17,7 @@ import numpy as np
 
 from planner.algorithms.blocks.detection import Blocks, outside_reads
 from planner.problem import DEVICE, RESIDENT, TO_LAST_READ, Csr
+from planner.problem.columns import sum_over_intervals
 from planner.problem.jit import Row
 
 #: Maximum bits of a part, maximum buffers that lead into the next block, and resolution of peaks.
@@ -156,10 +157,7 @@ def _step_bytes(reads: Csr, writes: Csr, size: np.ndarray, workspace: np.ndarray
     start, stop = np.zeros(len(size), np.int64), np.zeros(len(size), np.int64)
     start[writes.index] = stop[writes.index] = writes.row_of_entry()
     np.maximum.at(stop, reads.index, reads.row_of_entry())
-    change = np.zeros(len(workspace) + 1, np.int64)
-    np.add.at(change, start, size)
-    np.subtract.at(change, stop + 1, size)
-    result = np.cumsum(change)[:-1] + workspace
+    result = sum_over_intervals(start, stop + 1, size, len(workspace)) + workspace
     taken: set[int] = set()
     for b, c in zip(takeover.row_of_entry().tolist(), takeover.index.tolist(), strict=True):
         if stop[c] == start[b] and start[c] < start[b] and not {b, -1 - c} & taken:

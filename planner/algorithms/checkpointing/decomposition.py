@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.problem import TO_LAST_READ, Problem
+from planner.problem import Problem
+from planner.problem.columns import sum_over_intervals
 from planner.problem.plan import Order
-from planner.problem.recompute import backward_start, base_order, can_recompute
+from planner.problem.recompute import backward_start, base_order, droppable_before
 
 #: Maximum buffers that cross a cut.
 MAX_CROSSING = 16
@@ -58,9 +59,7 @@ def chain_of(problem: Problem, strict_phases: bool) -> SegmentChain:
     order = base_order(problem, strict_phases)
     turn = backward_start(problem, order)
     forward = order[:turn]
-    early = np.zeros(problem.tasks + 1, bool)  # the last entry is for "no producer", number -1
-    early[forward] = can_recompute(problem)[forward]
-    droppable = early[problem.producer()] & (problem.hold == TO_LAST_READ)
+    droppable = droppable_before(problem, order, turn)
     collectors = _collectors(problem, forward, droppable)
     droppable[problem.writes.gather(collectors)] = False
     first, last = np.full(problem.buffers, turn, np.int64), np.full(problem.buffers, -1, np.int64)
@@ -88,11 +87,10 @@ def _collectors(problem: Problem, forward: np.ndarray, droppable: np.ndarray) ->
 
 def _cuts(problem: Problem, crossing: np.ndarray, first: np.ndarray, last: np.ndarray, turn: int) -> np.ndarray:
     """Steps of the forward pass after which a cut lies, ascending."""
-    count, size = np.zeros(turn + 1, np.int64), np.zeros(turn + 1, np.int64)
-    for change, each in ((count, np.ones(len(crossing), np.int64)), (size, problem.size[crossing])):
-        np.add.at(change, first[crossing], each)
-        np.subtract.at(change, last[crossing], each)
-    count, size = np.cumsum(count)[: max(0, turn - 1)], np.cumsum(size)[: max(0, turn - 1)]
+    count, size = (
+        sum_over_intervals(first[crossing], last[crossing], each, turn)[: max(0, turn - 1)]
+        for each in (1, problem.size[crossing])
+    )
     single = np.flatnonzero(count <= 1)
     if len(single) >= 2 or not len(size):
         return single

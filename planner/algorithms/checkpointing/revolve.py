@@ -170,10 +170,7 @@ def _search(problem: Problem, goal: Goal, monitor: Monitor, chain: SegmentChain,
     def more_memory(order: Order) -> bool:
         """Whether the goal allows, or needs, more bytes than this order takes."""
         left[0] -= 1
-        score = monitor.offer(order)
-        if goal.budget_bytes is not None:
-            return score.bytes_over_budget == 0
-        return bool(problem.cost[order].sum() > problem.cost.sum() * (1 + (goal.max_overhead or 0.1)))
+        return goal.has_room(problem, monitor.offer(order))
 
     if more_memory(order_from_slots(problem, chain, chain.segments)):
         tail = chain.segments - 1

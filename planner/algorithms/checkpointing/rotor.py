@@ -23,6 +23,7 @@ import numpy as np
 from planner.algorithms.checkpointing.decomposition import SegmentChain, chain_of
 from planner.algorithms.checkpointing.revolve import Action, ActionKind, order_from_actions
 from planner.problem import DEVICE, Problem, liveness
+from planner.problem.columns import sum_over_intervals
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import can_recompute
@@ -59,15 +60,10 @@ def _search(problem: Problem, goal: Goal, monitor: Monitor, chain: SegmentChain,
     """
     costs = measure_segments(problem, chain)
     table = CostTable(costs if beside else costs._replace(forth=costs.forth * 0, back=costs.back * 0), monitor)
-    limit = int(problem.cost.sum() * (1 + (0.1 if goal.max_overhead is None else goal.max_overhead)))
 
     def has_room(units: int) -> bool:
         """Whether the goal allows, or needs, more bytes than this many units."""
-        order = order_from_actions(problem, chain, table.actions(units))
-        score = monitor.offer(order)
-        if goal.budget_bytes is not None:
-            return score.bytes_over_budget == 0
-        return bool(problem.cost[order].sum() > limit)
+        return goal.has_room(problem, monitor.offer(order_from_actions(problem, chain, table.actions(units))))
 
     least = table.min_units
     low, high = -1, UNITS + 1
@@ -106,10 +102,8 @@ def measure_segments(problem: Problem, chain: SegmentChain) -> SegmentCosts:
     read_back = droppable & (lifetimes.stop > turn)
     inside = np.bincount(of[read_back], size[lifetimes.buffer[read_back]], k).astype(np.int64)
     state = np.array([int(size[list(buffers)].sum()) for buffers in chain.states], np.int64)
-    change = np.zeros(len(order) + 1, np.int64)
-    np.add.at(change, lifetimes.start[droppable], size[lifetimes.buffer[droppable]])
-    np.subtract.at(change, lifetimes.stop[droppable], size[lifetimes.buffer[droppable]])
-    rest = profile - np.cumsum(change)[: len(order)]
+    start, stop = lifetimes.start[droppable], lifetimes.stop[droppable]
+    rest = profile - sum_over_intervals(start, stop, size[lifetimes.buffer[droppable]], len(order))
     # The segment of a step: forward, the one whose buffers it writes; backward, the lowest one reached so far.
     step, written = problem.writes.entries(order)
     read_step, read = problem.reads.entries(order)

@@ -14,8 +14,10 @@ import math
 import numpy as np
 
 from planner.problem import RESIDENT, Problem
+from planner.problem.best_order import BestOrder
+from planner.problem.columns import sum_over_intervals
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Goal, Order, Score
+from planner.problem.plan import Goal, Order
 from planner.problem.recompute import backward_start, base_order, order_keeping
 
 # A try at this many tasks takes about half a second; there are at least three.
@@ -29,17 +31,14 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     order = base_order(problem, goal.strict_phases)
     forward = order[: backward_start(problem, order)]
     crossing, first, last = _crossings(problem, forward)
-    best, best_score = order, monitor.offer(order)
+    best = BestOrder.offered(monitor, order)
     for length in _lengths(len(forward), max(3, TASKS_TRIED // max(1, len(order)))):
         cuts = _cuts(crossing, length)
         for keep in (_crossing_buffers(first, last, cuts), problem.writes.gather(forward[cuts])):
             if monitor.should_stop():
-                return best
-            tried = order_keeping(problem, keep, goal.strict_phases)
-            score: Score = monitor.offer(tried)
-            if score < best_score:
-                best, best_score = tried, score
-    return best
+                return best.order
+            best.offer(order_keeping(problem, keep, goal.strict_phases))
+    return best.order
 
 
 def _lengths(tasks: int, tries: int) -> list[int]:
@@ -60,10 +59,8 @@ def _crossings(problem: Problem, forward: np.ndarray) -> tuple[np.ndarray, np.nd
     step, read = problem.reads.entries(forward)
     np.maximum.at(last, read, step)
     moving = (first < last) & (problem.hold != RESIDENT)
-    change = np.zeros(tasks + 1, np.int64)
-    np.add.at(change, first[moving], problem.size[moving])
-    np.subtract.at(change, last[moving], problem.size[moving])
-    return np.cumsum(change)[:tasks], np.where(moving, first, tasks), np.where(moving, last, -1)
+    crossing = sum_over_intervals(first[moving], last[moving], problem.size[moving], tasks)
+    return crossing, np.where(moving, first, tasks), np.where(moving, last, -1)
 
 
 def _cuts(crossing: np.ndarray, length: int) -> np.ndarray:

@@ -25,7 +25,8 @@ from planner.algorithms.greedy import planner
 from planner.algorithms.greedy.gap_closing import without_unread_repeats
 from planner.bounds.solvers.checkmate_model import MAX_TICKS, CheckmateModel
 from planner.bounds.solvers.linear import POLL_SECONDS
-from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, Problem, liveness
+from planner.problem import HANDED_OUT, RESIDENT, TO_LAST_READ, Problem, liveness
+from planner.problem.best_order import BestOrder
 from planner.problem.monitor import Monitor, SearchCancelled
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import is_first_run
@@ -52,30 +53,29 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
             )
         with suppress(SearchCancelled):
             search.run()
-    return search.best
+    return search.best.order
 
 
 class _CpSatSearch:
-    """One problem, and the best order so far by the monitor's score."""
+    """One problem, and the best order so far."""
 
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, best: Order):
         self.problem, self.goal, self.monitor = problem, goal, monitor
-        self.best, self.score = best, monitor.judge(best)
+        self.best = BestOrder(monitor, best, monitor.judge(best))
         self.first_runs = best[is_first_run(problem, best)]
         self.once_ticks = liveness.cost(problem, self.first_runs)
         self.free = not goal.order_is_given and problem.tasks <= MAX_FREE_TASKS
 
     def run(self) -> None:
-        self.offer(self.first_runs)
+        self.best.offer(self.first_runs)
         budget = self.goal.budget_bytes
-        if budget and self.grown(budget, MAX_TICKS if self.score.peak_bytes > budget else self.score.cost):
+        if budget and self.grown(budget, MAX_TICKS if self.best.score.peak_bytes > budget else self.best.score.cost):
             return
-        if budget and self.score.bytes_over_budget == 0:
+        if budget and self.best.score.bytes_over_budget == 0:
             return  # proven optimal
-        extra = 0.1 if self.goal.max_overhead is None else self.goal.max_overhead
-        limit = MAX_TICKS if budget is not None else int(self.problem.cost.sum() * (1 + extra)) + 1
+        limit = MAX_TICKS if budget is not None else self.goal.cost_limit(self.problem) + 1
         if self.grown(None, limit) or budget is not None:
-            self.grown(self.score.peak_bytes, self.score.cost)
+            self.grown(self.best.score.peak_bytes, self.best.score.cost)
 
     def grown(self, budget: int | None, most_ticks: int) -> bool:
         """Whether a better order was found; tasks that use all their runs get one more. `budget` None: minimise the
@@ -83,21 +83,16 @@ class _CpSatSearch:
         """
         runs, found = np.full(self.problem.tasks, INITIAL_RUNS), False
         while not self.monitor.should_stop():
-            before = self.score
+            before = self.best.score
             if budget is not None and before.peak_bytes <= budget:
                 most_ticks = min(most_ticks, before.cost)
             model = _CpSatModel(self, budget, most_ticks, runs)
             ended = model.solve()
-            full = model.recomputable & (np.bincount(self.best, minlength=len(runs)) >= runs) & (runs < MAX_RUNS)
-            if self.score == before or not ended or not full.any():
-                return found or self.score < before
+            full = model.recomputable & (np.bincount(self.best.order, minlength=len(runs)) >= runs) & (runs < MAX_RUNS)
+            if self.best.score == before or not ended or not full.any():
+                return found or self.best.score < before
             runs, found = np.where(full, runs + 1, runs), True
         return found
-
-    def offer(self, order: Order) -> None:
-        score = self.monitor.offer(order)
-        if score < self.score:
-            self.best, self.score = order, score
 
 
 @dataclass(slots=True)
@@ -119,10 +114,8 @@ class _CpSatModel:
         self.search, self.problem = search, search.problem
         self.model = cp_model.CpModel()
         problem, order = self.problem, search.first_runs
-        resident = problem.hold == RESIDENT
-        self.size = np.where((problem.space == DEVICE) & ~resident, problem.size, 0).tolist()
-        self.always = int(problem.size[resident & (problem.space == DEVICE)].sum())
-        self.peak = search.score.peak_bytes if budget is None else budget
+        self.size, self.always = problem.planned_size().tolist(), problem.resident_bytes()
+        self.peak = search.best.score.peak_bytes if budget is None else budget
         self._domains(most_ticks)
         free, n = search.free, len(order)
         counts = np.where(self.recomputable, runs, 1)
@@ -146,9 +139,8 @@ class _CpSatModel:
         """Fill `recomputable` (bool[n]) and, for a given order, the allowed times."""
         search = self.search
         once = search.once_ticks
-        room = self.peak if search.score.bytes_over_budget or most_ticks >= MAX_TICKS else min(self.peak, 1 << 62)
         most = MAX_TICKS if most_ticks >= MAX_TICKS or search.free else most_ticks - once
-        checkmate = CheckmateModel(self.problem, search.first_runs, room, max(most, 0))
+        checkmate = CheckmateModel(self.problem, search.first_runs, self.peak, max(most, 0))
         n = len(search.first_runs)
         self.recomputable = np.zeros(self.problem.tasks, bool)
         handed = np.zeros(self.problem.buffers, bool)
@@ -328,7 +320,7 @@ class _CpSatModel:
         seen: dict[int, int] = {}
         position = {int(t): i for i, t in enumerate(search.first_runs)}
         stage = 0
-        for step, task in enumerate(search.best.tolist()):
+        for step, task in enumerate(search.best.order.tolist()):
             count = seen[task] = seen.get(task, -1) + 1
             rows = self.runs[task]
             if count < len(rows) and not isinstance(rows[count].time, int):
@@ -383,6 +375,6 @@ class _Watcher:
 
         class Callback(cp_model.CpSolverSolutionCallback):
             def on_solution_callback(self) -> None:
-                model.search.offer(model.found(self.value))
+                model.search.best.offer(model.found(self.value))
 
         self.callback = Callback()

@@ -22,6 +22,7 @@ from planner.algorithms.greedy import planner
 from planner.bounds import held_at_end, largest_task
 from planner.bounds.solvers.checkmate_model import MAX_TICKS
 from planner.problem import Problem
+from planner.problem.best_order import BestOrder
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
@@ -43,15 +44,15 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     monitor.is_optimal = search.ended
     if not search.ended:
         monitor.note("exact: not all states were looked at, so that there may be a better order")
-    return search.best
+    return search.best.order
 
 
 class _DijkstraSearch:
-    """One problem, and the best order so far by the monitor's score."""
+    """One problem, and the best order so far."""
 
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, best: Order):
         self.problem, self.goal, self.monitor = problem, goal, monitor
-        self.best, self.score = best, monitor.judge(best)
+        self.best = BestOrder(monitor, best, monitor.judge(best))
         must, may = np.flatnonzero(~problem.optional).tolist(), np.flatnonzero(problem.optional).tolist()
         some = [[*must, *more] for k in range(len(may) + 1) for more in combinations(may, k)]
         self.states = [StateSpace(problem, goal, sorted(tasks)) for tasks in some]
@@ -60,28 +61,27 @@ class _DijkstraSearch:
     def run(self) -> None:
         budget = self.goal.budget_bytes
         if budget:
-            fits = self.score.bytes_over_budget == 0
-            if not self.within(budget, self.score.cost if fits else MAX_TICKS) and not fits:
+            fits = self.best.score.bytes_over_budget == 0
+            if not self.within(budget, self.best.score.cost if fits else MAX_TICKS) and not fits:
                 self.lowest(MAX_TICKS)
             return
-        extra = 0.1 if self.goal.max_overhead is None else self.goal.max_overhead
-        limit = MAX_TICKS if budget == 0 else int(self.problem.cost.sum() * (1 + extra)) + 1
-        if self.score.cost >= limit:
-            self.offer(base_order(self.problem, self.goal.strict_phases))
+        limit = MAX_TICKS if budget == 0 else self.goal.cost_limit(self.problem) + 1
+        if self.best.score.cost >= limit:
+            self.best.offer(base_order(self.problem, self.goal.strict_phases))
         self.lowest(limit)
 
     def lowest(self, most_ticks: int) -> None:
         """Find the lowest peak of the orders below `most_ticks`, and the least time at it."""
         unit = math.gcd(*self.problem.size.tolist(), *self.problem.workspace.tolist()) or 1
         low = -(-max(largest_task.bound(self.problem).bytes, held_at_end.bound(self.problem)) // unit)
-        high = self.score.peak_bytes // unit
+        high = self.best.score.peak_bytes // unit
         while self.ended and low < high:
             middle = (low + high) // 2
             if self.within(middle * unit, most_ticks):
-                high = min(middle, self.score.peak_bytes // unit)
+                high = min(middle, self.best.score.peak_bytes // unit)
             else:
                 low = middle + 1
-        self.within(self.score.peak_bytes, self.score.cost)
+        self.within(self.best.score.peak_bytes, self.best.score.cost)
 
     def within(self, budget: int, most_ticks: int) -> bool:
         """Whether an order within the budget and below `most_ticks` exists; the cheapest is offered."""
@@ -90,7 +90,7 @@ class _DijkstraSearch:
             order = self._cheapest(states, budget, most_ticks - states.once())
             if order is not None:
                 most_ticks, found = int(self.problem.cost[order].sum()), True
-                self.offer(order)
+                self.best.offer(order)
         return found
 
     def _cheapest(self, states: StateSpace, budget: int, most_ticks: int) -> Order | None:
@@ -123,11 +123,6 @@ class _DijkstraSearch:
         if self.looked_at > MAX_STATES or (self.looked_at % STATES == 0 and self.monitor.should_stop()):
             self.ended = False
         return self.ended
-
-    def offer(self, order: Order) -> None:
-        score = self.monitor.offer(order)
-        if score < self.score:
-            self.best, self.score = order, score
 
 
 class _VisitedStates:

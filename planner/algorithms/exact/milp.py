@@ -18,6 +18,7 @@ from planner.bounds import held_at_end, largest_task
 from planner.bounds.solvers.checkmate_model import MAX_TICKS, CheckmateModel
 from planner.bounds.solvers.linear import solve_integer
 from planner.problem import Problem, liveness
+from planner.problem.best_order import BestOrder
 from planner.problem.monitor import Monitor, SearchCancelled
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import is_first_run
@@ -44,40 +45,39 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
         search = _MilpSearch(problem, goal, monitor, best)
         with suppress(SearchCancelled):
             search.run()
-        best = search.best
+        best = search.best.order
     return best
 
 
 class _MilpSearch:
-    """One problem with one order of first runs, and the best order so far by the monitor's score."""
+    """One problem with one order of first runs, and the best order so far."""
 
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, best: Order):
         self.problem, self.goal, self.monitor = problem, goal, monitor
-        self.best, self.score = best, monitor.judge(best)
+        self.best = BestOrder(monitor, best, monitor.judge(best))
         self.first_runs = best[is_first_run(problem, best)]
         self.once_ticks = liveness.cost(problem, self.first_runs)
 
     def run(self) -> None:
-        self.offer(self.first_runs)
+        self.best.offer(self.first_runs)
         budget = self.goal.budget_bytes
         if budget:
-            over = self.score.peak_bytes > budget
-            most = MAX_TICKS if over else self.score.cost - self.once_ticks
+            over = self.best.score.peak_bytes > budget
+            most = MAX_TICKS if over else self.best.score.cost - self.once_ticks
             if not self.within(budget, most) and over:
                 self.lowest(MAX_TICKS)
             return
-        extra = 0.1 if self.goal.max_overhead is None else self.goal.max_overhead
-        limit = int(self.problem.cost.sum() * (1 + extra))
+        limit = self.goal.cost_limit(self.problem)
         self.lowest(MAX_TICKS if budget == 0 else limit - self.once_ticks + 1)
 
     def lowest(self, most_ticks: int) -> None:
         """Bisect between the lower bound and the lowest known peak, with recomputation below `most_ticks`."""
         low = max(largest_task.bound(self.problem).bytes, held_at_end.bound(self.problem))
-        high = self.score.peak_bytes
+        high = self.best.score.peak_bytes
         while low < high and (high - low > CLOSE * high or high < 1 / CLOSE) and not self.monitor.should_stop():
             middle = (low + high) // 2
             if self.within(middle, most_ticks):
-                high = min(middle, self.score.peak_bytes)
+                high = min(middle, self.best.score.peak_bytes)
             else:
                 low = middle + 1
 
@@ -103,7 +103,7 @@ class _MilpSearch:
             if found.values is None:
                 return False
             order, places = checkmate.sequence(found.values)
-            self.offer(without_unread_repeats(self.problem, order).order)
+            self.best.offer(without_unread_repeats(self.problem, order).order)
             profile = liveness.profile(self.problem, order)
             over = [place for place, held in zip(places, profile.tolist(), strict=True) if held > budget]
             if not over:
@@ -123,8 +123,3 @@ class _MilpSearch:
     def note(self, text: str) -> None:
         if text not in self.monitor.notes:
             self.monitor.note(text)
-
-    def offer(self, order: Order) -> None:
-        score = self.monitor.offer(order)
-        if score < self.score:
-            self.best, self.score = order, score

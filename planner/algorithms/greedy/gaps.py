@@ -18,6 +18,7 @@ import numpy as np
 
 from planner.algorithms.greedy.byte_ledger import Ledger, ledger_of
 from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, TO_THE_END, Problem, liveness
+from planner.problem.columns import sum_over_intervals
 from planner.problem.jit import Row
 from planner.problem.plan import Lifetimes, Order
 from planner.problem.recompute import last_recompute_step
@@ -191,12 +192,8 @@ def _places(problem: Problem, sequence: EvaluatedOrder) -> np.ndarray:
     size = np.where(problem.space[lives.buffer] == DEVICE, problem.size[lives.buffer], 0)
     first = np.where(lives.writer_step < 0, 0, lives.start + 1)
     across = lives.stop > first
-    change = np.zeros(steps + 2, np.int64)
-    np.add.at(change, first[across], size[across])
-    np.subtract.at(change, lives.stop[across], size[across])
-    boundary = np.cumsum(change)[: steps + 1]
     result = np.zeros(2 * steps + 2, np.int64)
-    result[0::2] = boundary
+    result[0::2] = sum_over_intervals(first[across], lives.stop[across], size[across], steps + 1)
     result[1 : 2 * steps + 1 : 2] = sequence.step_bytes
     end = (problem.hold[lives.buffer] != TO_LAST_READ) & (lives.stop == steps)
     result[2 * steps :] = int(size[end & (lives.stop > lives.start)].sum())

@@ -12,6 +12,7 @@ from __future__ import annotations
 from planner.algorithms.greedy.gap_closing import GapCloser
 from planner.bounds import largest_task
 from planner.problem import Problem
+from planner.problem.best_order import BestOrder
 from planner.problem.liveness import cost, peak
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
@@ -34,11 +35,10 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     base = base_order(problem, goal.strict_phases)
     search = _GreedySearch(problem, monitor, base)
     if goal.budget_bytes is None:
-        extra = 0.1 if goal.max_overhead is None else goal.max_overhead
-        search.lowest_within(int(problem.cost.sum() * (1 + extra)))
+        search.lowest_within(goal.cost_limit(problem))
     else:
         search.within(goal.budget_bytes)
-    return search.best
+    return search.best.order
 
 
 def initial_order(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
@@ -53,19 +53,14 @@ def initial_order(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 
 
 class _GreedySearch:
-    """One problem, and the best order so far by the monitor's score."""
+    """One problem, and the best order so far."""
 
     def __init__(self, problem: Problem, monitor: Monitor, base: Order):
         self.problem, self.monitor, self.base = problem, monitor, base
         self.closing = GapCloser(problem, monitor.should_stop)
         self.floor = largest_task.bound(problem).bytes
-        self.best, self.score = base, monitor.offer(base)
-        self.base_peak = self.score.peak_bytes
-
-    def offer(self, order: Order) -> None:
-        score = self.monitor.offer(order)
-        if score < self.score:
-            self.best, self.score = order, score
+        self.best = BestOrder.offered(monitor, base)
+        self.base_peak = self.best.score.peak_bytes
 
     def within(self, budget: int) -> None:
         """Try all descents to the budget; if none reaches it, continue from the best one to the lowest peak."""
@@ -73,16 +68,16 @@ class _GreedySearch:
             return
         if budget < self.floor:
             for steps in DESCENT_STEPS:
-                self.offer(self.lowered(self.floor, steps))
+                self.best.offer(self.lowered(self.floor, steps))
             self.lowest_within(None)
             return
         left = TASK_STEPS // len(self.base)
         for steps in DESCENT_STEPS if left >= sum(DESCENT_STEPS) else (min(max(left, 1), 10),):
-            self.offer(self.lowered(budget, steps))
+            self.best.offer(self.lowered(budget, steps))
             if self.monitor.should_stop():
                 return
-        if self.score.peak_bytes > budget:
-            self.sink(self.best, budget, None)
+        if self.best.score.peak_bytes > budget:
+            self.sink(self.best.order, budget, None)
 
     def lowered(self, budget: int, steps: int) -> Order:
         """The base order with recomputations added in `steps` steps until it fits the budget or no step helps."""
@@ -111,7 +106,7 @@ class _GreedySearch:
             tried, reached = self.closing.reduce_to(order, max(floor, int(highest * (1 - part))))
             if reached < highest and self.affords(tried, cost_limit):
                 order, highest = tried, reached
-                self.offer(order)
+                self.best.offer(order)
             else:
                 part /= 2
 
@@ -122,14 +117,14 @@ class _GreedySearch:
     def lowest_within(self, cost_limit: int | None) -> None:
         """Lower the peak as far as the cost allows, then retry from the base order for still less."""
         self.sink(self.base, self.floor, cost_limit)
-        self.sink(self.best, self.floor, cost_limit)
+        self.sink(self.best.order, self.floor, cost_limit)
         part = 0.04
         while part >= MIN_STEP and not self.monitor.should_stop():
-            highest = self.score.peak_bytes
+            highest = self.best.score.peak_bytes
             target = int(highest * (1 - part))
             tried = self.lowered(target, DESCENT_STEPS[1])
             if peak(self.problem, tried) < highest and self.affords(tried, cost_limit):
-                self.offer(tried)
-                self.sink(self.best, self.floor, cost_limit)
+                self.best.offer(tried)
+                self.sink(self.best.order, self.floor, cost_limit)
             else:
                 part /= 2

@@ -16,7 +16,8 @@ from collections import Counter
 import numpy as np
 
 from planner.algorithms.greedy.gap_closing import without_unread_repeats
-from planner.problem import DEVICE, RESIDENT, TO_LAST_READ, Problem
+from planner.problem import TO_LAST_READ, Problem
+from planner.problem.best_order import BestOrder
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order, can_recompute, last_recompute_step
@@ -35,11 +36,10 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     if problem.tasks > MAX_TASKS:
         monitor.note(f"dtr: more than {MAX_TASKS} tasks, so nothing is evicted")
         return base
-    score = monitor.offer(base)
-    best, budget = base, goal.budget_bytes
-    if budget is not None and score.bytes_over_budget == 0:
+    best, budget = BestOrder.offered(monitor, base), goal.budget_bytes
+    if budget is not None and best.score.bytes_over_budget == 0:
         return base
-    low, high = (budget or 0), score.peak_bytes
+    low, high = (budget or 0), best.score.peak_bytes
     tried = low if budget else (low + high) // 2
     for _ in range(TRIES):
         if monitor.should_stop():
@@ -48,20 +48,17 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
         if order is None:
             low = tried + 1
         else:
-            order = without_unread_repeats(problem, order).order
-            found = monitor.offer(order)
-            if found < score:
-                best, score = order, found
+            found = best.offer(without_unread_repeats(problem, order).order)
             if found.bytes_over_budget == 0 and budget is not None:
                 break
-            if budget is None and found.bytes_over_budget > score.bytes_over_budget:
+            if budget is None and found.bytes_over_budget > best.score.bytes_over_budget:
                 low = tried + 1
             else:
                 high = tried
         if low >= high:
             break
         tried = (low + high) // 2
-    return best
+    return best.order
 
 
 class _Simulation:
@@ -69,9 +66,8 @@ class _Simulation:
 
     def __init__(self, problem: Problem, base: Order, budget: int, monitor: Monitor):
         self.base, self.monitor = base, monitor
-        resident = problem.hold == RESIDENT
-        self.room = budget - int(problem.size[resident & (problem.space == DEVICE)].sum())
-        self.size = np.where((problem.space == DEVICE) & ~resident, problem.size, 0).tolist()
+        self.room = budget - problem.resident_bytes()
+        self.size = problem.planned_size().tolist()
         self.cost, self.workspace = problem.cost.tolist(), problem.workspace.tolist()
         self.reads = [[b for b in row if self.size[b]] for row in problem.reads.lists()]
         self.writes = [[b for b in row if self.size[b]] for row in problem.writes.lists()]
@@ -97,7 +93,7 @@ class _Simulation:
         """
         base = self.base.tolist()
         recomputable, latest = can_recompute(problem).tolist(), last_recompute_step(problem, self.base).tolist()
-        alone = (np.bincount(problem.writes.index, minlength=problem.buffers) <= 1).tolist()
+        alone = (~problem.has_several_writers()).tolist()
         held = (problem.hold != TO_LAST_READ).tolist()
         self.last_read = [len(base) if held[b] else -1 for b in range(problem.buffers)]
         need = self.last_read.copy()

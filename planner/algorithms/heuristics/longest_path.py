@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.problem import Problem
+from planner.problem.best_order import BestOrder
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
@@ -16,17 +17,15 @@ from planner.problem.topological import depth_first, edges, longest_path_first
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """The best of both topological orders and the order of the document; the latter if the order is given."""
-    best = base_order(problem, goal.strict_phases)
+    base = base_order(problem, goal.strict_phases)
     if goal.order_is_given:
-        return best
-    best_score, after = monitor.offer(best), edges(problem)
+        return base
+    best, after = BestOrder.offered(monitor, base), edges(problem)
     for rank in (longest_path_first(after), depth_first(after)):
         if monitor.should_stop():
             break
         order = rank[~problem.optional[rank]]
         if goal.strict_phases:
             order = order[np.argsort(problem.phase[order], kind="stable")]
-        score = monitor.offer(order)
-        if score < best_score:
-            best, best_score = order, score
-    return best
+        best.offer(order)
+    return best.order

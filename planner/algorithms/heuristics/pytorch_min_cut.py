@@ -14,6 +14,7 @@ import numpy as np
 
 from planner.bounds.solvers.max_flow import UNCUTTABLE, FlowNetwork
 from planner.problem import DEVICE, TO_LAST_READ, Problem
+from planner.problem.best_order import BestOrder
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import backward_start, base_order, can_recompute, order_keeping
@@ -29,20 +30,12 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     next.
     """
     base = base_order(problem, goal.strict_phases)
-    best, score = base, monitor.offer(base)
-    partition = MinCutPartition(problem, base)
-    limit = int(problem.cost.sum() * (1 + (0.1 if goal.max_overhead is None else goal.max_overhead)))
+    best, partition = BestOrder.offered(monitor, base), MinCutPartition(problem, base)
 
     def has_room(saved_bytes: int) -> bool:
         """Whether the goal allows, or needs, that more is saved."""
-        nonlocal best, score
         order = order_keeping(problem, partition.saved(saved_bytes), goal.strict_phases)
-        found = monitor.offer(order)
-        if found < score:
-            best, score = order, found
-        if goal.budget_bytes is not None:
-            return found.bytes_over_budget == 0
-        return bool(problem.cost[order].sum() > limit)
+        return goal.has_room(problem, best.offer(order))
 
     # Saving nothing may peak as high as saving everything: all recomputed values may be live at once.
     low, high = 0, partition.most_bytes
@@ -50,7 +43,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     for part in range(parts + 1):
         saved_bytes = partition.most_bytes * part // parts
         if monitor.should_stop():
-            return best
+            return best.order
         if has_room(saved_bytes):
             low, high = saved_bytes, min(partition.most_bytes, saved_bytes + partition.most_bytes // parts)
     for _ in range(TRIES):
@@ -58,7 +51,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
             break
         middle = (low + high) // 2
         low, high = (middle, high) if has_room(middle) else (low, middle)
-    return best
+    return best.order
 
 
 class MinCutPartition:

@@ -25,10 +25,10 @@ from planner.bounds import first_of_set, step_cut
 from planner.bounds.step_branch_and_bound import bracket_budget
 from planner.bounds.step_cut import StepCut
 from planner.bounds.step_network import StepModel, StepNetwork, reachable_from
-from planner.problem import TO_LAST_READ, Csr, Problem
+from planner.problem import Csr, Problem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
-from planner.problem.recompute import RecomputeBuilder, base_order, can_recompute, first_run_step
+from planner.problem.recompute import base_order, droppable_before, first_run_step, order_evicting
 from planner.problem.topological import edges
 
 # Maximum steps to which tasks are delayed, and number of best orders in which gaps are closed.
@@ -120,17 +120,10 @@ def _kept(model: StepModel, order: Order, cut: StepCut, is_over: Callable[[], bo
     """The order with recomputations after the step for all buffers that the cut does not keep."""
     problem = model.problem
     turn = int(first_run_step(problem, order)[cut.task])
-    producer = problem.producer()
-    early = np.zeros(problem.tasks + 1, bool)  # the last entry is for "no producer", number -1
-    early[order[:turn]] = can_recompute(problem)[order[:turn]]
-    evicted = early[producer] & (problem.hold == TO_LAST_READ)
+    evicted = droppable_before(problem, order, turn)
     evicted[problem.reads[cut.task]] = False
     evicted[list(_live(model, cut, is_over))] = False
-    builder = RecomputeBuilder(problem, order, turn)
-    builder.evict(np.flatnonzero(evicted).tolist())
-    for step, task in enumerate(order[turn:].tolist(), start=turn):
-        builder.run(task, step)
-    return np.array(builder.steps, np.int64)
+    return order_evicting(problem, order, turn, evicted)
 
 
 def _live(model: StepModel, cut: StepCut, is_over: Callable[[], bool]) -> tuple[int, ...]:

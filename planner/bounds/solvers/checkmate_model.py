@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_LAST_READ, Problem
+from planner.problem import HANDED_OUT, TO_LAST_READ, Problem
 from planner.problem.liveness import phase_ends
 from planner.problem.plan import Order
 from planner.problem.recompute import can_recompute, last_recompute_step
@@ -68,9 +68,7 @@ class CheckmateModel:
         """Recomputations that cannot take less than `most_ticks` in total are left out."""
         self.problem, self.first_runs = problem, np.asarray(first_runs, np.int64)
         self.stages, self.max_ticks = len(first_runs) + 1, most_ticks
-        resident = problem.hold == RESIDENT
-        self.size = np.where((problem.space == DEVICE) & ~resident, problem.size, 0)
-        self.room = budget_bytes - int(problem.size[resident & (problem.space == DEVICE)].sum())
+        self.size, self.room = problem.planned_size(), budget_bytes - problem.resident_bytes()
         self._tabulate()
         self._choose_repeats()
         self.repeats = int(self.allowed.sum())
