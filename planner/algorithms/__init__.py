@@ -27,7 +27,7 @@ PLANNERS = {
     "greedy": "greedy.planner",
     "blocks": "blocks.planner",
     "moment": "heuristics.step_cut",
-    "anneal": "annealing.planner",
+    "anneal": "annealing.parallel",
     "search_order": "annealing.order_only",
     "longest_path": "heuristics.longest_path",
     "chain": "checkpointing.rotor",

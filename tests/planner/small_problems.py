@@ -9,16 +9,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.bounds import (
-    checkmate_lp,
-    claims,
-    first_of_set,
-    held_at_end,
-    largest_task,
-    peak_cut,
-    step_branch_and_bound,
-    step_cut,
-)
+from planner.bounds import claims, first_of_set, held_at_end, largest_task, peak_cut, step_branch_and_bound, step_cut
 from planner.bounds import multi_step_lp as several
 from planner.problem import Problem
 from planner.problem.alternatives import relax_choices
@@ -27,6 +18,7 @@ from planner.problem.plan import Goal, Score
 from planner.search import lexicographic
 from planner.search.portfolio import Candidate, goal_score
 from tests.contracts.test_every_planner import is_runnable
+from tests.planner.bounds import checkmate_lp
 from tests.planner.problem.test_alternatives import with_random_choices
 from tests.planner.random_problems import random_problem, returning_problem, training_problem
 

@@ -1,4 +1,4 @@
 """Simulated annealing of orders and recomputation on an editable timeline.
 
-May import `planner.problem` and `planner.algorithms.greedy`. Start reading at `planner.py`, then `search.py`.
+May import `planner.problem` and `planner.algorithms.greedy`. Start reading at `parallel.py`, then `search.py`.
 """

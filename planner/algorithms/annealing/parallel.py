@@ -1,4 +1,6 @@
-"""Two annealing walks in parallel threads, which continue from the better of their orders after each round.
+"""Joint annealing of order and recomputation by two parallel walks; of recomputation only if the order is given.
+
+Both walks continue from the better of their orders after each round. `search.py` defines a walk.
 
     walk 0   order alone, then both ──┬── best ──▶ ──┬── best ──▶     first runs may move, if the order is free
     walk 1   recomputation alone ─────┴──────────────┴──────────▶     first runs are fixed
@@ -12,13 +14,12 @@ only; under an iteration limit each walk has a quota per round, and results do n
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.annealing.search import Annealing
 from planner.algorithms.annealing.timeline_kernels import NO_BEST
+from planner.algorithms.greedy import planner
 from planner.problem import Problem, liveness, liveness_kernels
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order, Score
@@ -27,36 +28,37 @@ from planner.problem.recompute import base_order
 WORKERS = 2
 # Chance in 100 that a move is of a first run, where those are free.
 FIRST_RUN_PERCENT = 60
-# Shares of the whole race at which rounds end, and the least share of a round; rounds may end before.
+# Shares of the search at which rounds end, and the least share of a round; rounds may end before.
 ROUND_ENDS, MIN_ROUND_SHARE = (0.1, 0.2, 1.0), 0.05
-# Rounds without a better order until the race is over; each is given twice the moves of the one before.
+# Rounds without a better order that end the search; each has twice the moves of the one before.
 MAX_IDLE_ROUNDS = 3
-# Mean tasks that a move may cost at the start of a round where first runs move, and where they stay: the first round's,
-# then one of all. The least and most that a later round's limit is of the budget at first, where first runs stay.
-FREE_HEAT, HEATS, LIMIT_SHARES = 0.3, (0.1, 0.03, 0.3), (0.85, 1.1)
+# Initial temperature of a round, in mean task costs: where first runs move, and where they are fixed (of the first
+# round, then the values that later rounds draw from).
+FREE_TEMPERATURE, TEMPERATURES = 0.3, (0.1, 0.03, 0.3)
+# Range of the initial limit of a later round with fixed first runs, as a share of the budget.
+LIMIT_SHARES = (0.85, 1.1)
 # Share of the first round for the order alone.
 ORDER_SHARE = 0.4
 # Maximum timelines of one walk in a round, each with its own random seed.
 MAX_TIMELINES = 64
 
 
+def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+    """The best order found from the monitor's best, or from the result of `greedy` in a part of the time."""
+    return anneal_in_parallel(problem, goal, monitor, planner.initial_order(problem, goal, monitor))
+
+
 def anneal_in_parallel(problem: Problem, goal: Goal, monitor: Monitor, order: Order) -> Order:
     """The best order found from `order`, by the monitor's score."""
-    race = _ParallelAnnealing(problem, goal, monitor, order)
-    with _second_thread() as pool:
-        while not race.is_over():
-            parts = race.parts()
-            other = pool.submit(race.leg, 1, parts[1])
-            race.exchange([race.leg(0, parts[0]), other.result()], parts)
-    return race.best
-
-
-@contextmanager
-def _second_thread() -> Iterator[ThreadPoolExecutor]:
-    move_kernels.KERNELS.compiled()  # before the threads start
-    liveness_kernels.KERNELS.compiled()
+    walks = _ParallelAnnealing(problem, goal, monitor, order)
+    for kernels in (move_kernels.KERNELS, liveness_kernels.KERNELS):
+        kernels.compiled()  # before the second thread starts
     with ThreadPoolExecutor(1) as pool:
-        yield pool
+        while not walks.is_over():
+            parts = walks.parts()
+            other = pool.submit(walks.run_round, 1, parts[1])
+            walks.exchange([walks.run_round(0, parts[0]), other.result()], parts)
+    return walks.best
 
 
 class _ParallelAnnealing:
@@ -91,22 +93,23 @@ class _ParallelAnnealing:
         share = part if monitor.iterations is None else part / WORKERS
         return [monitor.child(monitor.judge, share) for _ in range(WORKERS)]
 
-    def leg(self, arm: int, monitor: Monitor) -> Order:
+    def run_round(self, walk: int, monitor: Monitor) -> Order:
         """The result of one walk from the best order in one round."""
         problem, goal, order = self.problem, self.goal, self.best
-        turn = self.round * WORKERS + arm
-        annealing = Annealing(problem, goal, monitor, self.first_runs[arm], turn * MAX_TIMELINES)
+        number = self.round * WORKERS + walk
+        annealing = Annealing(problem, goal, monitor, self.first_runs[walk], number * MAX_TIMELINES)
         if not goal.budget_bytes:
             return annealing.lowered(order, 0, cost_limit(problem, goal))
-        budget, start, heat, astray = goal.budget_bytes, order, FREE_HEAT, 1.0
-        if not self.first_runs[arm]:
-            chance = random.Random(f"{goal.seed} {turn}")
-            heat, astray = (chance.choice(HEATS), chance.uniform(*LIMIT_SHARES)) if self.round else (HEATS[0], 1.0)
+        budget, start, temperature, limit_share = goal.budget_bytes, order, FREE_TEMPERATURE, 1.0
+        if not self.first_runs[walk]:
+            temperature, draw = TEMPERATURES[0], random.Random(f"{goal.seed} {number}")
+            if self.round:
+                temperature, limit_share = draw.choice(TEMPERATURES), draw.uniform(*LIMIT_SHARES)
         elif not self.round:
             start = annealing.reorder(base_order(problem, goal.strict_phases), budget, ORDER_SHARE)
             if liveness.peak(problem, start) <= budget:
                 return start
-        found = annealing.within(start, budget, 1.0, heat, self.once, astray, 2**self.idle)
+        found = annealing.within(start, budget, 1.0, temperature, self.once, limit_share, 2**self.idle)
         if liveness.peak(problem, found) <= budget:
             return found
         return annealing.lowered(order, budget, NO_BEST)
@@ -118,13 +121,13 @@ class _ParallelAnnealing:
         scores = [self.monitor.judge(order) for order in orders]
         for part in parts:
             self.monitor.absorb(part)
-        arm = min(range(WORKERS), key=scores.__getitem__)
-        if self.round and scores[arm] < max(scores):
-            self.first_runs = [self.first_runs[arm]] * WORKERS
+        better = min(range(WORKERS), key=scores.__getitem__)
+        if self.round and scores[better] < max(scores):
+            self.first_runs = [self.first_runs[better]] * WORKERS
         self.round += 1
         self.idle += 1
-        if scores[arm] < self.score:
-            self.best, self.score, self.idle = orders[arm], scores[arm], 0
+        if scores[better] < self.score:
+            self.best, self.score, self.idle = orders[better], scores[better], 0
             self.monitor.offer(self.best)
 
 

@@ -46,10 +46,9 @@ class MirrorGroup:
 class MirrorDecisions:
     """The decisions of the heuristic, and which recomputed copies are needed."""
 
-    stage: np.ndarray  # int8[n]  KEPT or RERUN; KEPT outside the forward phase
+    stage: np.ndarray  # int8[n]  KEPT or RECOMPUTED; KEPT outside the forward phase
     groups: tuple[MirrorGroup, ...]  # as decided, region by region; tasks behind a mirrored group are in none
-    materialised: np.ndarray  # bool[n]  RERUN, and a later phase reads its copy or a copy that needs it
-    inputs_releasable: bool  # whether buffers that are always there were counted
+    materialised: np.ndarray  # bool[n]  RECOMPUTED, and a later phase reads its copy or a copy that needs it
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
@@ -86,7 +85,7 @@ def decide(
             groups += _decide_region(region, forward, frontier, stage, check)
     decided = np.array(stage, np.int8)
     decided[decided == UNDECIDED] = KEPT  # only without a backward part
-    return MirrorDecisions(decided, tuple(groups), _materialised(problem, decided), inputs_releasable)
+    return MirrorDecisions(decided, tuple(groups), _materialised(problem, decided))
 
 
 def _decide_region(

@@ -1,4 +1,4 @@
-"""OR-Tools adapters for `LinearModel`: SCIP for integer solutions, GLOP for dual values."""
+"""OR-Tools adapter for `LinearModel`: 0/1 solutions by SCIP."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from planner.problem.monitor import Monitor
 POLL_SECONDS, MIN_SECONDS = 0.02, 0.05
 #: Memory limit of SCIP, in megabytes.
 MAX_MEGABYTES = 1_000
-#: Limit of GLOP's deterministic time, per row.
-SECONDS_PER_ROW = 1e-4
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -38,7 +36,7 @@ def solve_integer(rows: LinearModel, monitor: Monitor) -> LinearSolution:
 
     part = monitor.child(monitor.judge)
     solver = pywraplp.Solver.CreateSolver("SCIP")
-    columns = _filled(solver, rows, whole=True, check=monitor.check)[0]
+    columns = _filled(solver, rows, monitor.check)
     # Probing does not pay off on these models.
     parameters = f"limits/memory = {MAX_MEGABYTES}\npropagating/probing/maxprerounds = 0\n"
     if part.iterations is None:
@@ -60,38 +58,16 @@ def solve_integer(rows: LinearModel, monitor: Monitor) -> LinearSolution:
     return LinearSolution(np.array([column.solution_value() for column in columns]) if found else None, ended)
 
 
-def dual_values(rows: LinearModel) -> np.ndarray:
-    """float64[rows]: dual value of each row in ticks, at least 0; all 0 if GLOP did not reach the optimum."""
-    from ortools.linear_solver import pywraplp  # heavy: imported where a model is solved
-
-    solver = pywraplp.Solver.CreateSolver("GLOP")
-    constraints = _filled(solver, rows, whole=False)[1]
-    solver.SetSolverSpecificParametersAsString(f"max_deterministic_time: {SECONDS_PER_ROW * (len(rows.least) + 1)}")
-    if solver.Solve() != pywraplp.Solver.OPTIMAL:
-        return np.zeros(len(constraints))
-    dual = np.array([constraint.DualValue() for constraint in constraints])
-    return np.asarray(np.maximum(0.0, dual) * tick_divisor(rows))
-
-
-def tick_divisor(rows: LinearModel) -> int:
-    """Greatest common divisor of the ticks of all columns."""
-    return math.gcd(*rows.ticks) or 1
-
-
-def _filled(
-    solver: Any, rows: LinearModel, whole: bool, check: Callable[[], None] = lambda: None
-) -> tuple[list[Any], list[Any]]:
-    """(columns, rows) of the solver, filled from the model."""
-    unit, objective = tick_divisor(rows), solver.Objective()
-    columns = [solver.Var(low, high, whole, "") for low, high in zip(rows.low, rows.high, strict=True)]
+def _filled(solver: Any, rows: LinearModel, check: Callable[[], None]) -> list[Any]:
+    """The columns of the solver, filled from the model. `check` is called between rows and may raise to cancel."""
+    unit, objective = math.gcd(*rows.ticks) or 1, solver.Objective()
+    columns = [solver.IntVar(low, high, "") for low, high in zip(rows.low, rows.high, strict=True)]
     for column, ticks in zip(columns, rows.ticks, strict=True):
         objective.SetCoefficient(column, ticks // unit)
     objective.SetMinimization()
-    constraints = []
     for (of, factors), least in zip(rows.terms, rows.least, strict=True):
         check()
         constraint = solver.Constraint(least, solver.infinity())
         for column, factor in zip(of, factors, strict=True):
             constraint.SetCoefficient(columns[column], factor)
-        constraints.append(constraint)
-    return columns, constraints
+    return columns

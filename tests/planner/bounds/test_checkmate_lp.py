@@ -7,11 +7,11 @@ import random
 import numpy as np
 import pytest
 
-from planner.bounds import checkmate_lp
 from planner.bounds.solvers.checkmate_model import CheckmateModel
 from planner.problem import liveness
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
+from tests.planner.bounds import checkmate_lp
 from tests.planner.bounds.test_step_cut import suited, there_and_back
 from tests.planner.drawn import drawn
 from tests.planner.optimum import least_cost

@@ -27,19 +27,19 @@ def monitor_of(problem: Problem, goal: Goal) -> Monitor:
     return Monitor(lambda order: goal_score(problem, goal, order), iterations=goal.iterations)
 
 
-def race(problem: Problem, goal: Goal) -> Order:
+def annealed(problem: Problem, goal: Goal) -> Order:
     return anneal_in_parallel(problem, goal, monitor_of(problem, goal), base_order(problem))
 
 
 @pytest.mark.parametrize("given", [True, False])
 def test_iterations_and_seed_alone_decide_what_two_threads_find(given: bool):
     problem, goal = problem_and_goal(0.85, given, 200)
-    first, second = race(problem, goal), race(problem, goal)
+    first, second = annealed(problem, goal), annealed(problem, goal)
     assert first.tolist() == second.tolist()
     assert goal_score(problem, goal, first).bytes_over_budget == 0 < goal_score(problem, goal, base_order(problem))[0]
 
 
-def test_a_race_keeps_to_its_iterations():
+def test_both_walks_keep_to_the_iteration_limit():
     problem, goal = problem_and_goal(0.85, False, 100)
     monitor = monitor_of(problem, goal)
     anneal_in_parallel(problem, goal, monitor, base_order(problem))
@@ -48,19 +48,19 @@ def test_a_race_keeps_to_its_iterations():
 
 def test_both_arms_go_on_in_the_better_way_from_the_second_round_on():
     problem, goal = problem_and_goal(0.85, False, 100)
-    race = _ParallelAnnealing(problem, goal, monitor_of(problem, goal), base_order(problem))
-    assert race.first_runs == [FIRST_RUN_PERCENT, 0]
+    walks = _ParallelAnnealing(problem, goal, monitor_of(problem, goal), base_order(problem))
+    assert walks.first_runs == [FIRST_RUN_PERCENT, 0]
     worse, better = (
         base_order(problem),
         anneal_in_parallel(problem, goal, monitor_of(problem, goal), base_order(problem)),
     )
-    race.exchange([worse, better], [])
-    assert race.first_runs == [FIRST_RUN_PERCENT, 0] and race.best is better
-    race.exchange([worse, better], [])
-    assert race.first_runs == [0, 0]
+    walks.exchange([worse, better], [])
+    assert walks.first_runs == [FIRST_RUN_PERCENT, 0] and walks.best is better
+    walks.exchange([worse, better], [])
+    assert walks.first_runs == [0, 0]
 
 
-def test_a_proven_plan_ends_the_race():
+def test_a_proven_plan_ends_the_search():
     #   a ── b ── c      nothing costs less than everything once
     problem = drawn("a>b b>c")
     goal = Goal(liveness.peak(problem, np.arange(3)), iterations=1000)

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from planner.algorithms.annealing import move_kernels, reorder_kernels
+from planner.algorithms.annealing import move_kernels, parallel, reorder_kernels
 from planner.algorithms.annealing import timeline_kernels as on
 from planner.algorithms.annealing.timeline import fenced_sequence, order_of, timeline_of
 from planner.algorithms.annealing.timeline_kernels import AnnealingTimeline
@@ -86,13 +86,11 @@ def test_a_full_timeline_refuses_another_run():
 
 
 def test_what_is_found_does_not_depend_on_the_clock():
-    from planner.algorithms.annealing import planner
-
     problem = training_problem(random.Random(2), 12)
     peak = liveness.peak(problem, base_order(problem))
     goal = Goal(peak * 85 // 100, iterations=60)
     plans = [
-        planner.plan(problem, goal, Monitor(lambda order: goal_score(problem, goal, order), iterations=60)).tolist()
+        parallel.plan(problem, goal, Monitor(lambda order: goal_score(problem, goal, order), iterations=60)).tolist()
         for _ in range(2)
     ]
     assert plans[0] == plans[1]

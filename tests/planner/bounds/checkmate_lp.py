@@ -1,5 +1,5 @@
-"""Checkmate LP relaxation: lower bound on the time of all orders whose first runs keep the given order, within a
-budget.
+"""Checkmate LP relaxation, which other bounds are compared with: least time of orders within a budget whose first
+runs keep the given order.
 
 The linear program of `solvers.checkmate_model`, with memory rows at first runs only. GLOP returns a multiplier y ≥ 0
 for each row a·x ≥ l, in ticks. For any multipliers and all 0 ≤ x ≤ 1, by weak duality,
@@ -16,14 +16,16 @@ integer programming", 1974.
 from __future__ import annotations
 
 import numpy as np
+from ortools.linear_solver import pywraplp
 
 from planner.bounds.solvers.checkmate_model import MAX_TICKS, CheckmateModel, LinearModel
-from planner.bounds.solvers.linear import dual_values
 from planner.problem import Problem
 from planner.problem.recompute import base_order
 
 #: Limits on the linear program: tasks, and recomputations in it.
 MAX_TASKS, MAX_REPEATS = 400, 20_000
+#: Limit of GLOP's deterministic time, per row.
+SECONDS_PER_ROW = 1e-4
 #: Parts per tick, the unit of multipliers.
 TICK_SCALE = 1 << 40
 
@@ -59,3 +61,23 @@ def certified_ticks(rows: LinearModel, price: np.ndarray) -> int:
     for reduced, low, high in zip(reduced_costs, rows.low, rows.high, strict=True):
         total += reduced * (low if reduced > 0 else high)
     return -(-total // TICK_SCALE)
+
+
+def dual_values(rows: LinearModel) -> np.ndarray:
+    """float64[rows]: dual value of each row in ticks, at least 0; all 0 if GLOP did not reach the optimum."""
+    solver = pywraplp.Solver.CreateSolver("GLOP")
+    columns, objective = (
+        [solver.NumVar(*ends, "") for ends in zip(rows.low, rows.high, strict=True)],
+        solver.Objective(),
+    )
+    for column, ticks in zip(columns, rows.ticks, strict=True):
+        objective.SetCoefficient(column, ticks)
+    constraints = []
+    for (of, factors), least in zip(rows.terms, rows.least, strict=True):
+        constraints.append(solver.Constraint(least, solver.infinity()))
+        for column, factor in zip(of, factors, strict=True):
+            constraints[-1].SetCoefficient(columns[column], factor)
+    solver.SetSolverSpecificParametersAsString(f"max_deterministic_time: {SECONDS_PER_ROW * (len(rows.least) + 1)}")
+    if solver.Solve() != pywraplp.Solver.OPTIMAL:
+        return np.zeros(len(constraints))
+    return np.maximum(0.0, np.array([constraint.DualValue() for constraint in constraints]))
