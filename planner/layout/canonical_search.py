@@ -31,10 +31,13 @@ from planner.layout.canonical_kernels import (
     FAILED_SECTION,
     INFEASIBLE,
     KERNELS,
+    LEFT,
     MAX_PROPAGATE_ALL,
     PACKED,
     WORK,
     WORK_LIMIT,
+    Items,
+    SearchState,
 )
 from planner.layout.storages import Storages
 from planner.problem.columns import sum_over_intervals
@@ -107,33 +110,25 @@ class Packing:
         count, sections = len(self.size), self.sections
         failures = self.failures.setdefault(capacity, np.zeros(sections, np.int64))
         failures[:] = failures // 2 + 1
-        least, items = np.zeros((count + 1, count), np.int64), np.zeros((count + 1, count), np.int64)
-        levels, columns = np.zeros((count + 1, 4), np.int64), np.zeros((3, sections), np.int64)
-        items[0], levels[0, 0] = np.arange(count), count
-        state, crossing = np.array([0, 0, sections, 0], np.int64), np.zeros(sections + 1, np.int64)
-        status = WORK_LIMIT
+        items = Items(self.begin, self.end, self.size, rank, self.equal_before)
+        state = SearchState(
+            np.zeros((count + 1, count), np.int64),
+            np.zeros((count + 1, count), np.int64),
+            np.zeros((count + 1, 4), np.int64),
+            np.zeros((3, sections), np.int64),
+            np.zeros(sections + 1, np.int64),
+            failures,
+            np.array([0, 0, sections, 0], np.int64),
+        )
+        state.left[0], state.levels[0, LEFT] = np.arange(count), count
+        status, pack_items = WORK_LIMIT, KERNELS.compiled()["pack"]
         while status == WORK_LIMIT and work > 0 and not stop():
-            state[WORK] = min(work, SLICE)
+            state.counters[WORK] = min(work, SLICE)
             work -= SLICE
-            self.section_visits[0] += state[WORK]
-            status = KERNELS.compiled()["pack"](
-                choice,
-                capacity,
-                self.begin,
-                self.end,
-                self.size,
-                rank,
-                self.equal_before,
-                least,
-                items,
-                levels,
-                columns,
-                crossing,
-                failures,
-                state,
-            )
-            self.section_visits[0] -= state[WORK]
-        return int(status), least[state[DEPTH]]
+            self.section_visits[0] += state.counters[WORK]
+            status = pack_items(items, state, choice, capacity)
+            self.section_visits[0] -= state.counters[WORK]
+        return int(status), state.least[state.counters[DEPTH]]
 
     def by_any(
         self, capacity: int, ranks: Sequence[np.ndarray], work: int, stop: Callable[[], bool]

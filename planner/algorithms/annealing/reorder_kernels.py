@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 
 from planner.algorithms.annealing import timeline_kernels as on
-from planner.algorithms.annealing.timeline_kernels import AnnealingTimeline, move_run, run_after, slot_of
+from planner.algorithms.annealing.timeline_kernels import AnnealingTimeline, move_run, read_count, run_after, slot_of
 from planner.problem.jit import Row
 
-# Chances in 100 that a move of a first run is at a slot over the limit, and that it moves a group.
-FOCUS, GROUPED = 70, 50
-# Slots tried when searching for one over the limit.
-SEEN = 256
+# Chance in 100 that a move of a first run is at a slot over the limit, and that it moves a group.
+OVER_LIMIT_PERCENT, GROUP_PERCENT = 70, 50
+# Slots visited when searching for one over the limit.
+MAX_VISITED = 256
 # Maximum runs of a group.
-GROUP = 12
+MAX_GROUP = 12
 MODULUS = 2147483647
 
 
@@ -47,7 +47,7 @@ def nearby_slot(t: AnnealingTimeline, slot: int) -> int:
 
 def next_over_limit(t: AnnealingTimeline, slot: int) -> int:
     """The first slot over the limit within a few slots from `slot` on; -1: none."""
-    for at in range(slot, min(slot + SEEN, len(t.slot_run))):
+    for at in range(slot, min(slot + MAX_VISITED, len(t.slot_run))):
         if t.bytes[at] > t.counters[on.LIMIT]:
             return int(at)
     return -1
@@ -62,7 +62,7 @@ def window(t: AnnealingTimeline, run: int) -> tuple[int, int]:
     if phase < 2:
         high = t.runs[t.tasks[len(t.tasks) - 2 + phase, on.FIRST_RUN], on.SLOT]
     begin = t.runs[run, on.USE]
-    count = t.tasks[task, on.WRITE] - t.tasks[task, on.READ]
+    count = read_count(t, task)
     for use in range(begin, begin + count):
         low = max(low, slot_of(t, t.buffers[t.uses[use, on.BUFFER], on.FIRST]))
     for use in range(begin + count, begin + t.tasks[task, on.DEGREE]):
@@ -80,7 +80,7 @@ def collect_group(t: AnnealingTimeline, run: int, count: int, stack: Row) -> int
     for k in range(count):
         if stack[k] == run:
             return count
-    if run <= on.END or is_repeat(t, run) or t.tasks[t.runs[run, on.TASK], on.MOVABLE] == 0 or count == GROUP:
+    if run <= on.END or is_repeat(t, run) or t.tasks[t.runs[run, on.TASK], on.MOVABLE] == 0 or count == MAX_GROUP:
         return -1
     at = count
     while at > 0 and t.runs[stack[at - 1], on.SLOT] > t.runs[run, on.SLOT]:
@@ -90,36 +90,68 @@ def collect_group(t: AnnealingTimeline, run: int, count: int, stack: Row) -> int
     return count + 1
 
 
+def collect_producers(t: AnnealingTimeline, run: int, slot: int, count: int, stack: Row) -> int:
+    """`collect_group` for every first run that `run` depends on and that is not before `slot`; -1: not possible."""
+    task = t.runs[run, on.TASK]
+    phase = t.tasks[task, on.PHASE]
+    if phase > 0 and t.runs[t.tasks[len(t.tasks) - 3 + phase, on.FIRST_RUN], on.SLOT] >= slot:
+        return -1
+    begin = t.runs[run, on.USE]
+    for use in range(begin, begin + read_count(t, task)):
+        first = t.buffers[t.uses[use, on.BUFFER], on.FIRST]
+        if slot_of(t, first) >= slot:
+            count = collect_group(t, t.uses[first, on.RUN], count, stack)
+            if count < 0:
+                return -1
+    for entry in range(t.tasks[task, on.EARLIER], t.tasks[task, on.LATER]):
+        other = t.tasks[t.rows[entry], on.FIRST_RUN]
+        if t.runs[other, on.SLOT] >= slot:
+            count = collect_group(t, other, count, stack)
+            if count < 0:
+                return -1
+    return count
+
+
+def collect_readers(t: AnnealingTimeline, run: int, slot: int, count: int, stack: Row) -> int:
+    """`collect_group` for every first run that depends on `run` and is before `slot`; -1: not possible."""
+    task = t.runs[run, on.TASK]
+    phase = t.tasks[task, on.PHASE]
+    if phase < 2 and t.runs[t.tasks[len(t.tasks) - 2 + phase, on.FIRST_RUN], on.SLOT] < slot:
+        return -1
+    begin = t.runs[run, on.USE]
+    for written in range(begin + read_count(t, task), begin + t.tasks[task, on.DEGREE]):
+        use = t.uses[written, on.NEXT]
+        while use >= 0 and slot_of(t, use) < slot:
+            if t.uses[use, on.READS] == 0:
+                return -1
+            count = collect_group(t, t.uses[use, on.RUN], count, stack)
+            if count < 0:
+                return -1
+            use = t.uses[use, on.NEXT]
+    for entry in range(t.tasks[task, on.LATER], t.tasks[task, on.ENTRIES_END]):
+        other = t.tasks[t.rows[entry], on.FIRST_RUN]
+        if t.runs[other, on.SLOT] < slot:
+            count = collect_group(t, other, count, stack)
+            if count < 0:
+                return -1
+    return count
+
+
 def move_group_before(t: AnnealingTimeline, run: int, target: int, stack: Row) -> bool:
-    """Place a first run right before another run, after those it needs that are behind that run."""
+    """Place a first run right before another run, after those it depends on that are behind that run."""
     slot, count = t.runs[target, on.SLOT], 1
     stack[0] = run
     low = t.runs[run, on.SLOT] + 1
-    while True:  # the last of the group that was not looked at
+    while True:  # the last of the group whose producers are not collected yet
         at = count - 1
         while at >= 0 and t.runs[stack[at], on.SLOT] >= low:
             at -= 1
         if at < 0:
             break
-        user = stack[at]
-        low = t.runs[user, on.SLOT]
-        task = t.runs[user, on.TASK]
-        phase = t.tasks[task, on.PHASE]
-        if phase > 0 and t.runs[t.tasks[len(t.tasks) - 3 + phase, on.FIRST_RUN], on.SLOT] >= slot:
+        low = t.runs[stack[at], on.SLOT]
+        count = collect_producers(t, stack[at], slot, count, stack)
+        if count < 0:
             return False
-        begin = t.runs[user, on.USE]
-        for use in range(begin, begin + t.tasks[task, on.WRITE] - t.tasks[task, on.READ]):
-            first = t.buffers[t.uses[use, on.BUFFER], on.FIRST]
-            if slot_of(t, first) >= slot:
-                count = collect_group(t, t.uses[first, on.RUN], count, stack)
-                if count < 0:
-                    return False
-        for entry in range(t.tasks[task, on.EARLIER], t.tasks[task, on.LATER]):
-            other = t.tasks[t.rows[entry], on.FIRST_RUN]
-            if t.runs[other, on.SLOT] >= slot:
-                count = collect_group(t, other, count, stack)
-                if count < 0:
-                    return False
     moved = bool(stack[0] != target)
     for k in range(count):
         moved = moved and move_run(t, stack[k], target)
@@ -127,39 +159,20 @@ def move_group_before(t: AnnealingTimeline, run: int, target: int, stack: Row) -
 
 
 def move_group_behind(t: AnnealingTimeline, run: int, target: int, stack: Row) -> bool:
-    """Place a first run right before a later run, followed by those that need it and are before that run."""
+    """Place a first run right before a later run, followed by those that depend on it and are before that run."""
     slot, count = t.runs[target, on.SLOT], 1
     stack[0] = run
     high = t.runs[run, on.SLOT] - 1
-    while True:  # the first of the group that was not looked at
+    while True:  # the first of the group whose readers are not collected yet
         at = 0
         while at < count and t.runs[stack[at], on.SLOT] <= high:
             at += 1
         if at == count:
             break
-        maker = stack[at]
-        high = t.runs[maker, on.SLOT]
-        task = t.runs[maker, on.TASK]
-        phase = t.tasks[task, on.PHASE]
-        if phase < 2 and t.runs[t.tasks[len(t.tasks) - 2 + phase, on.FIRST_RUN], on.SLOT] < slot:
+        high = t.runs[stack[at], on.SLOT]
+        count = collect_readers(t, stack[at], slot, count, stack)
+        if count < 0:
             return False
-        begin = t.runs[maker, on.USE]
-        reads = t.tasks[task, on.WRITE] - t.tasks[task, on.READ]
-        for written in range(begin + reads, begin + t.tasks[task, on.DEGREE]):
-            use = t.uses[written, on.NEXT]
-            while use >= 0 and slot_of(t, use) < slot:
-                if t.uses[use, on.READS] == 0:
-                    return False
-                count = collect_group(t, t.uses[use, on.RUN], count, stack)
-                if count < 0:
-                    return False
-                use = t.uses[use, on.NEXT]
-        for entry in range(t.tasks[task, on.LATER], t.tasks[task, on.ENTRIES_END]):
-            other = t.tasks[t.rows[entry], on.FIRST_RUN]
-            if t.runs[other, on.SLOT] < slot:
-                count = collect_group(t, other, count, stack)
-                if count < 0:
-                    return False
     for k in range(count - 1, -1, -1):
         if run_after(t, t.runs[stack[k], on.SLOT]) != target and not move_run(t, stack[k], target):
             return False
@@ -171,7 +184,7 @@ def try_move_first(t: AnnealingTimeline, stack: Row) -> bool:
     """Move: place a first run elsewhere, together with predecessors or successors in the way."""
     slots, crowded = len(t.slot_run), -1
     at = random_below(t, slots)
-    if t.counters[on.OVER] > 0 and random_below(t, 100) < FOCUS:
+    if t.counters[on.OVER] > 0 and random_below(t, 100) < OVER_LIMIT_PERCENT:
         crowded = next_over_limit(t, at)
         at = at if crowded < 0 else min(max(nearby_slot(t, crowded), 0), slots - 1)
     run = run_after(t, at)
@@ -179,7 +192,7 @@ def try_move_first(t: AnnealingTimeline, stack: Row) -> bool:
         return False
     here = t.runs[run, on.SLOT]
     low, high = window(t, run)
-    if random_below(t, 100) < GROUPED:
+    if random_below(t, 100) < GROUP_PERCENT:
         slot = min(max(nearby_slot(t, here), 0), slots - 1)
         if slot <= low:
             return move_group_before(t, run, run_after(t, slot), stack)

@@ -10,7 +10,7 @@ The saved and recomputed sets do not change, only the times of the runs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -100,28 +100,38 @@ def _takeovers(problem: Problem, lives: Lifetimes) -> Csr:
 
 def _edges(problem: Problem, order: Order, lives: Lifetimes, first: np.ndarray) -> Csr:
     """Step -> steps that must come later: next write of its buffers, later runs of its task, and precedence."""
-    later: list[set[int]] = [set() for _ in order]
     runs: list[list[int]] = [[] for _ in range(problem.tasks)]
     for step, task in enumerate(order.tolist()):
         runs[task].append(step)
-    buffer, writer = lives.buffer.tolist(), lives.writer_step.tolist()
-    follows = [writer[k + 1] if buffer[k : k + 2] == [b, b] else -1 for k, b in enumerate(buffer)]
-    for relation in (lives.read_instance, lives.written_instance):
-        for step, row in enumerate(relation.lists()):
-            later[step].update(follows[k] for k in row if follows[k] > step)
-    producer = problem.producer().tolist()
+    later: list[set[int]] = [set() for _ in order]
+    for earlier, step in _rewrites(lives):
+        later[earlier].add(step)
     for steps in runs:
         for one, two in itertools.pairwise(steps):
             later[one].add(two)
+    producer = problem.producer().tolist()
     for task, row in enumerate(problem.shape_reads.lists()):
-        for made in {producer[b] for b in row} - {-1, task}:
-            later[int(first[made])].update(runs[task])
-    for task, row in enumerate(problem.after_every.lists()):
-        for then in row:
-            for step in runs[task]:
-                later[step].update(runs[then])
-    for task, row in enumerate(problem.after_first.lists()):
-        for then in row:
-            if runs[task] and runs[then]:
-                later[runs[task][0]].add(runs[then][0])
+        for written in {producer[b] for b in row} - {-1, task}:
+            later[int(first[written])].update(runs[task])
+    for task, follower in _pairs(problem.after_every):
+        for step in runs[task]:
+            later[step].update(runs[follower])
+    for task, follower in _pairs(problem.after_first):
+        if runs[task] and runs[follower]:
+            later[runs[task][0]].add(runs[follower][0])
     return Csr.of(sorted(row - {step}) for step, row in enumerate(later))
+
+
+def _rewrites(lives: Lifetimes) -> Iterator[tuple[int, int]]:
+    """(step that uses an instance, later step that writes the next instance of the same buffer)."""
+    buffer, writer = lives.buffer.tolist(), lives.writer_step.tolist()
+    rewritten = [writer[k + 1] if buffer[k : k + 2] == [b, b] else -1 for k, b in enumerate(buffer)]
+    for relation in (lives.read_instance, lives.written_instance):
+        for step, instance in _pairs(relation):
+            if rewritten[instance] > step:
+                yield step, rewritten[instance]
+
+
+def _pairs(rows: Csr) -> Iterator[tuple[int, int]]:
+    """(row, entry) of every entry."""
+    return zip(rows.row_of_entry().tolist(), rows.index.tolist(), strict=True)

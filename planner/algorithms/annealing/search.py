@@ -4,8 +4,8 @@ Moves: insert a recomputation right before a use (recomputing its dead inputs to
 forward), drop one together with the runs that served it only, move one, or move a first run within the window that its
 neighbours leave, or further together with neighbours in the way. Most moves of first runs are at steps over the limit.
 The objective is ticks + penalty · bytes over the limit, summed over steps. The penalty adapts so that the walk
-keeps crossing the limit. Where first runs move, some bytes over the limit are free at first, fewer as the walk cools:
-feasible orders are isolated. Every move changes only the slots between the uses it touches.
+keeps crossing the limit. Where first runs move, some bytes over the limit are free at first, and fewer as it cools,
+because feasible orders are isolated. Every move changes only the slots between the uses it touches.
 
 Sources: Kirkpatrick, Gelatt, Vecchi, "Optimization by Simulated Annealing", 1983; for sequences with
 recomputation, Imanishi et al., "A Simulated Annealing Approach to Memory Planning", NeurIPS 2023.
@@ -25,31 +25,32 @@ from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 
-# Final temperature, in mean task costs: with fixed first runs, and with moving ones.
+# Final temperature in mean task costs: with fixed first runs, and with moving ones.
 COLD, FREE_COLD = 0.01, 0.003
-# Downwards: the heat of a try, its share of what is left, the first part of the peak to go down, and the least.
-WARM, TRY, FIRST_STEP, MIN_STEP = 0.1, 0.15, 0.05, 0.001
-# Of the order alone: the heat.
+# Search for a lower peak: temperature of a try, its share of the remaining search, first and minimum step as shares of
+# the peak.
+PEAK_TEMPERATURE, TRY_SHARE, FIRST_STEP, MIN_STEP = 0.1, 0.15, 0.05, 0.001
+# Initial temperature where the order alone changes.
 ORDER_TEMPERATURE = 0.3
-# Slots visited between two polls of the monitor, about 10 ms, in moves.
+# Slots visited between two polls of the monitor, about 10 ms, and limits on the moves between them.
 WORK, MIN_MOVES, MAX_MOVES = 2_000_000, 200, 5_000
-# Moves per step in one cooling: with fixed first runs, and with moving ones.
-MOVES_A_STEP, FREE_MOVES_A_STEP = 1_500, 5_000
+# Moves per run in one cooling: with fixed first runs, and with moving ones.
+MOVES_PER_RUN, FREE_MOVES_PER_RUN = 1_500, 5_000
 # Share of a cooling during which its limit still approaches the final one.
 RELAXED_SHARE = 0.3
 # Slots from one run to the next in a new timeline.
 STRIDE = 3
-# Bytes over the limit that are left where first runs move, as a part of limit · runs at heat 1, and the power of
-# the heat that they fall with; the part of a cooling after which none are; the least part of the first penalty that is
-# left till then.
-OVER, FALL, TIGHT, MIN_PENALTY = 0.06, 1.5, 0.9, 1e-3
+# Bytes over the limit that are free where first runs move: share of limit · runs at temperature 1, power of the
+# temperature with which they fall, share of the cooling after which none are. Minimum penalty until then, as a share of
+# the first.
+FREE_SHARE, FREE_POWER, TIGHT_SHARE, MIN_PENALTY = 0.06, 1.5, 0.9, 1e-3
 # Depth of the stack of runs of one move.
 STACK = 256
-# So many steps over the limit by a mean buffer weigh as much as a mean task at first.
-SPREAD = 10
+# A mean buffer over the limit at this many steps weighs as much as a mean task at first.
+PENALTY_STEPS = 10
 # Increment of the seed from one timeline to the next.
 NEXT_SEED = 7919
-# Chance in 100 that a move is one of a first run where nothing else may change.
+# Chance in 100 that a move is of a first run where nothing else may change.
 FIRST_RUNS_ALONE = 100
 
 
@@ -68,8 +69,8 @@ class Annealing:
         part, peak = FIRST_STEP, liveness.peak(self.problem, order)
         while part >= MIN_STEP and peak > floor and not self.monitor.should_stop():
             limit = max(floor, int(peak * (1 - part)))
-            until = self.monitor.progress() + TRY * (1 - self.monitor.progress())
-            found = self.within(order, limit, until, WARM, cost_limit)
+            until = self.monitor.progress() + TRY_SHARE * (1 - self.monitor.progress())
+            found = self.within(order, limit, until, PEAK_TEMPERATURE, cost_limit)
             reached = liveness.peak(self.problem, found)
             if reached <= limit and liveness.cost(self.problem, found) <= cost_limit:
                 order, peak = found, reached
@@ -78,25 +79,32 @@ class Annealing:
                 part /= 2
         return order
 
-    def reorder(self, order: Order, limit: int, until: float, heat: float = ORDER_TEMPERATURE) -> Order:
+    def reorder(self, order: Order, limit: int, until: float, temperature: float = ORDER_TEMPERATURE) -> Order:
         """The order with first runs rearranged to exceed `limit` less, even if it still exceeds it."""
         t = self.timeline(order, limit, FIRST_RUNS_ALONE)
-        self.cool(t, np.zeros(len(t.slot_run) + 1, np.int64), limit, until, heat, 0, FIRST_RUNS_ALONE)
+        self.cool(t, np.zeros(len(t.slot_run) + 1, np.int64), limit, until, temperature, 0, FIRST_RUNS_ALONE)
         return without_unread_repeats(self.problem, order_of(self.problem, t)).order
 
     def within(
-        self, order: Order, limit: int, until: float, heat: float, enough: int, astray: float = 1.0, patience: int = 1
+        self,
+        order: Order,
+        limit: int,
+        until: float,
+        temperature: float,
+        enough: int,
+        limit_share: float = 1.0,
+        patience: int = 1,
     ) -> Order:
         """The cheapest order with a peak of at most `limit` bytes found from `order`; `order` itself if none is found.
 
         Cools down until the monitor's `progress` reaches `until`, or after `patience` times the moves that the length
-        requires; ends early at a cost of at most `enough` ticks. The limit starts at `astray` times its value.
+        requires; ends early at a cost of at most `enough` ticks. The limit starts at `limit_share` of its value.
         """
         t = self.timeline(order, limit, self.first_runs)
         if t.counters[on.OVER] == 0:
             t.counters[on.BEST] = t.counters[on.TICKS]
         best = np.zeros(len(t.slot_run) + 1, np.int64)
-        self.cool(t, best, limit, until, heat, enough, self.first_runs, astray, patience)
+        self.cool(t, best, limit, until, temperature, enough, self.first_runs, limit_share, patience)
         tasks = best[1 : best[0] + 1]
         return without_unread_repeats(self.problem, tasks[tasks < self.problem.tasks]).order if len(tasks) else order
 
@@ -106,40 +114,44 @@ class Annealing:
         best: np.ndarray,
         limit: int,
         until: float,
-        heat: float,
+        temperature: float,
         enough: int,
         first_runs: int,
-        astray: float = 1.0,
+        limit_share: float = 1.0,
         patience: int = 1,
     ) -> None:
-        """Anneal a timeline from `heat` until it is cold."""
+        """Anneal a timeline from `temperature` until it is cold."""
         anneal, monitor = self.kernels["anneal"], self.monitor
         stack, factors = np.zeros(STACK, np.int64), self.factors()
         moves = min(MAX_MOVES, max(MIN_MOVES, WORK // len(t.slot_run)))
-        cold, a_step = (FREE_COLD, FREE_MOVES_A_STEP) if first_runs else (COLD, MOVES_A_STEP)
+        cold, moves_per_run = (FREE_COLD, FREE_MOVES_PER_RUN) if first_runs else (COLD, MOVES_PER_RUN)
         runs = int((t.slot_run >= 0).sum())
-        enough_moves, least_penalty = patience * a_step * runs, MIN_PENALTY * factors[PENALTY]
+        enough_moves, least_penalty = patience * moves_per_run * runs, MIN_PENALTY * factors[PENALTY]
         if not self.problem.tasks:
             return  # nothing to move
-        start, made, known, limit = monitor.progress(), 0, int(t.counters[on.BEST]), limit - self.resident_bytes
-        if astray != 1.0:
+        start, moved, known, limit = monitor.progress(), 0, int(t.counters[on.BEST]), limit - self.resident_bytes
+        if limit_share != 1.0:
             t.counters[on.BEST] = 0  # the best order is stored per limit
         while not monitor.should_stop():
-            done = max((monitor.progress() - start) / max(until - start, 1e-9), made / enough_moves)
+            done = max((monitor.progress() - start) / max(until - start, 1e-9), moved / enough_moves)
             if done >= 1:
                 break
-            if astray != 1.0:
-                now = limit if done >= RELAXED_SHARE else int(limit * (astray + (1 - astray) * done / RELAXED_SHARE))
+            if limit_share != 1.0:
+                now = (
+                    limit
+                    if done >= RELAXED_SHARE
+                    else int(limit * (limit_share + (1 - limit_share) * done / RELAXED_SHARE))
+                )
                 t.counters[[on.LIMIT, on.OVER]] = now, np.maximum(t.bytes - now, 0).sum()
                 if done >= RELAXED_SHARE:
-                    t.counters[on.BEST], astray = known, 1.0
-            factors[TEMPERATURE], factors[SLACK] = heat * (cold / heat) ** done, 0
-            if 0 < first_runs < FIRST_RUNS_ALONE and done < TIGHT:
-                factors[SLACK] = limit * runs * OVER * factors[TEMPERATURE] ** FALL
+                    t.counters[on.BEST], limit_share = known, 1.0
+            factors[TEMPERATURE], factors[SLACK] = temperature * (cold / temperature) ** done, 0
+            if 0 < first_runs < FIRST_RUNS_ALONE and done < TIGHT_SHARE:
+                factors[SLACK] = limit * runs * FREE_SHARE * factors[TEMPERATURE] ** FREE_POWER
                 factors[PENALTY] = max(factors[PENALTY], least_penalty)
             anneal(t, moves, first_runs, factors, stack, best)
-            made += moves
-            if t.counters[on.BEST] <= enough and astray == 1.0:
+            moved += moves
+            if t.counters[on.BEST] <= enough and limit_share == 1.0:
                 break
             if first_runs == FIRST_RUNS_ALONE and t.counters[on.OVER] == 0:
                 break
@@ -154,9 +166,9 @@ class Annealing:
         return t
 
     def factors(self) -> np.ndarray:
-        """float64[FACTORS] for the kernel, without the heat."""
+        """float64[FACTORS] for the kernel, without the temperature and the slack."""
         problem = self.problem
         factors = np.zeros(FACTORS)
-        factors[PENALTY] = problem.buffers / max(1.0, SPREAD * float(problem.size.sum()))
+        factors[PENALTY] = problem.buffers / max(1.0, PENALTY_STEPS * float(problem.size.sum()))
         factors[PER_TICK] = problem.tasks / max(1.0, float(problem.cost.sum()))
         return factors

@@ -43,14 +43,14 @@ def timeline_of(problem: Problem, order: Order, limit: int, free: bool, strict: 
     fixed = np.zeros(count, bool)
     fixed[problem.writes.row_of_entry()[shared[problem.writes.index]]] = True
     fixed[problem.tasks :] = True
-    again = np.append(can_recompute(problem), [False, False]) & ~fixed
-    again[writer[problem.hold[written] == HANDED_OUT]] = False
-    moves = ~fixed & free
-    moves[problem.after_every.index] = False
+    recomputable = np.append(can_recompute(problem), [False, False]) & ~fixed
+    recomputable[writer[problem.hold[written] == HANDED_OUT]] = False
+    movable = ~fixed & free
+    movable[problem.after_every.index] = False
     tasks = np.full((count, on.TASK_COLUMNS), -1, np.int64)
     tasks[:, on.COST], tasks[:, on.WORKSPACE] = np.append(problem.cost, [0, 0]), np.append(problem.workspace, [0, 0])
     tasks[:, on.PHASE] = np.append(problem.phase if strict else problem.phase * 0, [0, 0])
-    tasks[:, on.RECOMPUTABLE], tasks[:, on.MOVABLE], tasks[:, on.TAKES] = again, moves, 0
+    tasks[:, on.RECOMPUTABLE], tasks[:, on.MOVABLE], tasks[:, on.TAKES] = recomputable, movable, 0
     tasks[writer[np.diff(takeover.pointer)[written] > 0], on.TAKES] = 1
     tasks[:, on.DEGREE] = np.append(np.diff(reads.pointer) + np.diff(writes.pointer), [0, 0])
     rows = (reads, writes, problem.after_every, earlier, later)
@@ -61,10 +61,9 @@ def timeline_of(problem: Problem, order: Order, limit: int, free: bool, strict: 
     buffers[:, on.TAKE] = takeover.pointer[:-1] + len(index)
     buffers[:, on.TAKE_END] = takeover.pointer[1:] + len(index)
     at_start = np.flatnonzero(kept & (buffers[:, on.PRODUCER] < 0))
-    made = (buffers[:, on.PRODUCER] < 0) | np.isin(
-        buffers[:, on.PRODUCER], order
-    )  # not what an optional task would make
-    at_end = np.flatnonzero(kept & made & (problem.hold != TO_LAST_READ))
+    # Optional tasks that do not run leave buffers without content.
+    exists = (buffers[:, on.PRODUCER] < 0) | np.isin(buffers[:, on.PRODUCER], order)
+    at_end = np.flatnonzero(kept & exists & (problem.hold != TO_LAST_READ))
     slots = ROOM * (len(order) + 2) + SPARE
     degree = tasks[:, on.DEGREE]
     uses = ROOM * int(degree[order].sum()) + len(at_start) + len(at_end) + SPARE * int(degree.max(initial=1))
@@ -80,8 +79,8 @@ def timeline_of(problem: Problem, order: Order, limit: int, free: bool, strict: 
         np.zeros(3 * LOG, np.int64),
         np.zeros(on.COUNTERS, np.int64),
     )
-    _stand(timeline, on.START, at_start, reads=0, slot=-1)
-    _stand(timeline, on.END, at_end, reads=1, slot=slots)
+    _place_end(timeline, on.START, at_start, reads=0, slot=-1)
+    _place_end(timeline, on.END, at_end, reads=1, slot=slots)
     timeline.counters[[on.LIMIT, on.RUNS, on.RANDOM]] = limit, 2, seed % 2147483646 + 1
     timeline.counters[[on.BEST, on.ALLOWED]] = on.NO_BEST
     return timeline
@@ -106,12 +105,12 @@ def _first_runs(problem: Problem) -> tuple[Csr, Csr]:
     In addition, the first runs of tasks around the producer of a resident or shape-read buffer keep the order of
     the document.
     """
-    maker = problem.producer()
+    producer = problem.producer()
     resident = problem.hold[problem.reads.index] == RESIDENT
     read = np.concatenate([problem.shape_reads.index, problem.reads.index[resident]])
     reader = np.concatenate([problem.shape_reads.row_of_entry(), problem.reads.row_of_entry()[resident]])
-    written = (maker[read] >= 0) & (maker[read] != reader)
-    sides = np.sort(np.stack([maker[read], reader])[:, written], axis=0)
+    written = (producer[read] >= 0) & (producer[read] != reader)
+    sides = np.sort(np.stack([producer[read], reader])[:, written], axis=0)
     pairs = np.concatenate(
         [
             np.stack([problem.after_first.row_of_entry(), problem.after_first.index]),
@@ -138,7 +137,7 @@ def _laid_out(begin: np.ndarray, tables: Sequence[Csr]) -> np.ndarray:
     return index
 
 
-def _stand(timeline: AnnealingTimeline, run: int, buffers: np.ndarray, reads: int, slot: int) -> None:
+def _place_end(timeline: AnnealingTimeline, run: int, buffers: np.ndarray, reads: int, slot: int) -> None:
     """Place START or END; its uses are not linked yet."""
     begin = int(timeline.counters[on.USES])
     uses = slice(begin, begin + len(buffers))

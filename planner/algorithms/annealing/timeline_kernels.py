@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from planner.problem.jit import Row, Table
 
-# Columns of `Timeline.tasks`: ticks, bytes, and flags; where the task's rows begin in `rows` (buffers it reads and
-# writes, tasks before whose first run all its runs stand, tasks whose first run stands before and behind its own), and
-# where they end; its first run, and one that stands nowhere.
+# Columns of `AnnealingTimeline.tasks`: ticks, bytes, phase and flags; number of reads and writes; where the task's
+# entries begin in `rows` (buffers that it reads, buffers that it writes, tasks whose first run all its runs precede,
+# tasks whose first run precedes and follows its own), and where they end; its first run, and the head of its list of
+# unplaced runs.
 (
     COST,
     WORKSPACE,
@@ -29,18 +30,19 @@ from planner.problem.jit import Row, Table
     SPARE,
     TASK_COLUMNS,
 ) = range(16)
-# Columns of `Timeline.buffers`: bytes, the task that makes it, its first and last use, what its storage may come from.
+# Columns of `AnnealingTimeline.buffers`: bytes, producer, first and last use, entries of the buffers whose storage it
+# may take.
 SIZE, PRODUCER, FIRST, LAST, TAKE, TAKE_END, BUFFER_COLUMNS = range(7)
-# Columns of `Timeline.uses`: the buffer, 1 for a read, the run, the buffer's next use and the one before.
+# Columns of `AnnealingTimeline.uses`: buffer, 1 for a read, run, next and previous use of the buffer.
 BUFFER, READS, RUN, NEXT, BEFORE, USE_COLUMNS = range(6)
-# Columns of `Timeline.runs`: its task (-1: START and END) and slot, its first use (reads come before writes), bytes its
-# outputs take over from inputs, the next spare run of the task; a list of the repeats, and where the run is in it.
+# Columns of `AnnealingTimeline.runs`: task (-1: START and END), slot, first use (reads come before writes), bytes that
+# its outputs take over from inputs, next unplaced run of the task; list of recomputations, and the run's index in it.
 TASK, SLOT, USE, TAKEN, NEXT_SPARE, REPEAT, LISTED, RUN_COLUMNS = range(8)
-# Columns of `Timeline.scratch`.
+# Columns of `AnnealingTimeline.scratch`.
 FREE, HELD = 0, 1
-# In `Timeline.counters`: the limit, bytes over it summed over slots, ticks, how many runs and uses there are, repeats,
-# changes since the last commit, the state of the random numbers, ticks of the best sequence, ticks that the move under
-# way may come to.
+# Entries of `AnnealingTimeline.counters`: limit in bytes, bytes over it summed over slots, ticks, numbers of runs, uses
+# and recomputations, changes since the last commit, state of the random numbers, ticks of the best order, maximum ticks
+# that the current move may reach.
 LIMIT, OVER, TICKS, RUNS, USES, REPEATS, LOGGED, RANDOM, BEST, ALLOWED, COUNTERS = range(11)
 NO_BEST = 2**62
 # Pseudo runs: START writes the initial buffers, END reads the buffers held at the end.
@@ -57,13 +59,13 @@ class AnnealingTimeline(NamedTuple):
 
     tasks: Table  # n + 2, TASK_COLUMNS
     buffers: Table  # m, BUFFER_COLUMNS
-    rows: Row  # rows of tasks and buffers, one after the other
+    rows: Row  # entries of all tasks, then of all buffers
     uses: Table  # u, USE_COLUMNS
     runs: Table  # r, RUN_COLUMNS
     slot_run: Row  # c  -1: empty
-    bytes: Row  # c + 1  the last is what is held at the end
+    bytes: Row  # c + 1  the last entry: bytes held at the end
     scratch: Table  # largest number of reads, 2
-    logged: Row  # three a change since the last commit
+    logged: Row  # (kind, run, following run) of each change since the last commit
     counters: Row
 
 
@@ -84,24 +86,28 @@ def slot_of(t: AnnealingTimeline, use: int) -> int:
     return int(t.runs[t.uses[use, RUN], SLOT])
 
 
+def read_count(t: AnnealingTimeline, task: int) -> int:
+    """Number of buffers that a task reads."""
+    return int(t.tasks[task, WRITE] - t.tasks[task, READ])
+
+
 def is_read(t: AnnealingTimeline, use: int) -> bool:
     """Whether the use is a read."""
     return bool(use >= 0 and t.uses[use, READS] == 1)
 
 
-def refresh(t: AnnealingTimeline, run: int) -> None:
+def update_takeover(t: AnnealingTimeline, run: int) -> None:
     """Recompute the takeover of the run's outputs from inputs that die here."""
     task = t.runs[run, TASK]
     if task < 0 or t.tasks[task, TAKES] == 0:
         return
-    taken, begin = 0, t.runs[run, USE]
-    reads = t.tasks[task, WRITE] - t.tasks[task, READ]
+    taken, begin, reads = 0, t.runs[run, USE], read_count(t, task)
     for k in range(reads):
         t.scratch[k, FREE] = 1 if not is_read(t, t.uses[begin + k, NEXT]) else 0
     for entry in range(t.tasks[task, WRITE], t.tasks[task, EVERY]):
         output = t.rows[entry]
-        for wanted in range(t.buffers[output, TAKE], t.buffers[output, TAKE_END]):
-            source, found = t.rows[wanted], -1
+        for take in range(t.buffers[output, TAKE], t.buffers[output, TAKE_END]):
+            source, found = t.rows[take], -1
             for k in range(reads):
                 if t.rows[t.tasks[task, READ] + k] == source and t.scratch[k, FREE] == 1:
                     found = k
@@ -114,7 +120,7 @@ def refresh(t: AnnealingTimeline, run: int) -> None:
         t.runs[run, TAKEN] = taken
 
 
-def span(t: AnnealingTimeline, use: int, slot: int) -> tuple[int, int, int]:
+def held_slots(t: AnnealingTimeline, use: int, slot: int) -> tuple[int, int, int]:
     """(first slot, last slot, bytes) that a use at `slot` adds, given the neighbouring uses of its buffer.
 
     A read holds its buffer since the previous use, a write up to the next read; overwritten content is not held.
@@ -126,7 +132,7 @@ def span(t: AnnealingTimeline, use: int, slot: int) -> tuple[int, int, int]:
             return 0, -1, 0
         return slot_of(t, before) + 1, slot, size
     if not is_read(t, following) or (before >= 0 and slot_of(t, before) == slot):
-        return slot, slot, size  # beside the old content, where the run reads that too
+        return slot, slot, size  # in addition to the old content, which the run reads
     if before < 0:
         return slot, slot_of(t, following) - 1, size
     return slot_of(t, before) + 1, slot - 1, -size
@@ -161,35 +167,35 @@ def connect(t: AnnealingTimeline, buffer: int, before: int, following: int) -> N
         t.buffers[buffer, LAST] = before
 
 
-def refresh_before(t: AnnealingTimeline, use: int) -> None:
+def update_takeover_before(t: AnnealingTimeline, use: int) -> None:
     """Recompute the takeover of the run of the previous use."""
     if t.uses[use, BEFORE] >= 0:
-        refresh(t, t.uses[t.uses[use, BEFORE], RUN])
+        update_takeover(t, t.uses[t.uses[use, BEFORE], RUN])
 
 
-def put_use(t: AnnealingTimeline, use: int, slot: int) -> None:
+def insert_use(t: AnnealingTimeline, use: int, slot: int) -> None:
     """Insert a use at `slot`, and update the bytes of the slots it makes live or frees."""
     link(t, use, slot)
-    first, last, size = span(t, use, slot)
+    first, last, size = held_slots(t, use, slot)
     add_bytes(t, first, last, size)
-    refresh_before(t, use)
+    update_takeover_before(t, use)
 
 
-def take_use(t: AnnealingTimeline, use: int, slot: int) -> None:
-    """Remove a use; the inverse of `put_use`."""
-    first, last, size = span(t, use, slot)
+def remove_use(t: AnnealingTimeline, use: int, slot: int) -> None:
+    """Remove a use; the inverse of `insert_use`."""
+    first, last, size = held_slots(t, use, slot)
     unlink(t, use)
     add_bytes(t, first, last, -size)
-    refresh_before(t, use)
+    update_takeover_before(t, use)
 
 
 def move_use(t: AnnealingTimeline, use: int, old: int, slot: int) -> None:
-    """Move a use to another slot; bytes change in between only. Its run uses the buffer once."""
-    first, last, size = span(t, use, old)
+    """Move a use to another slot; only bytes in between change. Its run uses the buffer once."""
+    first, last, size = held_slots(t, use, old)
     unlink(t, use)
-    refresh_before(t, use)
+    update_takeover_before(t, use)
     link(t, use, slot)
-    begin, end, held = span(t, use, slot)
+    begin, end, held = held_slots(t, use, slot)
     if held != size:
         add_bytes(t, first, last, -size)
         add_bytes(t, begin, end, held)
@@ -198,34 +204,34 @@ def move_use(t: AnnealingTimeline, use: int, old: int, slot: int) -> None:
         add_bytes(t, first, begin - 1, -size)
         add_bytes(t, last + 1, end, size)
         add_bytes(t, end + 1, last, -size)
-    refresh_before(t, use)
+    update_takeover_before(t, use)
 
 
-def put_run(t: AnnealingTimeline, run: int, slot: int) -> None:
+def place_run(t: AnnealingTimeline, run: int, slot: int) -> None:
     """Place a run in an empty slot."""
     task = t.runs[run, TASK]
     t.slot_run[slot], t.runs[run, SLOT], t.runs[run, TAKEN] = run, slot, 0
     add_bytes(t, slot, slot, t.tasks[task, WORKSPACE])
     begin = t.runs[run, USE]
     for use in range(begin, begin + t.tasks[task, DEGREE]):
-        put_use(t, use, slot)
-    refresh(t, run)
+        insert_use(t, use, slot)
+    update_takeover(t, run)
     t.counters[TICKS] += t.tasks[task, COST]
 
 
-def take_run(t: AnnealingTimeline, run: int) -> None:
+def remove_run(t: AnnealingTimeline, run: int) -> None:
     """Remove a run from its slot."""
     task, slot = t.runs[run, TASK], t.runs[run, SLOT]
     add_bytes(t, slot, slot, t.runs[run, TAKEN] - t.tasks[task, WORKSPACE])
     t.runs[run, TAKEN] = 0
     begin = t.runs[run, USE]
     for use in range(begin, begin + t.tasks[task, DEGREE]):
-        take_use(t, use, slot)
+        remove_use(t, use, slot)
     t.slot_run[slot] = -1
     t.counters[TICKS] -= t.tasks[task, COST]
 
 
-def carry_run(t: AnnealingTimeline, run: int, slot: int) -> None:
+def move_to_slot(t: AnnealingTimeline, run: int, slot: int) -> None:
     """Move a run from its slot to an empty one."""
     task, old = t.runs[run, TASK], t.runs[run, SLOT]
     add_bytes(t, old, old, t.runs[run, TAKEN] - t.tasks[task, WORKSPACE])
@@ -234,19 +240,19 @@ def carry_run(t: AnnealingTimeline, run: int, slot: int) -> None:
     begin = t.runs[run, USE]
     for use in range(begin, begin + t.tasks[task, DEGREE]):
         move_use(t, use, old, slot)
-    refresh(t, run)
+    update_takeover(t, run)
 
 
-def retained_before(t: AnnealingTimeline, run: int) -> int:
+def bytes_before(t: AnnealingTimeline, run: int) -> int:
     """Bytes held right before a run."""
     task = t.runs[run, TASK]
-    made = t.tasks[task, WORKSPACE] - t.runs[run, TAKEN]
+    added = t.tasks[task, WORKSPACE] - t.runs[run, TAKEN]
     for entry in range(t.tasks[task, WRITE], t.tasks[task, EVERY]):
-        made += t.buffers[t.rows[entry], SIZE]
-    return int(t.bytes[t.runs[run, SLOT]] - made)
+        added += t.buffers[t.rows[entry], SIZE]
+    return int(t.bytes[t.runs[run, SLOT]] - added)
 
 
-def room_before(t: AnnealingTimeline, run: int) -> int:
+def empty_slot_before(t: AnnealingTimeline, run: int) -> int:
     """An empty slot right before a run; shifts neighbours if there is none."""
     slots = len(t.slot_run)
     slot = t.runs[run, SLOT]
@@ -267,17 +273,17 @@ def room_before(t: AnnealingTimeline, run: int) -> int:
         distance += 1
 
 
-def shift(t: AnnealingTimeline, run: int, empty: int, wanted: int, way: int) -> None:
-    """Shift the runs between an empty slot and the wanted one by one slot, which empties the latter."""
-    held = retained_before(t, run) if run != END else t.bytes[len(t.slot_run)]
+def shift(t: AnnealingTimeline, run: int, empty: int, target: int, direction: int) -> None:
+    """Shift the runs between an empty slot and `target` by one slot, so that `target` becomes empty."""
+    held = bytes_before(t, run) if run != END else t.bytes[len(t.slot_run)]
     limit = t.counters[LIMIT]
     t.counters[OVER] += max(held - limit, 0) - max(t.bytes[empty] - limit, 0)
     at = empty
-    while at != wanted:
-        moved = t.slot_run[at + way]
-        t.slot_run[at], t.runs[moved, SLOT], t.bytes[at] = moved, at, t.bytes[at + way]
-        at += way
-    t.slot_run[wanted], t.bytes[wanted] = -1, held
+    while at != target:
+        moved = t.slot_run[at + direction]
+        t.slot_run[at], t.runs[moved, SLOT], t.bytes[at] = moved, at, t.bytes[at + direction]
+        at += direction
+    t.slot_run[target], t.bytes[target] = -1, held
 
 
 def run_after(t: AnnealingTimeline, slot: int) -> int:
@@ -288,7 +294,7 @@ def run_after(t: AnnealingTimeline, slot: int) -> int:
     return END
 
 
-def fresh_run(t: AnnealingTimeline, task: int) -> int:
+def unplaced_run(t: AnnealingTimeline, task: int) -> int:
     """An unplaced run of the task; -1 at the maximum of runs."""
     run = t.tasks[task, SPARE]
     if run >= 0:
@@ -309,23 +315,29 @@ def fresh_run(t: AnnealingTimeline, task: int) -> int:
     return int(run)
 
 
-def list_repeat(t: AnnealingTimeline, run: int) -> None:
+def add_to_spare(t: AnnealingTimeline, run: int) -> None:
+    """Add a run to the list of unplaced runs of its task."""
+    task = t.runs[run, TASK]
+    t.runs[run, NEXT_SPARE], t.tasks[task, SPARE] = t.tasks[task, SPARE], run
+
+
+def add_to_repeats(t: AnnealingTimeline, run: int) -> None:
     """Add a run to the list of recomputations."""
     t.runs[t.counters[REPEATS], REPEAT], t.runs[run, LISTED] = run, t.counters[REPEATS]
     t.counters[REPEATS] += 1
 
 
-def unlist_repeat(t: AnnealingTimeline, run: int) -> None:
+def remove_from_repeats(t: AnnealingTimeline, run: int) -> None:
     """Remove a run from the list of recomputations."""
     t.counters[REPEATS] -= 1
     last, at = t.runs[t.counters[REPEATS], REPEAT], t.runs[run, LISTED]
     t.runs[at, REPEAT], t.runs[last, LISTED] = last, at
 
 
-def note(t: AnnealingTimeline, what: int, run: int, following: int) -> None:
+def log_change(t: AnnealingTimeline, kind: int, run: int, following: int) -> None:
     """Append a change to the log."""
     at = t.counters[LOGGED]
-    t.logged[3 * at], t.logged[3 * at + 1], t.logged[3 * at + 2] = what, run, following
+    t.logged[3 * at], t.logged[3 * at + 1], t.logged[3 * at + 2] = kind, run, following
     t.counters[LOGGED] += 1
 
 
@@ -338,21 +350,21 @@ def add_repeat(t: AnnealingTimeline, task: int, before: int) -> int:
     """Recompute the task right before the run `before`; returns the new run, or -1 if there is no room."""
     if not has_log_room(t):
         return -1
-    run = fresh_run(t, task)
+    run = unplaced_run(t, task)
     if run < 0:
         return -1
-    put_run(t, run, room_before(t, before))
-    list_repeat(t, run)
-    note(t, NEW, run, -1)
+    place_run(t, run, empty_slot_before(t, before))
+    add_to_repeats(t, run)
+    log_change(t, NEW, run, -1)
     return run
 
 
 def drop_repeat(t: AnnealingTimeline, run: int) -> None:
     """Remove a recomputation."""
     following = run_after(t, t.runs[run, SLOT])
-    take_run(t, run)
-    unlist_repeat(t, run)
-    note(t, DROP, run, following)
+    remove_run(t, run)
+    remove_from_repeats(t, run)
+    log_change(t, DROP, run, following)
 
 
 def move_run(t: AnnealingTimeline, run: int, before: int) -> bool:
@@ -360,8 +372,8 @@ def move_run(t: AnnealingTimeline, run: int, before: int) -> bool:
     following = run_after(t, t.runs[run, SLOT])
     if before in (run, following) or not has_log_room(t):
         return False
-    carry_run(t, run, room_before(t, before))
-    note(t, MOVE, run, following)
+    move_to_slot(t, run, empty_slot_before(t, before))
+    log_change(t, MOVE, run, following)
     return True
 
 
@@ -370,44 +382,41 @@ def undo(t: AnnealingTimeline) -> None:
     while t.counters[LOGGED] > 0:
         t.counters[LOGGED] -= 1
         at = 3 * t.counters[LOGGED]
-        what, run, following = t.logged[at], t.logged[at + 1], t.logged[at + 2]
-        if what == NEW:
-            take_run(t, run)
-            unlist_repeat(t, run)
-            task = t.runs[run, TASK]
-            t.runs[run, NEXT_SPARE], t.tasks[task, SPARE] = t.tasks[task, SPARE], run
+        kind, run, following = t.logged[at], t.logged[at + 1], t.logged[at + 2]
+        if kind == NEW:
+            remove_run(t, run)
+            remove_from_repeats(t, run)
+            add_to_spare(t, run)
             continue
-        slot = room_before(t, following)
-        if what == MOVE:
-            carry_run(t, run, slot)
+        slot = empty_slot_before(t, following)
+        if kind == MOVE:
+            move_to_slot(t, run, slot)
         else:
-            list_repeat(t, run)
-            put_run(t, run, slot)
+            add_to_repeats(t, run)
+            place_run(t, run, slot)
 
 
 def commit(t: AnnealingTimeline) -> None:
     """Keep all changes and clear the log."""
     for at in range(t.counters[LOGGED]):
         if t.logged[3 * at] == DROP:
-            run = t.logged[3 * at + 1]
-            task = t.runs[run, TASK]
-            t.runs[run, NEXT_SPARE], t.tasks[task, SPARE] = t.tasks[task, SPARE], run
+            add_to_spare(t, t.logged[3 * at + 1])
     t.counters[LOGGED] = 0
 
 
 def fill(t: AnnealingTimeline, tasks: Row, stride: int) -> None:
     """Place a whole order on the empty timeline, a run in every `stride`-th slot."""
     for use in range(t.runs[START, USE], t.runs[END, USE]):
-        put_use(t, use, -1)
+        insert_use(t, use, -1)
     for step in range(len(tasks)):
         task = tasks[step]
-        run = fresh_run(t, task)
-        put_run(t, run, stride * step + 1)
+        run = unplaced_run(t, task)
+        place_run(t, run, stride * step + 1)
         if t.tasks[task, FIRST_RUN] < 0:
             t.tasks[task, FIRST_RUN] = run
         else:
-            list_repeat(t, run)
+            add_to_repeats(t, run)
     stop = t.runs[END, USE]
     while stop < len(t.uses) and t.uses[stop, RUN] == END:
-        put_use(t, stop, t.runs[END, SLOT])
+        insert_use(t, stop, t.runs[END, SLOT])
         stop += 1

@@ -28,6 +28,8 @@ REFINEMENT_ROUNDS, MAX_PERIODS = 3, 12
 #: A block shorter than this is merged with the one before it.
 MIN_BLOCK_TASKS = 4
 
+Steps = np.ndarray | int
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BaseSchedule:
@@ -36,12 +38,12 @@ class BaseSchedule:
     problem: Problem
     order: Order
     turn: int  # step at which the backward pass begins
-    again: np.ndarray  # bool[n]  recomputable, and the only writer of its outputs
+    recomputable: np.ndarray  # bool[n]  and the only writer of its outputs
     latest: np.ndarray  # int64[n]  step before which the last recomputation must be
-    made: np.ndarray  # int64[m]  step of the producer
+    produced: np.ndarray  # int64[m]  step of the producer
     last_forward_read: np.ndarray  # int64[m]  last read in the forward pass
     first_backward_read: np.ndarray  # int64[m]  first read in the backward pass; the number of steps if none
-    last: np.ndarray  # int64[m]  last read; the number of steps if held to the end
+    last_read: np.ndarray  # int64[m]  last read; the number of steps if held to the end
     step_bytes: np.ndarray  # int64[steps]
 
     @classmethod
@@ -49,22 +51,29 @@ class BaseSchedule:
         order = base_order(problem, strict_phases)
         turn, steps = backward_start(problem, order), len(order)
         first = np.append(first_run_step(problem, order), -1)
-        made = first[problem.producer()]
-        made[made == steps] = -1
+        produced = first[problem.producer()]
+        produced[produced == steps] = -1
         step, read = problem.reads.entries(order)
-        last_out, last = np.full(problem.buffers, -1, np.int64), np.full(problem.buffers, -1, np.int64)
-        first_back = np.full(problem.buffers, steps, np.int64)
-        back = step >= turn
-        np.maximum.at(last_out, read[~back], step[~back])
-        np.minimum.at(first_back, read[back], step[back])
+        last_forward, last = np.full(problem.buffers, -1, np.int64), np.full(problem.buffers, -1, np.int64)
+        first_backward = np.full(problem.buffers, steps, np.int64)
+        is_backward = step >= turn
+        np.maximum.at(last_forward, read[~is_backward], step[~is_backward])
+        np.minimum.at(first_backward, read[is_backward], step[is_backward])
         np.maximum.at(last, read, step)
         last[(problem.hold != TO_LAST_READ) & (problem.hold != RESIDENT)] = steps
-        again = can_recompute(problem)
-        shared = problem.has_several_writers()
-        again[problem.writes.row_of_entry()[shared[problem.writes.index]]] = False
-        latest = last_recompute_step(problem, order)
+        recomputable = can_recompute(problem)
+        recomputable[problem.writes.row_of_entry()[problem.has_several_writers()[problem.writes.index]]] = False
         return cls(
-            problem, order, turn, again, latest, made, last_out, first_back, last, liveness.profile(problem, order)
+            problem,
+            order,
+            turn,
+            recomputable,
+            last_recompute_step(problem, order),
+            produced,
+            last_forward,
+            first_backward,
+            last,
+            liveness.profile(problem, order),
         )
 
 
@@ -72,7 +81,7 @@ class BaseSchedule:
 class Blocks:
     """k blocks: block i is the steps [out[i], out[i + 1]) and [back[i + 1], back[i]) of the base order."""
 
-    frame: BaseSchedule
+    base: BaseSchedule
     out: np.ndarray  # int64[k + 1]  ascending
     back: np.ndarray  # int64[k + 1]  descending to `turn`
     kind: np.ndarray  # int64[k]  blocks of one kind are isomorphic; the first of each kind in ascending order
@@ -89,10 +98,10 @@ class Blocks:
 
 def blocks_of(problem: Problem, strict_phases: bool) -> Blocks:
     """The blocks of the base order; a single one if the forward pass has no cut. O(n log n + reads)."""
-    frame = BaseSchedule.of(problem, strict_phases)
-    out = np.append(_begins(frame), frame.turn)
-    back = _backs(frame, out)
-    return Blocks(frame, out, back, _kinds(frame, out, back))
+    base = BaseSchedule.of(problem, strict_phases)
+    out = np.append(_begins(base), base.turn)
+    back = _backs(base, out)
+    return Blocks(base, out, back, _kinds(base, out, back))
 
 
 def refine_colours(problem: Problem) -> np.ndarray:
@@ -111,36 +120,40 @@ def refine_colours(problem: Problem) -> np.ndarray:
     return np.asarray(np.unique(task, return_inverse=True)[1], np.int64)
 
 
-def repeated_stretches(colour: np.ndarray) -> list[tuple[int, int, int]]:
+def repeated_intervals(colour: np.ndarray) -> list[tuple[int, int, int]]:
     """(begin, end, period) of disjoint intervals with at least two repeats, longest first.
 
     Within an interval every entry equals the entry a period later; of equally long intervals the shorter period wins.
     """
     found = []
     by = np.argsort(colour, kind="stable")
-    apart = np.diff(by)[colour[by[1:]] == colour[by[:-1]]]
-    period, count = np.unique(apart, return_counts=True)
+    distance = np.diff(by)[colour[by[1:]] == colour[by[:-1]]]
+    period, count = np.unique(distance, return_counts=True)
     for p in period[np.argsort(-count, kind="stable")][:MAX_PERIODS].tolist():
-        same = np.concatenate([[False], colour[:-p] == colour[p:], [False]])
-        begin, end = np.flatnonzero(~same[:-1] & same[1:]), np.flatnonzero(same[:-1] & ~same[1:])
-        found += [(a, b + p, p) for a, b in zip(begin.tolist(), end.tolist(), strict=True) if b - a >= p]
+        found += [(a, b + p, p) for a, b in _true_intervals(colour[:-p] == colour[p:]) if b - a >= p]
     taken, chosen = np.zeros(len(colour) + 2, bool), []
     for a, b, p in sorted(found, key=lambda run: (run[0] - run[1], run[2], run[0])):
-        free = np.concatenate([[False], ~taken[a:b], [False]])
-        for x, y in zip(np.flatnonzero(~free[:-1] & free[1:]), np.flatnonzero(free[:-1] & ~free[1:]), strict=True):
+        for x, y in _true_intervals(~taken[a:b]):
             if y - x >= 2 * max(p, MIN_TASKS):
-                chosen.append((a + int(x), a + int(y), p))
+                chosen.append((a + x, a + y, p))
                 taken[a + x : a + y] = True
     return chosen
 
 
-def _begins(frame: BaseSchedule) -> np.ndarray:
+def _true_intervals(values: np.ndarray) -> list[tuple[int, int]]:
+    """Half-open intervals of successive true values."""
+    padded = np.concatenate([[False], values, [False]])
+    begin, end = np.flatnonzero(~padded[:-1] & padded[1:]), np.flatnonzero(padded[:-1] & ~padded[1:])
+    return list(zip(begin.tolist(), end.tolist(), strict=True))
+
+
+def _begins(base: BaseSchedule) -> np.ndarray:
     """Steps at which blocks begin, the first one 0."""
-    crossing = _crossing(frame)
+    crossing = _crossing(base)
     begins = [np.zeros(1, np.int64)]
-    if not frame.turn:
+    if not base.turn:
         return begins[0][:0]
-    for a, b, period in repeated_stretches(refine_colours(frame.problem)[frame.order[: frame.turn]]):
+    for a, b, period in repeated_intervals(refine_colours(base.problem)[base.order[: base.turn]]):
         length = period * -(-MIN_TASKS // period)
         if b - a < 2 * length:
             continue
@@ -148,10 +161,10 @@ def _begins(frame: BaseSchedule) -> np.ndarray:
         phase = min(range(length), key=lambda i: (int(cuts[i].max(initial=0)), i))
         begins.append(np.arange(a + phase + 1, b + 1, length))
     whole = np.unique(np.concatenate(begins))
-    whole = whole[whole < frame.turn]
+    whole = whole[whole < base.turn]
     result = [0]
-    for begin, end in zip(whole.tolist(), np.append(whole[1:], frame.turn).tolist(), strict=True):
-        if begin - result[-1] >= MIN_BLOCK_TASKS and (end - begin >= MIN_BLOCK_TASKS or end < frame.turn):
+    for begin, end in zip(whole.tolist(), np.append(whole[1:], base.turn).tolist(), strict=True):
+        if begin - result[-1] >= MIN_BLOCK_TASKS and (end - begin >= MIN_BLOCK_TASKS or end < base.turn):
             result.append(begin)
         if end - begin > MAX_TASKS:
             result += _narrow(crossing, begin, end)
@@ -168,26 +181,26 @@ def _narrow(crossing: np.ndarray, begin: int, end: int) -> list[int]:
     return found
 
 
-def _crossing(frame: BaseSchedule) -> np.ndarray:
+def _crossing(base: BaseSchedule) -> np.ndarray:
     """int64[turn]: bytes written in the forward pass up to each step and read in it later."""
-    problem, made, last = frame.problem, frame.made, frame.last_forward_read
-    moving = (made >= 0) & (made < last) & (problem.hold != RESIDENT)
-    return sum_over_intervals(made[moving], last[moving], problem.size[moving], frame.turn)
+    problem, produced, last = base.problem, base.produced, base.last_forward_read
+    moving = (produced >= 0) & (produced < last) & (problem.hold != RESIDENT)
+    return sum_over_intervals(produced[moving], last[moving], problem.size[moving], base.turn)
 
 
-def _backs(frame: BaseSchedule, out: np.ndarray) -> np.ndarray:
+def _backs(base: BaseSchedule, out: np.ndarray) -> np.ndarray:
     """Per block the step after the last read of buffers that it, or a later block, writes; `turn` for the end."""
-    ends = np.full(frame.turn + 1, frame.turn, np.int64)
-    made = (frame.made >= 0) & (frame.made < frame.turn) & (frame.problem.hold != RESIDENT)
-    made &= frame.last < len(frame.order)
-    np.maximum.at(ends, frame.made[made], frame.last[made] + 1)
-    return np.append(np.maximum.accumulate(ends[::-1])[::-1][out[:-1]], frame.turn)
+    ends = np.full(base.turn + 1, base.turn, np.int64)
+    forward = (base.produced >= 0) & (base.produced < base.turn) & (base.problem.hold != RESIDENT)
+    forward &= base.last_read < len(base.order)
+    np.maximum.at(ends, base.produced[forward], base.last_read[forward] + 1)
+    return np.append(np.maximum.accumulate(ends[::-1])[::-1][out[:-1]], base.turn)
 
 
-def _kinds(frame: BaseSchedule, out: np.ndarray, back: np.ndarray) -> np.ndarray:
+def _kinds(base: BaseSchedule, out: np.ndarray, back: np.ndarray) -> np.ndarray:
     """Kind of each block, by all properties that the order-preserving bijection must map."""
-    problem, count = frame.problem, len(out) - 1
-    steps = np.concatenate([np.arange(out[-1]), np.arange(frame.turn, back[0])])
+    problem, count = base.problem, len(out) - 1
+    steps = np.concatenate([np.arange(out[-1]), np.arange(base.turn, back[0])])
     # Backward steps ascend while their blocks descend.
     block = np.append(
         np.repeat(np.arange(count), np.diff(out)), np.repeat(np.arange(count)[::-1], -np.diff(back)[::-1])
@@ -195,16 +208,16 @@ def _kinds(frame: BaseSchedule, out: np.ndarray, back: np.ndarray) -> np.ndarray
     by = np.argsort(block, kind="stable")
     steps, block = steps[by], block[by]
     begin = np.searchsorted(block, np.arange(count + 1))
-    rank, home = np.full(len(frame.order) + 1, -1, np.int64), np.full(len(frame.order) + 1, -1, np.int64)
-    rank[steps], home[steps] = np.arange(len(steps)) - begin[block], block
-    tasks = frame.order[steps]
+    rank, block_of = np.full(len(base.order) + 1, -1, np.int64), np.full(len(base.order) + 1, -1, np.int64)
+    rank[steps], block_of[steps] = np.arange(len(steps)) - begin[block], block
+    tasks = base.order[steps]
     row_task = np.stack(
         [
             problem.cost[tasks],
             problem.workspace[tasks],
-            frame.again[tasks],
-            steps < frame.turn,
-            np.minimum(frame.latest[tasks] - back[block], 0),
+            base.recomputable[tasks],
+            steps < base.turn,
+            np.minimum(base.latest[tasks] - back[block], 0),
             np.diff(problem.reads.pointer)[tasks],
             np.diff(problem.writes.pointer)[tasks],
         ],
@@ -217,13 +230,13 @@ def _kinds(frame: BaseSchedule, out: np.ndarray, back: np.ndarray) -> np.ndarray
         position, buffer = rows.entries(tasks)
         of = block[position]
         resident = problem.hold[buffer] == RESIDENT
-        made = frame.made[buffer]
-        known = (made >= 0) & (home[made] >= 0)
-        uses = outside_reads(frame, buffer, out[of + 1], out[np.minimum(of + 2, count)], back[of + 1], back[of])
+        produced = base.produced[buffer]
+        known = (produced >= 0) & (block_of[produced] >= 0)
+        uses = outside_reads(base, buffer, out[of + 1], out[np.minimum(of + 2, count)], back[of + 1], back[of])
         row = np.stack(
             [
-                np.where(resident, 0, np.where(known, of - home[made], buffer + count)),
-                np.where(resident | ~known, -1, rank[made]),
+                np.where(resident, 0, np.where(known, of - block_of[produced], buffer + count)),
+                np.where(resident | ~known, -1, rank[produced]),
                 slot[buffer] * ~resident,
                 np.where(resident, 0, problem.size[buffer]),
                 problem.hold[buffer],
@@ -240,19 +253,19 @@ def _kinds(frame: BaseSchedule, out: np.ndarray, back: np.ndarray) -> np.ndarray
 
 
 def outside_reads(
-    frame: BaseSchedule, buffer: np.ndarray, end: np.ndarray, far: np.ndarray, back: np.ndarray, back_end: np.ndarray
+    base: BaseSchedule, buffer: np.ndarray, end: Steps, next_end: Steps, back: Steps, back_end: Steps
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(read by later forward blocks, by non-adjacent ones, by later blocks' backward parts, after the block); bool[]
     each.
 
-    The block ends before step `end` of the forward pass, the next one before `far`; its backward part is [back,
-    back_end).
+    The block ends before step `end` of the forward pass, the next one before `next_end`; its backward part is [back,
+    back_end). Steps are one for all buffers, or one for each.
     """
     return (
-        frame.last_forward_read[buffer] >= end,
-        frame.last_forward_read[buffer] >= far,
-        frame.first_backward_read[buffer] < back,
-        frame.last[buffer] >= back_end,
+        base.last_forward_read[buffer] >= end,
+        base.last_forward_read[buffer] >= next_end,
+        base.first_backward_read[buffer] < back,
+        base.last_read[buffer] >= back_end,
     )
 
 

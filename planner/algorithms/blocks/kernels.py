@@ -2,40 +2,42 @@
 
 A plan of a part is a set of kept buffers. All other buffers read in the backward pass are recomputed right before,
 with the buffers they depend on, and kept to their last read. Sets are enumerated by flipping one or two bits of those
-that are not dominated.
+that are not dominated. A lead is a buffer that a block writes and the next one reads.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from planner.algorithms.blocks.subproblem import SubproblemArrays
 from planner.problem.jit import Cube, Kernels, Reals, Row, Table
 
-# Columns of a plan: extra ticks, bytes saved across TURN, peak of the forward and of the backward part, leads that
-# are dropped and leads that are needed as bits, the buffers that stay as bits, 1 when another plan beats it.
+# Columns of a plan: extra ticks, bytes saved across TURN, peak of the forward and of the backward part, bits of the
+# leads that it drops and of those that it needs, bits of the kept buffers, 1 if another plan dominates it.
 TICKS, SAVED, OUT, BACK, DROPS, NEEDS, KEPT, DOMINATED = range(8)
 COLUMNS = 8
-# In `there`: an input whose storage was taken over.
+# In `available`: an input whose storage was taken over.
 TAKEN = 2
 
 
-def write_order(sheet: SubproblemArrays, kept: int, steps: Row) -> int:
+def write_order(part: SubproblemArrays, kept: int, steps: Row) -> int:
     """Write the tasks of the part in running order into `steps`; returns their number, or 0 if they do not fit."""
-    there, stack, turn, count = sheet.there, sheet.stack, sheet.turn[0], 0
-    for b in range(len(there)):
-        there[b] = 1 if sheet.bit[b] < 0 or (kept >> sheet.bit[b]) & 1 else 0
+    available, stack, turn, count = part.available, part.stack, part.turn[0], 0
+    for b in range(len(available)):
+        available[b] = 1 if part.bit[b] < 0 or (kept >> part.bit[b]) & 1 else 0
     for t in range(turn + 1):
         steps[count] = t
         count += 1
-    for t in range(turn + 1, len(sheet.cost)):
+    for t in range(turn + 1, len(part.cost)):
         stack[0], depth = t, 1
         while depth > 0:
             task = stack[depth - 1]
             missing = -1
-            for entry in range(sheet.read_pointer[task], sheet.read_pointer[task + 1]):
-                if not there[sheet.read_index[entry]]:
-                    missing = sheet.producer[sheet.read_index[entry]]
+            for entry in range(part.read_pointer[task], part.read_pointer[task + 1]):
+                if not available[part.read_index[entry]]:
+                    missing = part.producer[part.read_index[entry]]
                     break
             if missing >= 0:
                 stack[depth] = missing
@@ -46,64 +48,71 @@ def write_order(sheet: SubproblemArrays, kept: int, steps: Row) -> int:
                 return 0
             steps[count] = task
             count += 1
-            for entry in range(sheet.write_pointer[task], sheet.write_pointer[task + 1]):
-                there[sheet.write_index[entry]] = 1
+            for entry in range(part.write_pointer[task], part.write_pointer[task + 1]):
+                available[part.write_index[entry]] = 1
     return int(count)
 
 
-def takeover_bytes(sheet: SubproblemArrays, task: int) -> int:
-    """Bytes of outputs that reuse inputs at their last read; marks those inputs in `there`."""
-    needed, result = sheet.there, 0
-    for entry in range(sheet.write_pointer[task], sheet.write_pointer[task + 1]):
-        b = sheet.write_index[entry]
-        for take in range(sheet.take_pointer[b], sheet.take_pointer[b + 1]):
-            c = sheet.take_index[take]
+def takeover_bytes(part: SubproblemArrays, task: int) -> int:
+    """Bytes of outputs that reuse inputs at their last read; marks those inputs in `available`."""
+    needed, result = part.available, 0
+    for entry in range(part.write_pointer[task], part.write_pointer[task + 1]):
+        b = part.write_index[entry]
+        for take in range(part.take_pointer[b], part.take_pointer[b + 1]):
+            c = part.take_index[take]
             if needed[c] == 0:
                 needed[c] = TAKEN
-                result += sheet.size[b]
+                result += part.size[b]
                 break
     return result
 
 
-def measure_plan(sheet: SubproblemArrays, steps: Row, count: int, plan: Row) -> None:
-    """Fill all columns of the plan but KEPT and BEATEN, from the last step to the first."""
-    needed, turn, highest = sheet.there, sheet.turn[0], 0
+def dropped_leads(part: SubproblemArrays) -> int:
+    """Bits of the leads into the next block that nothing reads after TURN."""
+    bits = 0
+    for b in range(len(part.available)):
+        if part.lead_out[b] >= 0 and not part.available[b]:
+            bits |= 1 << part.lead_out[b]
+    return bits
+
+
+def measure_plan(part: SubproblemArrays, steps: Row, count: int, plan: Row) -> None:
+    """Fill all columns of the plan but KEPT and DOMINATED, from the last step to the first."""
+    needed, turn, highest = part.available, part.turn[0], 0
     for b in range(len(needed)):
         needed[b] = 0
-    live, back, plan[DROPS], plan[NEEDS], plan[TICKS] = 0, True, 0, 0, 0
+    live, is_backward, plan[DROPS], plan[NEEDS], plan[TICKS] = 0, True, 0, 0, 0
     for i in range(count - 1, -1, -1):
         task = steps[i]
-        plan[TICKS] += sheet.cost[task]
-        here = live + sheet.workspace[task]
+        plan[TICKS] += part.cost[task]
+        here = live + part.workspace[task]
         if task == turn:
-            plan[BACK], highest, back = highest, 0, False
-            for b in range(len(needed)):
-                if sheet.lead_out[b] >= 0 and not needed[b]:
-                    plan[DROPS] |= 1 << sheet.lead_out[b]
-        for entry in range(sheet.write_pointer[task], sheet.write_pointer[task + 1]):
-            b = sheet.write_index[entry]
+            plan[BACK], highest, is_backward = highest, 0, False
+            plan[DROPS] = dropped_leads(part)
+        for entry in range(part.write_pointer[task], part.write_pointer[task + 1]):
+            b = part.write_index[entry]
             if needed[b]:
-                live -= sheet.size[b]
+                live -= part.size[b]
                 needed[b] = 0
             else:
-                here += sheet.size[b]
+                here += part.size[b]
         if task != turn:
-            here -= takeover_bytes(sheet, task)
-        for entry in range(sheet.read_pointer[task], sheet.read_pointer[task + 1]):
-            b = sheet.read_index[entry]
+            here -= takeover_bytes(part, task)
+        for entry in range(part.read_pointer[task], part.read_pointer[task + 1]):
+            b = part.read_index[entry]
             if needed[b] == 0 or needed[b] == TAKEN:
                 needed[b] = 1
-                live += sheet.size[b]
-                here += sheet.size[b]
-            if back and task < turn and sheet.lead_in[b] >= 0:
-                plan[NEEDS] |= 1 << sheet.lead_in[b]
+                live += part.size[b]
+                here += part.size[b]
+            if is_backward and task < turn and part.lead_in[b] >= 0:
+                plan[NEEDS] |= 1 << part.lead_in[b]
         if task == turn:
             plan[SAVED] = here
         else:
             highest = max(highest, here)
     plan[OUT] = highest
-    for t in range(len(sheet.cost)):
-        plan[TICKS] -= sheet.cost[t]
+    for t in range(len(part.cost)):
+        plan[TICKS] -= part.cost[t]
 
 
 def dominates(a: Row, b: Row, quantum: int) -> bool:
@@ -118,181 +127,177 @@ def dominates(a: Row, b: Row, quantum: int) -> bool:
     )
 
 
-def add_plan(sheet: SubproblemArrays, kept: int, steps: Row, plans: Table, count: int) -> int:
-    """Add the plan that keeps these bits unless one is as good; returns the number of plans."""
+def add_plan(part: SubproblemArrays, kept: int, steps: Row, plans: Table, count: int) -> int:
+    """Add the plan that keeps these bits unless it is dominated; returns the number of plans."""
     plan = plans[count]
-    length = write_order(sheet, kept, steps)
+    length = write_order(part, kept, steps)
     if length == 0:
         return count
-    measure_plan(sheet, steps, length, plan)
+    measure_plan(part, steps, length, plan)
     plan[KEPT], plan[DOMINATED] = kept, 0
     for i in range(count):
-        if not plans[i][DOMINATED] and dominates(plans[i], plan, sheet.turn[1]):
+        if not plans[i][DOMINATED] and dominates(plans[i], plan, part.turn[1]):
             return count
     for i in range(count):
-        if dominates(plan, plans[i], sheet.turn[1]):
+        if dominates(plan, plans[i], part.turn[1]):
             plans[i][DOMINATED] = 1
     return count + 1
 
 
-def enumerate_plans(sheet: SubproblemArrays, kept: int, limit: int, steps: Row, plans: Table) -> int:
+def enumerate_plans(part: SubproblemArrays, kept: int, limit: int, steps: Row, plans: Table) -> int:
     """Fill `plans` starting from the one that keeps `kept`, trying about `limit` sets; returns their number."""
-    count, looked = add_plan(sheet, kept, steps, plans, 0), 1
-    flips, room = len(sheet.flips), len(plans) - 1
+    count, tried = add_plan(part, kept, steps, plans, 0), 1
+    flips, room = len(part.flips), len(plans) - 1
     for pairs in range(2):
         i = 0
-        while i < count and looked < limit and count < room:
+        while i < count and tried < limit and count < room:
             if not plans[i][DOMINATED]:
-                before = plans[i][KEPT]
+                base = plans[i][KEPT]
                 for x in range(flips):
-                    one = before ^ (1 << sheet.flips[x])
+                    one = base ^ (1 << part.flips[x])
                     if pairs == 0 and count < room:
-                        count = add_plan(sheet, one, steps, plans, count)
-                        looked += 1
+                        count = add_plan(part, one, steps, plans, count)
+                        tried += 1
                     for y in range(x + 1, flips if pairs else 0):
-                        if count < room and looked < limit:
-                            count = add_plan(sheet, one ^ (1 << sheet.flips[y]), steps, plans, count)
-                            looked += 1
+                        if count < room and tried < limit:
+                            count = add_plan(part, one ^ (1 << part.flips[y]), steps, plans, count)
+                            tried += 1
             i += 1
     return int(count)
 
 
-# Columns of a state of the chain: bytes saved so far against the base order, ticks, leads that are dropped as bits, the
-# state it came from, the plan taken there and the position of that state.
+class Chain(NamedTuple):
+    """What a dynamic program over k blocks, i items and p plans chooses from. An item is a part at one place."""
+
+    items: Table  # i, 4: first plan, end of the plans, bytes live under the part in the forward and the backward pass
+    first_item: Row  # k + 1: items at a block are [first_item[k], first_item[k + 1]); after the last block is one more
+    spans: Row  # i: blocks that the item spans
+    plans: Table  # p, COLUMNS
+    targets: Reals  # k + 1: bytes against the base order that the states before each block aim for
+    budget: int  # bytes
+    max_states: int  # before a block
+    price: float  # ticks a byte is worth
+
+
+class ChainStates(NamedTuple):
+    """The states before each of k blocks, and those of the next r blocks under construction in a ring."""
+
+    count: Row  # k + 1
+    states: Cube  # k + 1, max_states, STATE
+    ring: Cube  # r, room, STATE
+    ring_count: Row  # r
+    thresholds: Reals  # r: states of a higher Lagrangian value are skipped, once enough are found
+
+
+# Columns of a state of the chain: bytes saved so far against the base order, ticks, bits of the dropped leads, the
+# state that it extends, the plan taken there and the block of that state.
 BYTES, COST, LEADS, FROM, PLAN, PLACE = range(6)
 STATE = 6
-# Worths nearer to one another than this part of all ticks are equal.
+# Lagrangian values that differ by less than this share of all ticks are equal.
 EQUAL = 1e-10
 
 
-def prune_states(states: Table, count: int, most: int, price: float, aim: float) -> int:
-    """Keep the non-dominated states, cheapest first, at most `most`; returns their number.
+def prune_states(states: Table, count: int, max_states: int, price: float, target: float) -> int:
+    """Keep the non-dominated states, cheapest first, at most `max_states`; returns their number.
 
-    Above the limit, states of least cost are kept, a byte being worth `price` ticks; ties: nearest to `aim` bytes.
+    Above the limit, states of the least Lagrangian value are kept, a byte being worth `price` ticks; ties: those
+    nearest to `target` bytes.
     """
-    by = np.argsort(states[:count, BYTES], kind="mergesort")
-    by = by[np.argsort(states[:count, COST][by], kind="mergesort")]
+    order = np.argsort(states[:count, BYTES], kind="mergesort")
+    order = order[np.argsort(states[:count, COST][order], kind="mergesort")]
     least = np.full(1 << 5, 2**62, np.int64)
     kept = np.zeros((count, STATE), np.int64)
     left = 0
-    for i in by:
+    for i in order:
         leads = states[i, LEADS]
         if states[i, BYTES] < least[leads] and states[i, BYTES] < least[0]:
             least[leads] = states[i, BYTES]
             kept[left] = states[i]
             left += 1
-    for part in range(2):
-        if left > most:
-            worth = np.zeros(left)
-            for i in range(left):
-                worth[i] = kept[i, COST] + price * kept[i, BYTES] if part == 0 else abs(kept[i, BYTES] - aim)
-            bar, some = np.sort(worth)[most - 2], 0
-            if part == 0:
-                bar += EQUAL * kept[left - 1, COST]
-            for i in range(left):
-                if (worth[i] <= bar and (part == 0 or some < most - 1)) or i == left - 1:
-                    kept[some] = kept[i]
-                    some += 1
-            left = some
+    if left > max_states:
+        left = keep_least_value(kept, left, max_states, price)
+    if left > max_states:
+        left = keep_nearest(kept, left, max_states, target)
     states[:left] = kept[:left]
     return left
 
 
-def highest_worth(states: Table, count: int, price: float) -> float:
-    """The maximum cost of the states except the last, a byte being worth `price` ticks."""
+def keep_least_value(kept: Table, count: int, max_states: int, price: float) -> int:
+    """Keep the states of least Lagrangian value, all that tie, and the last one; returns their number."""
+    value = np.zeros(count)
+    for i in range(count):
+        value[i] = kept[i, COST] + price * kept[i, BYTES]
+    threshold, left = np.sort(value)[max_states - 2] + EQUAL * kept[count - 1, COST], 0
+    for i in range(count):
+        if value[i] <= threshold or i == count - 1:
+            kept[left] = kept[i]
+            left += 1
+    return left
+
+
+def keep_nearest(kept: Table, count: int, max_states: int, target: float) -> int:
+    """Keep the states nearest to `target` bytes, and the last one; returns their number, `max_states`."""
+    distance = np.zeros(count)
+    for i in range(count):
+        distance[i] = abs(kept[i, BYTES] - target)
+    threshold, left = np.sort(distance)[max_states - 2], 0
+    for i in range(count):
+        if (distance[i] <= threshold and left < max_states - 1) or i == count - 1:
+            kept[left] = kept[i]
+            left += 1
+    return left
+
+
+def highest_value(states: Table, count: int, price: float) -> float:
+    """The maximum Lagrangian value of the states except the last, a byte being worth `price` ticks."""
     highest = -np.inf
     for i in range(count - 1):
         highest = max(highest, states[i, COST] + price * states[i, BYTES])
     return float(highest)
 
 
-def extend_states(
-    states: Table,
-    count: int,
-    place: int,
-    item: Row,
-    plans: Table,
-    budget: int,
-    found: Table,
-    begin: int,
-    most: int,
-    price: float,
-    aim: float,
-    bars: Reals,
-    ring: int,
-) -> int:
-    """Append every feasible extension of a state by a plan to `found`, from row `begin` on; returns the number of rows.
-
-    `item` has the first plan, the end of the plans, and the bytes live under the part in the forward and backward pass.
-    States worth more than `bars[ring]` are skipped, once enough are found.
-    """
-    for p in range(item[0], item[1]):
-        room = budget - max(item[2] + plans[p, OUT], item[3] + plans[p, BACK])
+def extend_states(chain: Chain, table: ChainStates, block: int, item: int) -> None:
+    """Append every feasible extension of a state before `block` by a plan of the item to the ring."""
+    # Fields in locals: this kernel allocates, so each use of a field of arrays costs an atomic operation.
+    end = block + chain.spans[item]
+    to, target = end % len(table.ring), chain.targets[end]
+    states, found, plans = table.states[block], table.ring[to], chain.plans
+    count, begin, threshold = table.count[block], table.ring_count[to], table.thresholds[to]
+    max_states, price, under = chain.max_states, chain.price, chain.items[item]
+    for p in range(under[0], under[1]):
+        room = chain.budget - max(under[2] + plans[p, OUT], under[3] + plans[p, BACK])
         for s in range(count):
             if states[s, BYTES] > room or states[s, LEADS] & plans[p, NEEDS]:
                 continue
-            if states[s, COST] + plans[p, TICKS] + price * (states[s, BYTES] + plans[p, SAVED]) > bars[ring]:
+            if states[s, COST] + plans[p, TICKS] + price * (states[s, BYTES] + plans[p, SAVED]) > threshold:
                 continue
             if begin == len(found):
-                begin = prune_states(found, begin, most, price, aim)
-                if begin >= most:
-                    bars[ring] = highest_worth(found, begin, price)
+                begin = prune_states(found, begin, max_states, price, target)
+                if begin >= max_states:
+                    threshold = highest_value(found, begin, price)
             row = found[begin]
             row[BYTES], row[COST] = states[s, BYTES] + plans[p, SAVED], states[s, COST] + plans[p, TICKS]
-            row[LEADS], row[FROM], row[PLAN], row[PLACE] = plans[p, DROPS], s, p, place
+            row[LEADS], row[FROM], row[PLAN], row[PLACE] = plans[p, DROPS], s, p, block
             begin += 1
-    return int(begin)
+    table.ring_count[to], table.thresholds[to] = begin, threshold
 
 
-def run_chain_dp(
-    items: Table,
-    first_item: Row,
-    reach: Row,
-    plans: Table,
-    budget: int,
-    most: int,
-    price: float,
-    aims: Reals,
-    begin: int,
-    end: int,
-    rows: Row,
-    states: Cube,
-    waiting: Cube,
-    counts: Row,
-    bars: Reals,
-) -> None:
-    """Fill `states` with those before the blocks [begin, end) and `rows` with their number, given all earlier blocks.
-
-    Item i spans `reach[i]` blocks; the items at position k are [first_item[k], first_item[k + 1]). `aims` are the
-    target bytes against the base order before each block. After the last block there is one more position.
-    """
-    last, ring = len(first_item) - 1, len(waiting)
-    for k in range(begin, end):
-        here = k % ring
-        rows[k] = prune_states(waiting[here], counts[here], most, price, aims[k])
-        states[k, : rows[k]] = waiting[here, : rows[k]]
-        counts[here], bars[here] = 0, np.inf
-        if k == last:
+def run_chain_dp(chain: Chain, table: ChainStates, begin: int, end: int) -> None:
+    """Fill the states before the blocks [begin, end), given those of all earlier blocks."""
+    for block in range(begin, end):
+        here = block % len(table.ring)
+        found, target = table.ring[here], chain.targets[block]
+        count = prune_states(found, table.ring_count[here], chain.max_states, chain.price, target)
+        table.count[block] = count
+        table.states[block, :count] = found[:count]
+        table.ring_count[here], table.thresholds[here] = 0, np.inf
+        if block == len(chain.first_item) - 1:
             break
-        for i in range(first_item[k], first_item[k + 1]):
-            to = (k + reach[i]) % ring
-            counts[to] = extend_states(
-                states[k],
-                rows[k],
-                k,
-                items[i],
-                plans,
-                budget,
-                waiting[to],
-                counts[to],
-                most,
-                price,
-                aims[k + reach[i]],
-                bars,
-                to,
-            )
+        for item in range(chain.first_item[block], chain.first_item[block + 1]):
+            extend_states(chain, table, block, item)
 
 
 KERNELS = Kernels(
-    (enumerate_plans, run_chain_dp), allocating=frozenset({"prune_states", "extend_states", "run_chain_dp"})
+    (enumerate_plans, run_chain_dp),
+    allocating=frozenset({"prune_states", "keep_least_value", "keep_nearest", "extend_states", "run_chain_dp"}),
 )

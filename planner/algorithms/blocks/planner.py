@@ -49,22 +49,22 @@ class _BlockSearch:
         self.closing = GapCloser(problem, monitor.should_stop)
         self.blocks = blocks_of(problem, goal.strict_phases)
         self.known = monitor.best is not None
-        base = self.blocks.frame.order
+        base = self.blocks.base.order
         self.best = BestOrder.offered(monitor, base if monitor.best is None else monitor.best)
         self.best.offer(base)
 
     def order(self) -> Order:
         problem, goal, monitor, blocks = self.problem, self.goal, self.monitor, self.blocks
-        highest = int(blocks.frame.step_bytes.max(initial=0))
+        highest = int(blocks.base.step_bytes.max(initial=0))
         if (goal.budget_bytes is not None and highest <= goal.budget_bytes) or monitor.should_stop():
             return self.best.order
         if problem.tasks <= MAX_GREEDY_TASKS and not self.known:
             self.best.offer(planner.plan(problem, goal, monitor))
         if blocks.out[-1] > 0:
             chain = BlockChainDp(blocks, block_kernels.KERNELS, self.uses_compiled())
-            for reaches in PART_LENGTHS:
+            for lengths in PART_LENGTHS:
                 before = self.best.score
-                if monitor.should_stop() or not chain.reach(reaches, monitor.should_stop):
+                if monitor.should_stop() or not chain.add_parts(lengths, monitor.should_stop):
                     break
                 if goal.budget_bytes:
                     self.within(chain, goal.budget_bytes)

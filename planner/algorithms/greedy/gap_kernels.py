@@ -1,7 +1,8 @@
 """Kernels that price and close idle gaps on a `GapTable`; see `gaps.py` and `problem/jit.py`.
 
 Closing the gap before a read runs the buffer's producer at the boundary before the read. An input of that run that is
-dead there is held longer or recomputed too, whichever gives the better price.
+dead there is held longer or recomputed too, whichever gives the better price. The gain of a candidate is the sum of
+bytes times places over the limit that it frees.
 """
 
 from __future__ import annotations
@@ -32,6 +33,27 @@ from planner.algorithms.greedy.use_list_kernels import (
 from planner.problem.jit import Kernels, Reals, Row
 
 
+def add_to_chain(board: GapTable, task: int, token: int) -> None:
+    """Append a run of the task to `chain`; its outputs count as written by the candidate `token`."""
+    board.chain[board.counters[RUNS]] = task
+    board.counters[RUNS] += 1
+    for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
+        board.stamp[board.write_index[entry]] = token
+
+
+def bytes_to_hold(board: GapTable, ledger: Ledger, buffer: int, last: int, at: int, limit: int) -> float:
+    """Bytes times places over `limit` that holding a dead buffer from its use `last` to boundary place `at` adds."""
+    size = board.size[buffer]
+    if size == 0:
+        return 0.0
+    # While all gaps are priced, the places that holding would lift over the limit are left out.
+    level = limit if ledger.limit[0] == limit else limit - size
+    held = float(size) * count_above(ledger, board.place[last] + 1, at + 1, level)
+    if board.taker[last] > 0 and at_place(ledger, board.place[last]) + board.taker[last] > limit:
+        held += board.taker[last]
+    return held
+
+
 def price_inputs(
     board: GapTable, ledger: Ledger, task: int, at: int, limit: int, token: int, gain: float, cost: float
 ) -> tuple[float, float]:
@@ -43,25 +65,16 @@ def price_inputs(
         last = use_before(board, c, at)
         following = board.next[last]
         if following >= 0 and (board.reads[following] == 1 or board.place[following] == at):
-            continue  # held across the boundary, or made there already
+            continue  # held across the boundary, or written there already
         board.stamp[c] = token
         producer = board.producer[c]
-        keep = 0.0
-        if board.size[c] > 0:
-            # While all gaps are priced, the places that keeping would lift over the limit are left out.
-            level = limit if ledger.limit[0] == limit else limit - board.size[c]
-            keep = float(board.size[c]) * count_above(ledger, board.place[last] + 1, at + 1, level)
-            if board.taker[last] > 0 and at_place(ledger, board.place[last]) + board.taker[last] > limit:
-                keep += board.taker[last]
-        again = producer >= 0 and board.latest[producer] >= at // 2 and board.counters[RUNS] < CHAIN
-        if again and keep > 0 and (gain - keep) * (cost + board.cost[producer] + 1) < gain * cost:
-            board.chain[board.counters[RUNS]] = producer
-            board.counters[RUNS] += 1
+        held = bytes_to_hold(board, ledger, c, last, at, limit)
+        may_run = producer >= 0 and board.latest[producer] >= at // 2 and board.counters[RUNS] < CHAIN
+        if may_run and held > 0 and (gain - held) * (cost + board.cost[producer] + 1) < gain * cost:
             cost += board.cost[producer] + 1
-            for written in range(board.write_pointer[producer], board.write_pointer[producer + 1]):
-                board.stamp[board.write_index[written]] = token
+            add_to_chain(board, producer, token)
         else:
-            gain -= keep
+            gain -= held
     return gain, cost
 
 
@@ -89,10 +102,7 @@ def seed_chain(board: GapTable, use: int, together: bool) -> int:
         if following < 0 or board.place[following] != board.place[use] or not board.free[following]:
             continue
         if board.counters[RUNS] < CHAIN and board.size[b] > 0 and board.place[last] + 1 < at:
-            board.chain[board.counters[RUNS]] = producer
-            board.counters[RUNS] += 1
-            for written in range(board.write_pointer[producer], board.write_pointer[producer + 1]):
-                board.stamp[board.write_index[written]] = token
+            add_to_chain(board, producer, token)
     return int(board.counters[RUNS])
 
 
@@ -172,33 +182,42 @@ def close(board: GapTable, ledger: Ledger, use: int) -> None:
         task = board.chain[run]
         board.added_at[board.counters[ADDED]], board.added_task[board.counters[ADDED]] = boundary, task
         board.counters[ADDED] += 1
-        for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
-            b = board.write_index[entry]
-            if board.resident[b]:
-                continue
-            last = use_before(board, b, at)
-            following = board.next[last]
-            if following >= 0 and board.reads[following] and board.place[last] + 1 < at:
-                add(ledger, board.place[last] + 1, at, -board.size[b])
-            add_use(board, last, b, at, 0)
+        add_writes(board, ledger, task, at)
     for run in range(board.counters[RUNS]):
-        task = board.chain[run]
-        for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
-            c = board.read_index[entry]
-            if board.resident[c]:
-                continue
-            last = use_before(board, c, at)
-            following = board.next[last]
-            if following >= 0 and board.place[following] == at and not board.reads[following]:
-                last, following = following, board.next[following]
-            if following >= 0 and board.place[following] == at:
-                continue  # another run at this boundary reads it
-            if (following < 0 or not board.reads[following]) and board.place[last] < at:
-                add(ledger, board.place[last] + 1, at + 1, board.size[c])
-                if board.taker[last] > 0:
-                    add(ledger, board.place[last], board.place[last] + 1, board.taker[last])
-                    board.taker[last] = 0
-            add_use(board, last, c, at, 1)
+        add_reads(board, ledger, board.chain[run], at)
+
+
+def add_writes(board: GapTable, ledger: Ledger, task: int, at: int) -> None:
+    """Add the writes of a run at boundary place `at`: its outputs are not held in the gaps that it closes."""
+    for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
+        b = board.write_index[entry]
+        if board.resident[b]:
+            continue
+        last = use_before(board, b, at)
+        following = board.next[last]
+        if following >= 0 and board.reads[following] and board.place[last] + 1 < at:
+            add(ledger, board.place[last] + 1, at, -board.size[b])
+        add_use(board, last, b, at, 0)
+
+
+def add_reads(board: GapTable, ledger: Ledger, task: int, at: int) -> None:
+    """Add the reads of a run at boundary place `at`: dead inputs that no run writes there are held longer."""
+    for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
+        c = board.read_index[entry]
+        if board.resident[c]:
+            continue
+        last = use_before(board, c, at)
+        following = board.next[last]
+        if following >= 0 and board.place[following] == at and not board.reads[following]:
+            last, following = following, board.next[following]
+        if following >= 0 and board.place[following] == at:
+            continue  # another run at this boundary reads it
+        if (following < 0 or not board.reads[following]) and board.place[last] < at:
+            add(ledger, board.place[last] + 1, at + 1, board.size[c])
+            if board.taker[last] > 0:
+                add(ledger, board.place[last], board.place[last] + 1, board.taker[last])
+                board.taker[last] = 0
+        add_use(board, last, c, at, 1)
 
 
 def price_all(board: GapTable, ledger: Ledger, uses: Row, limit: int, prices: Reals) -> None:

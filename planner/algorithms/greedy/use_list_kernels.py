@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.algorithms.greedy.gaps import GapTable
+from planner.problem.jit import Row
 
 # Entries of `GapTable.counters`.
 USES, ADDED, LOOKED, RUNS, EXTRA = range(5)
@@ -71,32 +72,42 @@ def chain_bytes(board: GapTable, at: int, token: int) -> int:
     """
     now = 0
     for run in range(board.counters[RUNS]):
-        task = board.chain[run]
-        for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
-            b = board.write_index[entry]
-            if not board.resident[b]:
-                following = board.next[use_before(board, b, at)]
-                board.brief[b] = 0
-                if following >= 0 and board.reads[following] == 1:
-                    now -= board.size[b]
-                else:
-                    board.brief[b] = token
-                    board.last_run[b] = run
-        for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
-            board.last_run[board.read_index[entry]] = run
-    most = 0
+        now -= bytes_held_across(board, run, at, token)
+    highest = 0
     for run in range(board.counters[RUNS]):
         task = board.chain[run]
         for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
             if not board.resident[board.write_index[entry]]:
                 now += board.size[board.write_index[entry]]
-        most = max(most, now + board.workspace[task])
-        for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
-            b = board.write_index[entry]
-            if board.brief[b] == token and board.last_run[b] == run:
-                now -= board.size[b]
-        for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
-            c = board.read_index[entry]
-            if board.brief[c] == token and board.last_run[c] == run:
-                now -= board.size[c]
-    return int(most)
+        highest = max(highest, now + board.workspace[task])
+        now -= brief_bytes(board, board.write_index, board.write_pointer, run, token)
+        now -= brief_bytes(board, board.read_index, board.read_pointer, run, token)
+    return int(highest)
+
+
+def bytes_held_across(board: GapTable, run: int, at: int, token: int) -> int:
+    """Bytes of outputs of a run of the chain that are read after `at`; fills `brief` and `last_run` of the others."""
+    task, held = board.chain[run], 0
+    for entry in range(board.write_pointer[task], board.write_pointer[task + 1]):
+        b = board.write_index[entry]
+        if not board.resident[b]:
+            following = board.next[use_before(board, b, at)]
+            board.brief[b] = 0
+            if following >= 0 and board.reads[following] == 1:
+                held += board.size[b]
+            else:
+                board.brief[b] = token
+                board.last_run[b] = run
+    for entry in range(board.read_pointer[task], board.read_pointer[task + 1]):
+        board.last_run[board.read_index[entry]] = run
+    return int(held)
+
+
+def brief_bytes(board: GapTable, index: Row, pointer: Row, run: int, token: int) -> int:
+    """Bytes of the buffers of a run (its row of `index`) that only the chain uses, and none after this run."""
+    task, brief = board.chain[run], 0
+    for entry in range(pointer[task], pointer[task + 1]):
+        b = index[entry]
+        if board.brief[b] == token and board.last_run[b] == run:
+            brief += board.size[b]
+    return int(brief)

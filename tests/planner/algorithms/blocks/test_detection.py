@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.algorithms.blocks.detection import Blocks, blocks_of, refine_colours, repeated_stretches
+from planner.algorithms.blocks.detection import Blocks, blocks_of, refine_colours, repeated_intervals
 from planner.problem import TO_THE_END, Problem
 from tests.planner.random_problems import training_problem
 from tests.planner.stacks import stack
@@ -16,7 +16,7 @@ from tests.planner.stacks import stack
 
 def corresponding(blocks: Blocks, a: int, b: int) -> dict[int, int]:
     """Buffers of block a -> buffers of block b, by the tasks in the same places. Fails where these differ."""
-    problem, order = blocks.frame.problem, blocks.frame.order
+    problem, order = blocks.base.problem, blocks.base.order
     partner: dict[int, int] = {}
     here, there = order[blocks.steps(a)].tolist(), order[blocks.steps(b)].tolist()
     assert len(here) == len(there)
@@ -44,13 +44,13 @@ def is_read(problem: Problem, order: np.ndarray, buffer: int, begin: int, end: i
 )
 def test_blocks_of_a_kind_are_isomorphic_down_to_who_reads_from_outside(make):
     blocks = blocks_of(make(), True)
-    problem, order = blocks.frame.problem, blocks.frame.order
+    problem, order = blocks.base.problem, blocks.base.order
     for k in range(len(blocks)):
         first = blocks.kind.tolist().index(int(blocks.kind[k]))
         partner = corresponding(blocks, first, k)
         for x, y in partner.items():
             for begin, end in (
-                (blocks.out[[first + 1, k + 1]], [blocks.frame.turn] * 2),
+                (blocks.out[[first + 1, k + 1]], [blocks.base.turn] * 2),
                 (blocks.back[[first, k]], [len(order)] * 2),
             ):
                 assert is_read(problem, order, x, int(begin[0]), end[0]) == is_read(
@@ -85,15 +85,15 @@ def test_blocks_cover_the_way_out_once_and_their_ways_back_do_not_overlap(layers
     blocks = blocks_of(stack(layers), True)
     steps = np.concatenate([blocks.steps(k) for k in range(len(blocks))])
     assert len(np.unique(steps)) == len(steps)
-    assert set(range(blocks.frame.turn)) <= set(steps.tolist())
+    assert set(range(blocks.base.turn)) <= set(steps.tolist())
 
 
 def test_behind_its_way_back_nobody_reads_what_a_block_made():
     blocks = blocks_of(stack(8), True)
-    frame = blocks.frame
+    base = blocks.base
     for k in range(len(blocks)):
-        made = (frame.made >= blocks.out[k]) & (frame.made < blocks.out[k + 1])
-        assert frame.last[made].max() < blocks.back[k]
+        made = (base.produced >= blocks.out[k]) & (base.produced < blocks.out[k + 1])
+        assert base.last_read[made].max() < blocks.back[k]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_behind_its_way_back_nobody_reads_what_a_block_made():
     ],
 )
 def test_repeats_are_the_longest_periodic_stretches(row, found):
-    assert repeated_stretches(np.array(row, np.int64)) == found
+    assert repeated_intervals(np.array(row, np.int64)) == found
 
 
 def test_every_repeat_found_in_random_rows_is_one():
@@ -117,7 +117,7 @@ def test_every_repeat_found_in_random_rows_is_one():
         row = [rng.randrange(4) for _ in range(rng.randint(0, 20))] + unit * rng.randint(2, 12)
         row += [rng.randrange(4) for _ in range(rng.randint(0, 20))]
         taken: set[int] = set()
-        for begin, end, period in repeated_stretches(np.array(row)):
+        for begin, end, period in repeated_intervals(np.array(row)):
             assert end - begin >= 2 * period
             assert not taken & set(range(begin, end))
             taken |= set(range(begin, end))

@@ -32,30 +32,30 @@ def planned(problem: Problem, goal: Goal, by=planner) -> Score:
 def chain_of(problem: Problem, *lengths: int) -> BlockChainDp:
     chain = BlockChainDp(blocks_of(problem, True), kernels.KERNELS, True)
     for length in lengths:
-        chain.reach((length,), lambda: False)
+        chain.add_parts((length,), lambda: False)
     return chain
 
 
 def as_problem(part: Subproblem) -> Problem:
-    """The part's sheet as columns, for the evaluator."""
-    sheet = part.sheet
+    """The part's arrays as columns, for the evaluator."""
+    arrays = part.arrays
     reads, writes = (
         Csr(np.array(pointer), np.array(index))
-        for pointer, index in ((sheet.read_pointer, sheet.read_index), (sheet.write_pointer, sheet.write_index))
+        for pointer, index in ((arrays.read_pointer, arrays.read_index), (arrays.write_pointer, arrays.write_index))
     )
     return problem_of(
-        reads.lists(), writes.lists(), len(sheet.size), cost=sheet.cost, workspace=sheet.workspace, size=sheet.size
+        reads.lists(), writes.lists(), len(arrays.size), cost=arrays.cost, workspace=arrays.workspace, size=arrays.size
     )
 
 
 def walked(part: Subproblem, kept: int) -> np.ndarray:
     steps = np.zeros(500, np.int64)
-    return steps[: kernels.write_order(part.sheet, kept, steps)]
+    return steps[: kernels.write_order(part.arrays, kept, steps)]
 
 
 def plans_of(part: Subproblem) -> np.ndarray:
     steps, plans = np.zeros(500, np.int64), np.zeros((600, COLUMNS), np.int64)
-    count = kernels.enumerate_plans(part.sheet, part.kept, 2000, steps, plans)
+    count = kernels.enumerate_plans(part.arrays, part.kept, 2000, steps, plans)
     return plans[:count][plans[:count, DOMINATED] == 0]
 
 
@@ -77,12 +77,12 @@ def test_no_set_of_kept_buffers_beats_the_plans_found():
     blocks = blocks_of(stack(5), True)
     part = subproblem_of(blocks, 2, 3, True)
     found = plans_of(part)
-    bits = len(part.sheet.flips)
+    bits = len(part.arrays.flips)
     assert bits == 10
-    plan, quantum = np.zeros(COLUMNS, np.int64), part.sheet.turn[1]
+    plan, quantum = np.zeros(COLUMNS, np.int64), part.arrays.turn[1]
     for kept in range(1 << bits):
         order = walked(part, kept)
-        kernels.measure_plan(part.sheet, order, len(order), plan)
+        kernels.measure_plan(part.arrays, order, len(order), plan)
         as_good = (found[:, [TICKS, SAVED]] <= plan[[TICKS, SAVED]]).all(axis=1)
         as_good &= (found[:, [OUT, BACK]] // quantum <= plan[[OUT, BACK]] // quantum).all(axis=1)
         as_good &= (found[:, [DROPS, NEEDS]] | plan[[DROPS, NEEDS]] == plan[[DROPS, NEEDS]]).all(axis=1)
@@ -97,10 +97,10 @@ def test_a_chain_costs_what_it_says_and_keeps_the_budget(lengths):
     peak = liveness.peak(problem, base)
     for part in (0.8, 0.5, 0.35):
         budget = int(part * peak)
-        said = chain._chained(budget, chain._price(budget))
-        assert said is not None
-        order = said[1]()
-        assert liveness.cost(problem, order) - problem.cost.sum() == said[0]
+        found = chain._cheapest(budget, chain._price(budget))
+        assert found is not None
+        order = found[1]()
+        assert liveness.cost(problem, order) - problem.cost.sum() == found[0]
         assert liveness.peak(problem, order) <= budget
 
 
@@ -110,8 +110,8 @@ def test_a_chain_of_single_blocks_is_the_best_choice_of_their_plans():
     peak = liveness.peak(problem, base_order(problem))
     blocks = {
         int(k): (table[:, :KEPT].tolist(), under.tolist())
-        for table, (begins, unders) in zip(chain.tables, chain.under, strict=True)
-        for k, under in zip(begins, unders, strict=True)
+        for table, places, unders in zip(chain.plans, chain.places, chain.under, strict=True)
+        for k, under in zip(places, unders, strict=True)
     }
     for part in (0.85, 0.6, 0.5):
         budget, best = int(part * peak), None
@@ -125,9 +125,9 @@ def test_a_chain_of_single_blocks_is_the_best_choice_of_their_plans():
             if fits:
                 ticks = sum(row[TICKS] for row in plans)
                 best = ticks if best is None else min(ticks, best)
-        said = chain._chained(budget, chain._price(budget))
-        assert best is not None and said is not None
-        assert said[0] == best
+        found = chain._cheapest(budget, chain._price(budget))
+        assert best is not None and found is not None
+        assert found[0] == best
 
 
 def test_depth_is_free():
@@ -151,7 +151,7 @@ def test_several_blocks_that_keep_nothing_between_them_cost_less_where_little_fi
     problem = stack(16)
     single, several = chain_of(problem, 1), chain_of(problem, 1, 2, 3, 4)
     budget = liveness.peak(problem, base_order(problem)) // 5
-    by_one, by_more = (chain._chained(budget, chain._price(budget)) for chain in (single, several))
+    by_one, by_more = (chain._cheapest(budget, chain._price(budget)) for chain in (single, several))
     assert by_one is not None and by_more is not None
     assert by_more[0] < by_one[0]
 
@@ -181,7 +181,7 @@ def test_compiled_and_interpreted_kernels_choose_the_same_runs(monkeypatch):
     orders = []
     for fast in (False, True):
         chain = BlockChainDp(blocks, kernels.KERNELS, fast)
-        chain.reach((1, 2), lambda: False)
+        chain.add_parts((1, 2), lambda: False)
         order = chain.order(budget)
         assert order is not None
         orders.append(order.tolist())
