@@ -28,7 +28,7 @@ from planner.formulation.formulation import Formulation, with_lower_bound
 from planner.formulation.training_graph import load_model, training_graph
 from planner.problem import liveness
 from planner.problem.alternatives import resolve_choices
-from planner.problem.plan import Score
+from planner.problem.plan import Candidate, Score
 from planner.request.plan_request import parse_request
 from planner.search import portfolio
 from planner.verify.checker import check
@@ -435,7 +435,7 @@ def _curve_excess(case: Case, seconds: float, seed: int) -> float:
     """Points by which a plan of more memory takes longer; MISSED when the curve takes longer than `seconds`."""
     began, values = time.perf_counter(), []
     question = case.question(seconds, seed)
-    seeds: list[portfolio.Candidate] = []
+    seeds: list[Candidate] = []
     for place, part in enumerate(CURVE):
         left = seconds - 0.1 - (time.perf_counter() - began)
         budget = int(part * question.baseline.score.peak_bytes)

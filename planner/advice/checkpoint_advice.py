@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.formulation.metrics import overhead
 from planner.problem import TO_LAST_READ, Problem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Score
@@ -69,10 +68,7 @@ def checkpoint_section(formulation: Formulation, advice: CheckpointComparison) -
     """Section `checkpoint_advice` of a report, with names and counted bytes."""
 
     def figures(score: Score) -> dict[str, Any]:
-        return {
-            "peak_bytes": formulation.count.counted(score.peak_bytes),
-            "overhead": overhead(score.cost, formulation.baseline_cost),
-        }
+        return {"peak_bytes": formulation.count.counted(score.peak_bytes), "overhead": formulation.overhead(score.cost)}
 
     def worth(one: tuple[int, Score]) -> dict[str, Any]:
         b, score = one

@@ -28,16 +28,17 @@ from planner.advice import technique_execution
 from planner.advice.offload import order_within, with_offload_tasks
 from planner.bounds import held_at_end, largest_task
 from planner.errors import BadRequest
-from planner.formulation.formulation import Formulation
+from planner.formulation.formulate import formulate
+from planner.formulation.formulation import Formulation, with_lower_bound
+from planner.formulation.training_graph import load_model, training_graph
 from planner.problem import UPDATE
 from planner.problem.alternatives import resolve_choices
 from planner.problem.evaluate import evaluate
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Plan
+from planner.problem.plan import Candidate, Plan
 from planner.request.budget import Budget
 from planner.request.plan_request import Request
 from planner.search import lexicographic, portfolio
-from planner.search.portfolio import Candidate
 from planner.verify.checker import DisplayNames, check
 
 #: Micro-batches and loss chunks, tried in order until the plan fits; share of the search time for each technique.
@@ -48,14 +49,13 @@ ALREADY_APPLIED = "already applied"
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TechniqueContext:
-    """A planned model, and a function that plans it under another request."""
+    """A planned model and its request."""
 
     model: bytes | Graph
     forward: Graph
     source: Graph
     request: Request
     limits: Limits | None
-    solve: Callable[[Request], TechniquePlan]
     cancel: threading.Event
 
     @property
@@ -64,14 +64,6 @@ class TechniqueContext:
         return any(node.phase is not Phase.FORWARD for node in self.source.nodes) and all(
             node.phase is Phase.FORWARD for node in self.forward.nodes
         )
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class TechniquePlan:
-    """Plan under the request of a technique."""
-
-    formulation: Formulation
-    plan: Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +176,8 @@ def _planned_row(formulation: Formulation, variant: _Technique, context: Techniq
     request = variant.request
     budget = None if formulation.budget_bytes is None else Budget(bytes=formulation.budget_bytes)
     iterations = _part_of(request.iterations)
-    found = context.solve(
+    changed, plan = _planned(
+        context,
         replace(
             request,
             budget=budget,
@@ -198,14 +191,23 @@ def _planned_row(formulation: Formulation, variant: _Technique, context: Techniq
             gradient_events=False,
             iterations=iterations,
             search_seconds=request.search_seconds * TECHNIQUE_PART,
-        )
+        ),
     )
-    problem = resolve_choices(found.formulation.lowered.problem, found.plan.choices)
-    ticks = problem.cost[found.plan.order]
-    once = int(ticks[problem.phase[found.plan.order] == UPDATE].sum())
+    problem = resolve_choices(changed.lowered.problem, plan.choices)
+    ticks = problem.cost[plan.order]
+    once = int(ticks[problem.phase[plan.order] == UPDATE].sum())
     seconds = (variant.passes * (int(ticks.sum()) - once) + once) * problem.tick
-    peak = found.formulation.count.counted(found.plan.score.peak_bytes)
+    peak = changed.counted_peak(plan)
     return _row(formulation, variant.name, variant.parts, peak, seconds, _request_fields(request))
+
+
+def _planned(context: TechniqueContext, request: Request) -> tuple[Formulation, Plan]:
+    """The model under another request, and its checked plan, without layout or rewrite."""
+    source, _ = training_graph(context.model, load_model(context.model, request, context.limits), request)
+    formulation = with_lower_bound(formulate(source, request), quick=True)
+    plan = formulation.search(request.planner, formulation.monitor(cancel=context.cancel))
+    formulation.check(plan)
+    return formulation, plan
 
 
 def _part_of(iterations: int | None) -> int | None:
@@ -269,9 +271,7 @@ def _offloaded(formulation: Formulation, context: TechniqueContext) -> dict[str,
     used = np.flatnonzero(np.isin(copies.fetch, plan.order))
     if not len(used):
         return {"lever": "offload", "why": "no plan found uses a copy"}
-    row = _row(
-        formulation, "offload", 1, formulation.count.counted(plan.score.peak_bytes), plan.score.cost * problem.tick, {}
-    )
+    row = _row(formulation, "offload", 1, formulation.counted_peak(plan), plan.score.cost * problem.tick, {})
     row["executed"] = {"status": "not executed", "how": "", "why": "copies to the host have no kernel here"}
     row["offloaded"] = [formulation.lowered.name_of_buffer(int(b)) for b in copies.buffer[used]]
     return row

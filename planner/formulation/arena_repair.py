@@ -21,14 +21,12 @@ from functools import partial
 import numpy as np
 
 from planner.formulation.formulation import ALIGNMENT, Formulation
-from planner.formulation.metrics import overhead
 from planner.problem import Problem, liveness
 from planner.problem.alternatives import resolve_choices
 from planner.problem.columns import frozen
-from planner.problem.plan import Plan
+from planner.problem.plan import Candidate, Plan
 from planner.request.plan_request import Request
 from planner.request.target_runtime import runtime_named
-from planner.search.portfolio import Candidate
 
 # Share of the budget that the alignment of addresses may take.
 ALIGNMENT_SLACK = 0.001
@@ -72,8 +70,8 @@ def repair_arena(
         tight = replace(
             short(), lowered=replace(formulation.lowered, problem=with_extra_workspace(problem, charge), known={})
         )
-        found = search(tight, Candidate(first.order, first.planner, first.choices))
-        placed = short().placed(formulation.evaluated(found.order, found.planner, found.choices), layout, cancel)
+        found = search(tight, first.candidate)
+        placed = short().placed(formulation.plan_of(found.candidate), layout, cancel)
         placed = _tightest(short(), placed, cancel) if fragmentation_over_budget(formulation, placed) else placed
         if placed.score.bytes_over_budget or fragmentation_over_budget(formulation, placed):
             continue
@@ -82,7 +80,7 @@ def repair_arena(
             break
     if best is None:
         return first, ()
-    before, after = (overhead(of.score.cost, formulation.baseline_cost) for of in (first, best))
+    before, after = (formulation.overhead(of.score.cost) for of in (first, best))
     excess = past / (formulation.budget_bytes or 1)
     return best, (
         f"arena repair: a plan with {before:.2%} overhead needs {excess:.1%} more than the budget after layout; "

@@ -19,11 +19,10 @@ from graph.errors import ArenaFault, BadGraph, CannotExecute
 from graph.execution.interpreter import Arena, execute
 from graph.execution.sample_inputs import sample_arrays
 from graph.ir import Graph
-from planner.formulation.formulation import ALIGNMENT, Formulation
+from planner.formulation.formulation import Formulation
 from planner.lowering.realize import NodeSequence, node_sequence, realize, value_instances
-from planner.problem.plan import Plan
+from planner.problem.plan import Candidate, Plan
 from planner.request.plan_request import Request
-from planner.verify.checker import check
 
 # Limits of `execute: auto`: predicted seconds and bytes of both runs together.
 MAX_RUN_SECONDS = 5.0
@@ -58,10 +57,10 @@ class RealizedPlan:
         return cls(formulation, plan, runs, realize(runs))
 
     @classmethod
-    def of(cls, formulation: Formulation, order: np.ndarray, planner: str, choices: tuple[int, ...]) -> RealizedPlan:
-        """Evaluate `order`, place it with the layout `fast`, check it and realize it. Raises IllegalPlan."""
-        plan = formulation.placed(formulation.evaluated(order, planner, choices), "fast")
-        check(formulation.lowered.problem, formulation.goal, plan, ALIGNMENT, formulation.names())
+    def of(cls, formulation: Formulation, candidate: Candidate) -> RealizedPlan:
+        """Evaluate the candidate, place it with the layout `fast`, check it and realize it. Raises IllegalPlan."""
+        plan = formulation.placed(formulation.plan_of(candidate), "fast")
+        formulation.check(plan)
         return cls.from_plan(formulation, plan)
 
     @property
@@ -96,7 +95,7 @@ def _run_and_compare(
 ) -> ExecutionResult:
     """Run at full batch, or for `execute: auto` at a batch within the limits, if there is one."""
     if planned.plan.offsets is None:
-        planned = RealizedPlan.of(planned.formulation, planned.plan.order, planned.plan.planner, planned.plan.choices)
+        planned = RealizedPlan.of(planned.formulation, planned.plan.candidate)
     share = _share(planned)
     if request.execute == "yes" or share >= 1:
         return compare(planned, "arena", request)
@@ -187,7 +186,7 @@ def _cut(planned: RealizedPlan, smaller: Callable[[int], Formulation | None], ba
         g.savings for g in planned.formulation.lowered.groups
     ]:
         return None
-    return RealizedPlan.of(formulation, planned.plan.order, planned.plan.planner, planned.plan.choices)
+    return RealizedPlan.of(formulation, planned.plan.candidate)
 
 
 def _share(planned: RealizedPlan) -> float:

@@ -19,18 +19,18 @@ from planner.bounds import (
     step_cut,
 )
 from planner.errors import BadRequest
-from planner.formulation.metrics import LowerBound, MemoryAccounting
+from planner.formulation.metrics import LowerBound, MemoryAccounting, overhead
 from planner.layout import place
 from planner.lowering.lower import LoweredGraph
 from planner.problem import RESIDENT, Problem, liveness
 from planner.problem.alternatives import relax_choices, resolve_choices
 from planner.problem.evaluate import evaluate
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Goal, Order, Plan, Score
+from planner.problem.plan import Candidate, Goal, Order, Plan, Score
 from planner.request.budget import MAX_BYTES
 from planner.request.plan_request import DEFAULT_OVERHEAD, Request
-from planner.search import portfolio
-from planner.verify.checker import DisplayNames
+from planner.search import lexicographic, portfolio
+from planner.verify.checker import DisplayNames, check
 
 ALIGNMENT = 64  # bytes; exists in layouts only
 # Steps with the largest single-step bound for which branch and bound runs.
@@ -79,6 +79,26 @@ class Formulation:
     def evaluated(self, order: Order, planner: str, choices: Sequence[int] = ()) -> Plan:
         """Evaluate an order into a plan."""
         return evaluate(self.lowered.problem, self.goal, order, planner, choices)
+
+    def search(self, planner: str, monitor: Monitor, seeds: Sequence[Candidate] = ()) -> Plan:
+        """Best plan that `planner` finds within the monitor's limits; no worse than any of the seeds."""
+        return self.plan_of(lexicographic.search(self.lowered.problem, self.goal, planner, monitor, seeds))
+
+    def plan_of(self, candidate: Candidate) -> Plan:
+        """Evaluate a candidate into a plan."""
+        return self.evaluated(candidate.order, candidate.planner, candidate.choices)
+
+    def check(self, plan: Plan) -> None:
+        """Accept the plan, and its addresses if it has some, or raise IllegalPlan."""
+        check(self.lowered.problem, self.goal, plan, ALIGNMENT, self.names())
+
+    def overhead(self, cost: int) -> float:
+        """Extra time of so many ticks over the baseline: 0.034 = 3.4%."""
+        return overhead(cost, self.baseline_cost)
+
+    def counted_peak(self, plan: Plan) -> int:
+        """Peak of a plan in reported bytes."""
+        return self.count.counted(plan.score.peak_bytes)
 
     def placed(self, plan: Plan, layout: str, cancel: threading.Event | None = None) -> Plan:
         """The plan with an address for every instance and workspace; unchanged for the layout `none`.
@@ -224,7 +244,7 @@ def with_limit(
 ) -> Formulation:
     """Set the budget of the goal, or its maximum overhead. Setting `cancel` ends a search for the smallest peak."""
     count, goal = formulation.count, formulation.goal
-    baseline_peak = count.counted(formulation.baseline.score.peak_bytes)
+    baseline_peak = formulation.counted_peak(formulation.baseline)
     if fits_bytes is not None:
         budget = fits_bytes
     elif request.budget is None:

@@ -24,17 +24,14 @@ from graph.ir import Graph
 from graph.limits import Limits
 from planner.formulation.execution_check import RealizedPlan, run_and_compare
 from planner.formulation.formulate import with_smaller_batch
-from planner.formulation.formulation import ALIGNMENT, Formulation
-from planner.formulation.metrics import overhead
+from planner.formulation.formulation import Formulation
 from planner.formulation.training_graph import load_model, model_identity, training_graph
 from planner.pipeline.progress import Outcome, Progress, SolveStages
-from planner.problem.plan import Order, Plan, Score
+from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.report.report import build_report, plan_metrics
 from planner.request.budget import Budget
 from planner.request.curve_and_fit_request import CurveRequest
 from planner.search import lexicographic, portfolio
-from planner.search.portfolio import Candidate
-from planner.verify.checker import check
 
 FORMAT = "remat-curve/1"
 LOWEST_PEAK = Budget(bytes=0)
@@ -185,8 +182,7 @@ class CurveSearch:
         return replace(self.stages.with_tight_bound(short, self._plan(formulation)), goal=formulation.goal)
 
     def _plan(self, formulation: Formulation) -> Plan:
-        candidate = self._best(formulation)[1]
-        return formulation.evaluated(candidate.order, candidate.planner, candidate.choices)
+        return formulation.plan_of(self._best(formulation)[1])
 
     def _worst(self, formulations: Sequence[Formulation]) -> Formulation | None:
         """Reached budget furthest above the line between its neighbours, else above its bound; None without a gap."""
@@ -216,9 +212,9 @@ class CurveSearch:
 
         def improved(_: Order, score: Score) -> None:
             self.stages.emit_incumbent(
-                overhead(score.cost, formulation.baseline_cost),
+                formulation.overhead(score.cost),
                 formulation.count.counted(score.peak_bytes),
-                overhead(formulation.bound.cost, formulation.baseline_cost),
+                formulation.overhead(formulation.bound.cost),
             )
 
         monitor = formulation.monitor(improved, self.stages.cancel)
@@ -255,7 +251,7 @@ class CurveSearch:
 def _placed(point: BudgetPoint, layout: str, cancel: threading.Event) -> Plan:
     """Plan of a point with addresses, checked. Raises IllegalPlan."""
     formulation, plan = point.formulation, point.formulation.placed(point.plan, layout, cancel)
-    check(formulation.lowered.problem, formulation.goal, plan, ALIGNMENT, formulation.names())
+    formulation.check(plan)
     return plan
 
 

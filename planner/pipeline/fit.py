@@ -24,17 +24,13 @@ from graph.ir import Graph
 from graph.limits import Limits
 from planner.errors import BadRequest
 from planner.formulation.formulation import Formulation
-from planner.formulation.metrics import overhead
 from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline.progress import Outcome, Progress, SolveStages
 from planner.pipeline.solve import solve
 from planner.problem import same_dataflow
-from planner.problem.plan import Order, Plan, Score
+from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.request.curve_and_fit_request import FitRequest
 from planner.request.plan_request import Request
-from planner.search import lexicographic
-from planner.search.portfolio import Candidate
-from planner.verify.checker import check
 
 FORMAT = "remat-fit/1"
 MAX_TRIALS, MAX_SIZE = 40, 2**31 - 1
@@ -80,10 +76,10 @@ class SizeTrial:
             return row
         formulation, plan = self.formulation, self.plan
         return row | {
-            "peak_bytes": None if plan is None else formulation.count.counted(plan.score.peak_bytes),
-            "overhead": None if plan is None else overhead(plan.score.cost, formulation.baseline_cost),
+            "peak_bytes": None if plan is None else formulation.counted_peak(plan),
+            "overhead": None if plan is None else formulation.overhead(plan.score.cost),
             "bound_peak_bytes": formulation.count.counted(formulation.bound.peak_bytes),
-            "bound_overhead": overhead(formulation.bound.cost, formulation.baseline_cost),
+            "bound_overhead": formulation.overhead(formulation.bound.cost),
         }
 
 
@@ -109,12 +105,7 @@ def fit(
     if best is not None and best.plan is not None:
         request = sizes.final_request(best)
         outcome = solve(
-            model,
-            request,
-            limits=limits,
-            on_progress=on_progress,
-            cancel=stages.cancel,
-            seeds=[Candidate(best.plan.order, best.plan.planner, best.plan.choices)],
+            model, request, limits=limits, on_progress=on_progress, cancel=stages.cancel, seeds=[best.plan.candidate]
         )
     return FitResult(_document(fit_request, dimension, sizes, best, outcome, stages), outcome, request)
 
@@ -294,29 +285,28 @@ class SizeSearch:
         """Trial with the best plan found: a replayed plan of another size, or a new one."""
         problem = formulation.lowered.problem
         seeds = [
-            Candidate(known.plan.order, known.plan.planner, known.plan.choices)
+            known.plan.candidate
             for known in self.tried.values()
             if known.plan is not None
             and known.formulation is not None
             and same_dataflow(problem, known.formulation.lowered.problem)
         ]
         for seed in seeds:
-            plan = formulation.evaluated(seed.order, seed.planner, seed.choices)
+            plan = formulation.plan_of(seed)
             if self._is_acceptable(formulation, plan.score):
                 return self._checked(size, formulation, plan)
         plan, planner = formulation.baseline, self.fit_request.request.planner
         for name in [QUICK_PLANNER, planner] if planner == "auto" else [planner]:
-            found = self._search(formulation, name, seeds)
-            plan = formulation.evaluated(found.order, found.planner, found.choices)
+            plan = self._search(formulation, name, seeds)
             if self._is_acceptable(formulation, plan.score):
                 return self._checked(size, formulation, plan)
-            seeds = [*seeds, found]
+            seeds = [*seeds, plan.candidate]
         over = plan.score.bytes_over_budget
         excess = f"is {over} bytes over the memory" if over else f"is {_percent(formulation, plan.score.cost)} slower"
         return SizeTrial(size, False, NOT_FOUND, f"the best plan found {excess}", formulation, plan)
 
-    def _search(self, formulation: Formulation, planner: str, seeds: Sequence[Candidate]) -> Candidate:
-        """Best candidate within this size's share of the remaining time, or the first acceptable one."""
+    def _search(self, formulation: Formulation, planner: str, seeds: Sequence[Candidate]) -> Plan:
+        """Best plan within this size's share of the remaining time, or the first acceptable one."""
         goal, enough = formulation.goal, EarlyStop(self.stages.cancel)
         left = self._seconds_left() - (1 - SIZE_PART) * goal.seconds
         iterations = None if goal.iterations is None else max(1, int(goal.iterations * SIZE_PART * self.part))
@@ -328,15 +318,14 @@ class SizeSearch:
 
         searched = replace(formulation, goal=goal)
         monitor = searched.monitor(improved, enough)
-        found = lexicographic.search(formulation.lowered.problem, goal, planner, monitor, seeds)
+        plan = searched.search(planner, monitor, seeds)
         self.stages.stopped_by_clock |= monitor.stopped_by_clock
-        return found
+        return plan
 
     def _checked(self, size: int, formulation: Formulation, plan: Plan) -> SizeTrial:
         """Trial of a size that fits; the independent checker accepts its plan."""
-        check(formulation.lowered.problem, formulation.goal, plan, names=formulation.names())
-        extra = overhead(plan.score.cost, formulation.baseline_cost)
-        self.stages.emit_incumbent(extra, formulation.count.counted(plan.score.peak_bytes))
+        formulation.check(plan)
+        self.stages.emit_incumbent(formulation.overhead(plan.score.cost), formulation.counted_peak(plan))
         return SizeTrial(size, True, "", "", formulation, plan)
 
     def _is_acceptable(self, formulation: Formulation, score: Score) -> bool:
@@ -363,7 +352,7 @@ def _about_growing(error: BadGraph) -> Exception:
 
 
 def _percent(formulation: Formulation, cost: int) -> str:
-    return f"{100 * overhead(cost, formulation.baseline_cost):.2f}%"
+    return f"{formulation.overhead(cost):.2%}"
 
 
 def _crossing(at_one: int, at_two: int, limit: int) -> int:

@@ -22,11 +22,10 @@ from graph.formats.native.writer import document
 from graph.ir import Graph
 from graph.limits import Limits
 from planner.errors import BadRequest
-from planner.formulation import metrics
 from planner.formulation.arena_repair import arena_bytes
 from planner.formulation.execution_check import DIFFERENT, ExecutionResult, RealizedPlan, run_and_compare
 from planner.formulation.formulate import with_smaller_batch
-from planner.formulation.formulation import ALIGNMENT, Formulation, with_limit
+from planner.formulation.formulation import Formulation, with_limit
 from planner.formulation.training_graph import gradient_targets, load_model, model_identity, training_graph
 from planner.pipeline.multi_shape_search import MultiShapeSearch
 from planner.pipeline.progress import Outcome, SolveStages
@@ -36,7 +35,6 @@ from planner.problem.plan import Plan
 from planner.report.report import build_report, plan_metrics
 from planner.request.budget import Budget
 from planner.request.plan_request import Request
-from planner.verify.checker import check
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -75,7 +73,7 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
         pairs = zip(formulations, plans, strict=True)
         plans = [formulation.placed(plan, request.layout, stages.cancel) for formulation, plan in pairs]
         for formulation, plan in zip(formulations, plans, strict=True):
-            check(formulation.lowered.problem, formulation.goal, plan, ALIGNMENT, formulation.names())
+            formulation.check(plan)
     with stages("rewrite"):
         realized = [RealizedPlan.from_plan(*pair) for pair in zip(formulations, plans, strict=True)]
         sections = graph_sections(formulations[worst], realized[worst].rewritten, request, stages.cancel)
@@ -134,7 +132,7 @@ def _with_shared_budget(cases: list[ShapeCase], request: Request, stages: SolveS
 def _highest_peak(formulations: list[Formulation], plans: list[Plan]) -> int:
     """The set whose plan has the highest reported peak; of equals the first."""
     pairs = zip(formulations, plans, strict=True)
-    peaks = [formulation.count.counted(plan.score.peak_bytes) for formulation, plan in pairs]
+    peaks = [formulation.counted_peak(plan) for formulation, plan in pairs]
     return peaks.index(max(peaks))
 
 
@@ -219,7 +217,7 @@ def _row(case: ShapeCase, realized: RealizedPlan, result: ExecutionResult) -> di
     score, goal = plan.score, formulation.goal
     within = score.bytes_over_budget == 0 if goal.budget_bytes else True
     if goal.max_overhead is not None:
-        within = score.cost <= int(formulation.lowered.problem.cost.sum() * (1 + goal.max_overhead))
+        within = score.cost <= goal.cost_limit(formulation.lowered.problem)
     bound = formulation.bound
     cost_bound = bound.cost if goal.budget_bytes and within else bound.single_run_cost
     return {
@@ -227,11 +225,11 @@ def _row(case: ShapeCase, realized: RealizedPlan, result: ExecutionResult) -> di
         "model": model_identity(case.source),
         "baseline": plan_metrics(formulation, formulation.baseline),
         "budget_bytes": formulation.budget_bytes,
-        "peak_bytes": formulation.count.counted(score.peak_bytes),
+        "peak_bytes": formulation.counted_peak(plan),
         "arena_bytes": arena_bytes(formulation, plan),
         "seconds": score.cost * formulation.lowered.problem.tick,
-        "overhead": metrics.overhead(score.cost, formulation.baseline_cost),
-        "bound_overhead": metrics.overhead(cost_bound, formulation.baseline_cost),
+        "overhead": formulation.overhead(score.cost),
+        "bound_overhead": formulation.overhead(cost_bound),
         "bound_peak_bytes": formulation.count.counted(bound.peak_bytes),
         "within": within,
         "executed": {"status": result.status, "how": result.how, "why": result.why},

@@ -34,9 +34,8 @@ from planner.problem import Problem, liveness
 from planner.problem.alternatives import resolve_choices
 from planner.problem.columns import frozen
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Order, Score
+from planner.problem.plan import Candidate, Order, Score
 from planner.search import lexicographic, portfolio
-from planner.search.portfolio import Candidate
 
 #: Share of the remaining time or iterations for the first plan, for each later plan, and for a reordering of one set.
 FIRST_PART, LATER_PART, ORDER_PART = 0.5, 0.35, 0.1

@@ -17,14 +17,12 @@ from planner.formulation.arena_repair import repair_arena
 from planner.formulation.execution_check import ExecutionResult, RealizedPlan
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation, with_lower_bound, with_multi_step_bound
-from planner.formulation.metrics import overhead
 from planner.lowering.lower import BodyAlternatives
-from planner.problem.plan import Order, Plan, Score
+from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.report.report import ReportData
 from planner.request.plan_request import Request
 from planner.request.target_runtime import runtime_named
-from planner.search import lexicographic, portfolio
-from planner.search.portfolio import Candidate
+from planner.search import portfolio
 
 #: Stages before the first plan.
 STAGES_BEFORE_PLAN = frozenset({"read", "differentiate"})
@@ -111,17 +109,17 @@ class SolveStages:
         def improved(_: Order, score: Score) -> None:
             cost_bound = formulation.bound.single_run_cost if score.bytes_over_budget else formulation.bound.cost
             self.emit_incumbent(
-                overhead(score.cost, formulation.baseline_cost),
+                formulation.overhead(score.cost),
                 formulation.count.counted(score.peak_bytes),
-                overhead(cost_bound, formulation.baseline_cost),
+                formulation.overhead(cost_bound),
             )
 
         monitor = formulation.monitor(improved, self.cancel)
-        found = lexicographic.search(formulation.lowered.problem, formulation.goal, planner, monitor, seeds)
+        plan = formulation.search(planner, monitor, seeds)
         self.stopped_by_clock = monitor.stopped_by_clock
         if planner != "auto":  # `auto` runs all planners; notes of one that does not apply are noise
             self.notes = monitor.notes
-        return formulation.evaluated(found.order, found.planner, found.choices)
+        return plan
 
     def mirrored(self, formulation: Formulation) -> Plan:
         """Plan of MXNet's mirroring, for comparison."""
@@ -138,9 +136,9 @@ class SolveStages:
 
     def _replan(self, planner: str, formulation: Formulation, seed: Candidate) -> Plan:
         """Re-plan from `seed` without progress events (arena repair)."""
-        other = SolveStages(None, self.cancel)
-        plan = other.search(formulation, planner, [seed])
-        self.stopped_by_clock |= other.stopped_by_clock
+        monitor = formulation.monitor(cancel=self.cancel)
+        plan = formulation.search(planner, monitor, [seed])
+        self.stopped_by_clock |= monitor.stopped_by_clock
         return plan
 
     def report_data(

@@ -15,17 +15,16 @@ from graph.gc_pause import gc_paused
 from graph.ir import Graph
 from graph.limits import Limits
 from planner.advice import technique_execution
+from planner.advice.techniques import TechniqueContext
 from planner.formulation import arena_repair, execution_check
 from planner.formulation.formulate import with_smaller_batch
-from planner.formulation.formulation import ALIGNMENT
 from planner.formulation.training_graph import load_model, model_identity, training_graph
 from planner.pipeline import multi_shape
 from planner.pipeline.progress import Outcome, Progress, SolveStages
-from planner.pipeline.sections import SectionInputs, graph_documents, optional_sections
+from planner.pipeline.sections import graph_documents, optional_sections
+from planner.problem.plan import Candidate
 from planner.report.report import build_report
 from planner.request.plan_request import Request
-from planner.search.portfolio import Candidate
-from planner.verify.checker import check
 
 
 def solve(
@@ -66,11 +65,11 @@ def _solve(
         mirrored = stages.mirrored(formulation)
     with stages("layout"):
         plan, layout_notes = stages.placed(formulation, plan, request)
-        check(formulation.lowered.problem, formulation.goal, plan, ALIGNMENT, formulation.names())
+        formulation.check(plan)
     with stages("rewrite"):
         realized = execution_check.RealizedPlan.from_plan(formulation, plan)
-        inputs = SectionInputs(model, forward, source, realized.rewritten, formulation, request, limits, events)
-        sections, section_notes = optional_sections(inputs, stages.cancel)
+        context = TechniqueContext(model, forward, source, request, limits, stages.cancel)
+        sections, section_notes = optional_sections(formulation, realized.rewritten, events, context)
     with stages("execute"):
         executed = _execute(model, forward, realized, request, limits, stages.cancel)
     warnings = (*notes, *formulation.warnings, *stages.notes, *layout_notes, *section_notes)

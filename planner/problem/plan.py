@@ -1,4 +1,4 @@
-"""Goal, Score, Lifetimes and Plan: the input and the result of a search."""
+"""Goal, Candidate, Score, Lifetimes and Plan: the input and the result of a search."""
 
 from __future__ import annotations
 
@@ -34,6 +34,15 @@ class Goal:
         if self.budget_bytes is not None:
             return score.bytes_over_budget == 0
         return score.cost > self.cost_limit(problem)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Candidate:
+    """An order with the planner that found it."""
+
+    order: Order
+    planner: str
+    choices: tuple[int, ...] = ()  # of the alternatives of `Problem.choices`
 
 
 class Score(NamedTuple):
@@ -74,3 +83,8 @@ class Plan:
     offsets: np.ndarray | None = None  # int64[k + s]: per instance, then per step's workspace; -1: no bytes
     arena_bytes: int | None = None
     choices: tuple[int, ...] = ()  # alternative of each group of `Problem.choices`; (): the first of each
+
+    @property
+    def candidate(self) -> Candidate:
+        """The plan's order, as a seed of another search."""
+        return Candidate(self.order, self.planner, self.choices)

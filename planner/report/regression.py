@@ -28,7 +28,7 @@ from planner.problem.plan import Plan
 from planner.problem.topological import edges
 from planner.report import saved_report
 from planner.request.plan_request import Request, parse_request
-from planner.verify.checker import apply_choices, check, check_order
+from planner.verify.checker import apply_choices, check_order
 
 FORMAT = "remat-check/1"
 MAX_BLAMED = 10
@@ -48,7 +48,7 @@ class ModelVersion:
         """Peak and seconds of the baseline and of the plan; null if the plan is illegal."""
         found: dict[str, float | None] = {}
         for name, plan in (("baseline", self.formulation.baseline), ("plan", self.plan)):
-            peak = None if plan is None else self.formulation.count.counted(plan.score.peak_bytes)
+            peak = None if plan is None else self.formulation.counted_peak(plan)
             seconds = None if plan is None else plan.score.cost * self.formulation.lowered.problem.tick
             found |= {f"{name}.peak_bytes": peak, f"{name}.seconds": seconds}
         return found
@@ -153,7 +153,7 @@ def _checked(formulation: Formulation, order: Sequence[int], choices: Sequence[i
     """Evaluate and check an order. Raises IllegalPlan."""
     check_order(apply_choices(formulation.lowered.problem, choices), formulation.goal, list(order), formulation.names())
     plan = formulation.evaluated(np.asarray(order, np.int64), "replayed", choices)
-    check(formulation.lowered.problem, formulation.goal, plan, names=formulation.names())
+    formulation.check(plan)
     return plan
 
 

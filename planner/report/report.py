@@ -105,7 +105,7 @@ def _plan(data: ReportData, runs: list[list[Any]]) -> dict[str, Any]:
         **result,
         "peak_by": metrics.peak_by(lowered, plan, count),
         "arena_bytes": arena_bytes(formulation, plan),
-        "saved_bytes": count.counted(formulation.baseline.score.peak_bytes) - result["peak_bytes"],
+        "saved_bytes": formulation.counted_peak(formulation.baseline) - result["peak_bytes"],
         "saved": _saved_share(formulation, plan),
         "bound": _bound(data),
         "gap": _gap(data),
@@ -121,12 +121,12 @@ def _plan(data: ReportData, runs: list[list[Any]]) -> dict[str, Any]:
 
 def _result(formulation: Formulation, plan: Plan) -> dict[str, Any]:
     """Peak, peak step, seconds and overhead of a plan."""
-    peak = formulation.count.counted(plan.score.peak_bytes)
+    peak = formulation.counted_peak(plan)
     return {
         "peak_bytes": peak,
         "peak_step": int(np.argmax(plan.step_bytes)) if len(plan.step_bytes) else 0,
         "seconds": plan.score.cost * formulation.lowered.problem.tick,
-        "overhead": metrics.overhead(plan.score.cost, formulation.baseline_cost),
+        "overhead": formulation.overhead(plan.score.cost),
     }
 
 
@@ -153,7 +153,7 @@ def _bound(data: ReportData) -> dict[str, Any]:
     bound = formulation.bound
     return {
         "seconds": cost * formulation.lowered.problem.tick,
-        "overhead": metrics.overhead(cost, formulation.baseline_cost),
+        "overhead": formulation.overhead(cost),
         "peak_bytes": formulation.count.counted(bound.peak_bytes),
         "kind": bound.kind,
         "order": bound.order,
@@ -188,11 +188,9 @@ def _gap(data: ReportData) -> float:
     formulation, score = data.formulation, data.plan.score
     if _is_peak_goal(data):
         floor = formulation.count.counted(formulation.bound.peak_bytes)
-        return formulation.count.counted(score.peak_bytes) / floor - 1 if floor > 0 else 0.0
+        return formulation.counted_peak(data.plan) / floor - 1 if floor > 0 else 0.0
     min_cost = _cost_bound(data)
-    return metrics.overhead(score.cost, formulation.baseline_cost) - metrics.overhead(
-        min_cost, formulation.baseline_cost
-    )
+    return formulation.overhead(score.cost) - formulation.overhead(min_cost)
 
 
 def _smallest_budget(data: ReportData) -> dict[str, Any]:
@@ -200,7 +198,7 @@ def _smallest_budget(data: ReportData) -> dict[str, Any]:
     formulation, score = data.formulation, data.plan.score
     shown = _status(data) == "over_budget" or data.request.lowest_peak
     return {
-        "smallest_budget_bytes": formulation.count.counted(score.peak_bytes) if shown else None,
+        "smallest_budget_bytes": formulation.counted_peak(data.plan) if shown else None,
         "smallest_budget_proven": shown and score.peak_bytes == formulation.bound.peak_bytes,
     }
 
@@ -220,8 +218,8 @@ def _fits(data: ReportData) -> bool:
 
 def _saved_share(formulation: Formulation, plan: Plan) -> float:
     """Saved share of the baseline's peak."""
-    baseline_peak = formulation.count.counted(formulation.baseline.score.peak_bytes)
-    return 1 - formulation.count.counted(plan.score.peak_bytes) / baseline_peak if baseline_peak else 0.0
+    baseline_peak = formulation.counted_peak(formulation.baseline)
+    return 1 - formulation.counted_peak(plan) / baseline_peak if baseline_peak else 0.0
 
 
 def _timeline(data: ReportData) -> dict[str, Any]:

@@ -14,14 +14,14 @@ from graph.ir import Graph
 from planner.bounds import claims
 from planner.errors import BadRequest, IllegalPlan
 from planner.formulation.formulate import formulate
-from planner.formulation.formulation import ALIGNMENT, Formulation
-from planner.formulation.metrics import overhead, parse_choices
+from planner.formulation.formulation import Formulation
+from planner.formulation.metrics import parse_choices
 from planner.lowering.realize import node_sequence
+from planner.problem.plan import Plan
 from planner.report.report import explain_section, plan_metrics
 from planner.report.saved_layout import with_layout
 from planner.report.schema import parse_saved
 from planner.request.plan_request import Request, parse_request
-from planner.verify.checker import check
 
 
 def verify(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,30 +30,19 @@ def verify(document: Mapping[str, Any]) -> dict[str, Any]:
     Columns, lifetimes, bytes, seconds and layout are derived from source, request and order, and compared with the
     report. Raises BadRequest for a report that cannot be checked, IllegalPlan for a wrong one.
     """
-    request, source = parse_embedded(document)
-    formulation = formulate(source, request)
+    formulation, plan = _saved_plan(document)
     claimed = document["plan"]
-    order = np.asarray(parse_order(formulation, claimed["order"]), np.int64)
-    plan = formulation.evaluated(
-        order, str(claimed["planner"]), parse_choices(formulation.lowered, claimed.get("choices", ()))
-    )
-    _check_complete(formulation, order)
+    _check_complete(formulation, plan.order)
     runs = node_sequence(formulation.lowered, plan)
     if [list(run) for run in runs.runs(formulation.lowered)] != [list(run) for run in claimed["order"]]:
         raise IllegalPlan("plan.order: views or run numbers do not match the order; re-plan the graph")
     if document.get("layout") is not None:
         plan = with_layout(formulation, plan, runs, document["layout"], claimed["arena_bytes"])
-    check(
-        formulation.lowered.problem,
-        formulation.goal,
-        plan,
-        ALIGNMENT if plan.offsets is not None else 1,
-        formulation.names(),
-    )
+    formulation.check(plan)
     found = {
-        "peak_bytes": formulation.count.counted(plan.score.peak_bytes),
+        "peak_bytes": formulation.counted_peak(plan),
         "seconds": plan.score.cost * formulation.lowered.problem.tick,
-        "overhead": overhead(plan.score.cost, formulation.baseline_cost),
+        "overhead": formulation.overhead(plan.score.cost),
     }
     for name, value in found.items():
         if not math.isclose(claimed[name], value, rel_tol=1e-9, abs_tol=1e-12):
@@ -120,12 +109,16 @@ def certificate(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def explain(document: Mapping[str, Any]) -> dict[str, Any]:
     """Section `explain` of a saved plan: worth of recomputations, limiting node, largest values at the peak."""
+    return explain_section(*_saved_plan(document))
+
+
+def _saved_plan(document: Mapping[str, Any]) -> tuple[Formulation, Plan]:
+    """(formulation of the embedded source, the plan by the report's order). Raises BadRequest, IllegalPlan."""
     request, source = parse_embedded(document)
-    formulation = formulate(source, request)
-    order = np.asarray(parse_order(formulation, document["plan"]["order"]), np.int64)
-    claimed = document["plan"]
+    formulation, claimed = formulate(source, request), document["plan"]
+    order = np.asarray(parse_order(formulation, claimed["order"]), np.int64)
     choices = parse_choices(formulation.lowered, claimed.get("choices", ()))
-    return explain_section(formulation, formulation.evaluated(order, str(claimed["planner"]), choices))
+    return formulation, formulation.evaluated(order, str(claimed["planner"]), choices)
 
 
 def parse_embedded(document: Mapping[str, Any]) -> tuple[Request, Graph]:

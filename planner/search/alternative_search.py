@@ -10,14 +10,15 @@ smaller group and alternative.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from planner.problem import Problem, liveness
 from planner.problem.alternatives import resolve_choices
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Goal, Order, Score
+from planner.problem.plan import Candidate, Goal, Order, Score
 from planner.problem.recompute import base_order
 
 ChoiceVector = tuple[int, ...]
@@ -27,37 +28,33 @@ MAX_MOVES, MEASURED_PER_MOVE, MAX_PLANNED = 400, 8, 12
 MAX_REFINED = 8
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class ChoiceResult:
-    """An order under a choice vector."""
+class ScoredCandidate(NamedTuple):
+    """An order under a choice vector, with its score."""
 
-    order: Order
-    planner: str
-    choices: ChoiceVector
+    candidate: Candidate
     score: Score
 
 
-@dataclass(frozen=True, slots=True)
-class VectorCost:
+class VectorCost(NamedTuple):
     """Peak and cost of the given order under a choice vector."""
 
     peak: int
     cost: int
 
 
-#: search(plain problem, goal, monitor) -> (order, planner's name)
-SearchFunction = Callable[[Problem, Goal, Monitor], tuple[Order, str]]
+#: search(plain problem, goal, monitor) -> order and planner
+SearchFunction = Callable[[Problem, Goal, Monitor], Candidate]
 #: judge(problem, goal, order, choices) -> score
 ScoreFunction = Callable[[Problem, Goal, Order, ChoiceVector], Score]
 
 
 def search_choices(
     problem: Problem, goal: Goal, monitor: Monitor, search: SearchFunction, judge: ScoreFunction
-) -> ChoiceResult:
+) -> Candidate:
     """The best order over all alternatives within the search limits, at least as good as that of the first
     alternatives.
     """
-    return _ChoiceSearch(problem, goal, monitor, search, judge).best()
+    return _ChoiceSearch(problem, goal, monitor, search, judge).best().candidate
 
 
 def goal_for_choices(problem: Problem, goal: Goal, vector: ChoiceVector) -> Goal:
@@ -94,9 +91,9 @@ class _ChoiceSearch:
         np.maximum.at(end, table.reads.index, place[table.tasks.index[table.reads.row_of_entry()]])
         return begin, end
 
-    def best(self) -> ChoiceResult:
+    def best(self) -> ScoredCandidate:
         """The planners' best result over the candidates, refined."""
-        found: ChoiceResult | None = None
+        found: ScoredCandidate | None = None
         for vector in self.candidates():
             found = self.better(found, vector)
             if self.monitor.should_stop():
@@ -104,35 +101,35 @@ class _ChoiceSearch:
         assert found is not None  # the first of each group is always a candidate
         return self.refined(found)
 
-    def better(self, found: ChoiceResult | None, vector: ChoiceVector) -> ChoiceResult:
+    def better(self, found: ScoredCandidate | None, vector: ChoiceVector) -> ScoredCandidate:
         """The better of `found` and the planners' result under `vector`, which is reported to the monitor if better."""
         here = self.planned(vector)
         if found is not None and found.score <= here.score:
             return found
-        self.monitor.record_best(here.order, here.score)
+        self.monitor.record_best(here.candidate.order, here.score)
         return here
 
-    def refined(self, found: ChoiceResult) -> ChoiceResult:
+    def refined(self, found: ScoredCandidate) -> ScoredCandidate:
         """The result with groups moved to their cheapest alternatives that still improve the score, by bisection."""
-        for groups in self.together(found.choices)[:MAX_REFINED]:
-            _, more = self.estimates(found.choices)
+        for groups in self.together(found.candidate.choices)[:MAX_REFINED]:
+            _, more = self.estimates(found.candidate.choices)
             ticks = more[self.first[groups[0]] : self.first[groups[0]] + self.count[groups[0]]]
-            less = np.flatnonzero(ticks < ticks[found.choices[groups[0]]])
+            less = np.flatnonzero(ticks < ticks[found.candidate.choices[groups[0]]])
             cheaper = less[np.argsort(ticks[less], kind="stable")].tolist()
             low, high = 0, len(cheaper)
             while low < high and not self.monitor.should_stop():
                 middle, before = (low + high) // 2, found
-                found = self.better(found, with_alternative(found.choices, groups, cheaper[middle]))
+                found = self.better(found, with_alternative(found.candidate.choices, groups, cheaper[middle]))
                 low, high = (low, middle) if found is not before else (middle + 1, high)
         return found
 
-    def planned(self, vector: ChoiceVector) -> ChoiceResult:
+    def planned(self, vector: ChoiceVector) -> ScoredCandidate:
         """The planners' result under one vector."""
         plain, goal = resolve_choices(self.problem, vector), goal_for_choices(self.problem, self.goal, vector)
         monitor = self.monitor.child(lambda order: self.judge(self.problem, self.goal, order, vector))
-        order, planner = self.search(plain, goal, monitor)
+        found = replace(self.search(plain, goal, monitor), choices=vector)
         self.monitor.absorb(monitor)
-        return ChoiceResult(order, planner, vector, self.judge(self.problem, self.goal, order, vector))
+        return ScoredCandidate(found, self.judge(self.problem, self.goal, found.order, vector))
 
     def candidates(self) -> Iterator[ChoiceVector]:
         """Choice vectors to plan, without duplicates, most promising first."""

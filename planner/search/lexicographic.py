@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from planner.problem import Problem
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Goal, Order, Score
+from planner.problem.plan import Candidate, Goal, Order, Score
 from planner.problem.recompute import base_order
 from planner.search import portfolio
-from planner.search.portfolio import Candidate
 from planner.search.time_slices import TimeSlices
 
 #: Share of the search for the lowest peak; the rest minimises the time at that peak.

@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from planner.bounds import held_at_end, largest_task
 from planner.problem import Problem, liveness
 from planner.problem.alternatives import relax_choices, resolve_choices
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Goal, Order, Score
+from planner.problem.plan import Candidate, Goal, Order, Score
 from planner.problem.recompute import base_order
 from planner.search.alternative_search import goal_for_choices, search_choices
 from planner.search.time_slices import TimeSlices
@@ -47,15 +46,6 @@ STANDALONE_PLANNERS = tuple(
 )
 #: Above MAX_SLOW_TASKS tasks the SLOW_PLANNERS are skipped: a single order takes too long.
 MAX_SLOW_TASKS, SLOW_PLANNERS = 20_000, ("revolve", "moment", "anneal")
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """An order with the planner that found it."""
-
-    order: Order
-    planner: str
-    choices: tuple[int, ...] = ()  # of the alternatives of `Problem.choices`
 
 
 #: Planners that ignore budgets; they use the first alternative of every group.
@@ -238,12 +228,10 @@ def _search_choices(problem: Problem, goal: Goal, planner: str, monitor: Monitor
     if not len(problem.choices) or planner in FIRST_ALTERNATIVES:
         return _search(resolve_choices(problem), goal, planner, monitor)
 
-    def plain(columns: Problem, under: Goal, part: Monitor) -> tuple[Order, str]:
-        found = _search(columns, under, planner, part)
-        return found.order, found.planner
+    def plain(columns: Problem, under: Goal, part: Monitor) -> Candidate:
+        return _search(columns, under, planner, part)
 
-    chosen = search_choices(problem, goal, monitor, plain, goal_score)
-    return Candidate(chosen.order, chosen.planner, chosen.choices)
+    return search_choices(problem, goal, monitor, plain, goal_score)
 
 
 def _search(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Candidate:

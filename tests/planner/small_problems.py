@@ -14,9 +14,9 @@ from planner.bounds import multi_step_lp as several
 from planner.problem import Problem
 from planner.problem.alternatives import relax_choices
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Goal, Score
+from planner.problem.plan import Candidate, Goal, Score
 from planner.search import lexicographic
-from planner.search.portfolio import Candidate, goal_score
+from planner.search.portfolio import goal_score
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.bounds import checkmate_lp
 from tests.planner.problem.test_alternatives import with_random_choices

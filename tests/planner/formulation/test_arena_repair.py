@@ -19,9 +19,8 @@ from planner.pipeline import progress
 from planner.pipeline import solve as pipeline
 from planner.problem import Choices, Csr
 from planner.problem.alternatives import resolve_choices
-from planner.problem.plan import Plan
+from planner.problem.plan import Candidate, Plan
 from planner.request.plan_request import parse_request
-from planner.search.portfolio import Candidate
 from tests.planner.drawn import drawn
 
 pytestmark = pytest.mark.usefixtures("bounds")

@@ -20,10 +20,10 @@ from planner.pipeline.curve import curve
 from planner.pipeline.progress import Outcome, Progress
 from planner.pipeline.solve import solve
 from planner.problem.monitor import Monitor
+from planner.problem.plan import Candidate
 from planner.request.curve_and_fit_request import parse_curve, parse_fit
 from planner.request.plan_request import parse_request
 from planner.search import portfolio
-from planner.search.portfolio import Candidate
 from tests.graph.stopping import document, set_event
 
 #: So many nodes that a stop at the first of them is heard within each stage.

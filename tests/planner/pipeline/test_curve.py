@@ -16,9 +16,9 @@ from planner.errors import BadRequest
 from planner.pipeline import curve as curves
 from planner.pipeline import progress
 from planner.pipeline.curve import CurveResult, curve, violations
+from planner.problem.plan import Candidate
 from planner.report import saved_report
 from planner.request.curve_and_fit_request import parse_curve
-from planner.search.portfolio import Candidate
 from tests.app.conftest import chain
 
 pytestmark = pytest.mark.usefixtures("bounds")

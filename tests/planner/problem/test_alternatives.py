@@ -14,7 +14,7 @@ from planner.errors import IllegalPlan
 from planner.problem import BACKWARD, NEVER, Choices, Csr, Problem, liveness
 from planner.problem.alternatives import relax_choices, resolve_choices
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Goal, Plan
+from planner.problem.plan import Candidate, Goal, Plan
 from planner.problem.recompute import base_order
 from planner.search import portfolio
 from planner.verify.checker import apply_choices, check
@@ -140,7 +140,7 @@ def layers(count: int) -> Problem:
     return dataclasses.replace(problem, choices=table_of(groups, [0] * count))
 
 
-def found(problem: Problem, goal: Goal) -> portfolio.Candidate:
+def found(problem: Problem, goal: Goal) -> Candidate:
     monitor = Monitor(lambda order: portfolio.goal_score(problem, goal, order), iterations=20)
     return portfolio.search(problem, goal, "auto", monitor)
 

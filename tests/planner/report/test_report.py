@@ -33,6 +33,6 @@ def test_an_arena_over_the_budget_is_a_warning(monkeypatch: pytest.MonkeyPatch) 
         return replace(good, arena_bytes=good.arena_bytes * 3 // 2)
 
     monkeypatch.setattr(Formulation, "placed", loose)
-    monkeypatch.setattr(pipeline, "check", lambda *_: None)
+    monkeypatch.setattr(Formulation, "check", lambda *_: None)
     (warning,) = warnings()
     assert "exceeds the budget" in warning and "layout to `best`" in warning

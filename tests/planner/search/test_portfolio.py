@@ -16,11 +16,11 @@ from planner.errors import BadRequest
 from planner.formulation.formulate import formulate
 from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Goal
+from planner.problem.plan import Candidate, Goal
 from planner.problem.recompute import base_order
 from planner.request.plan_request import parse_request
 from planner.search import lexicographic, portfolio
-from planner.search.portfolio import Candidate, goal_score, search
+from planner.search.portfolio import goal_score, search
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.drawn import drawn
 from tests.planner.random_problems import random_problem, training_problem
