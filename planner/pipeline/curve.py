@@ -272,10 +272,10 @@ def _document(
             "status": plan["status"],
             "overhead": plan["overhead"],
             "peak_bytes": plan["peak_bytes"],
-            "bound_overhead": plan["bound"]["overhead"],
+            "bound_overhead": bound,
             "plan": plan,
         }
-        for given, plan in zip(curve_request.given, plans, strict=True)
+        for given, plan, bound in zip(curve_request.given, plans, bound_overheads(plans), strict=True)
     ]
     return {
         "format": FORMAT,
@@ -292,6 +292,17 @@ def _document(
         "warnings": [*notes, *base.warnings, *stages.notes],
         "elapsed": {stage: round(seconds, 6) for stage, seconds in stages.elapsed.items()},
     }
+
+
+def bound_overheads(plans: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Lower bound on the overhead within each plan's budget; a bound for a looser budget holds too.
+
+    The bound of a plan that is over its budget is the one for any budget, which is lower than those of looser budgets.
+    """
+    loosest_first = sorted(range(len(plans)), key=lambda i: -plans[i]["budget_bytes"])
+    highest = itertools.accumulate((plans[i]["bound"]["overhead"] for i in loosest_first), max)
+    bounds = dict(zip(loosest_first, highest, strict=True))
+    return [bounds[i] for i in range(len(plans))]
 
 
 def violations(points: Sequence[Mapping[str, Any]]) -> int:

@@ -15,7 +15,7 @@ from bench.generators import unet
 from planner.errors import BadRequest
 from planner.pipeline import curve as curves
 from planner.pipeline import progress
-from planner.pipeline.curve import CurveResult, curve, violations
+from planner.pipeline.curve import CurveResult, bound_overheads, curve, violations
 from planner.problem.plan import Candidate
 from planner.report import saved_report
 from planner.request.curve_and_fit_request import parse_curve
@@ -165,8 +165,11 @@ def test_all_faults_are_reported_with_place_and_remedy(fields: dict[str, Any], p
     assert all(finding.found and finding.expected and finding.remedy for finding in caught.value.findings)
 
 
-def test_a_bound_of_a_looser_budget_holds_for_tighter_ones(monkeypatch: pytest.MonkeyPatch):
-    """The bound at 90% is the tightest; tighter budgets with a lower bound inherit it."""
+@pytest.mark.parametrize(("tight_budget", "status"), [("50%", "found"), (1, "over_budget")])
+def test_a_bound_of_a_looser_budget_holds_for_tighter_ones(
+    monkeypatch: pytest.MonkeyPatch, tight_budget: str | int, status: str
+):
+    """The bound at 90% is the tightest; a tighter budget inherits it, also if no plan meets that budget."""
 
     def with_bound(question, quick):
         assert quick
@@ -175,6 +178,12 @@ def test_a_bound_of_a_looser_budget_holds_for_tighter_ones(monkeypatch: pytest.M
 
     monkeypatch.setattr(progress, "with_lower_bound", with_bound)
     monkeypatch.setattr(progress, "with_multi_step_bound", lambda question, plan: question)
-    loose, tight = curve_of(budgets=["90%", "50%"], planner="greedy").document["points"]
-    assert tight["peak_bytes"] <= tight["budget_bytes"]
+    loose, tight = curve_of(budgets=["90%", tight_budget], planner="greedy").document["points"]
+    assert tight["status"] == status
     assert tight["bound_overhead"] == loose["bound_overhead"] > 0
+
+
+def test_the_bound_of_a_point_over_its_budget_is_that_of_the_next_looser_budget():
+    bounds = {40: 0.0, 90: 0.1, 10: 0.0, 70: 0.3}  # budget -> bound of the plan; at 40 and 10 no plan is found
+    plans = [{"budget_bytes": budget, "bound": {"overhead": bound}} for budget, bound in bounds.items()]
+    assert bound_overheads(plans) == [0.3, 0.1, 0.3, 0.3]
