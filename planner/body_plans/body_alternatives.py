@@ -142,21 +142,27 @@ class _BodyPlanSearch:
         joints = joint_graphs(self.graph, self.pair)
         recompute_all = SavePolicy(tuple(just_in_time_backward(joint, ()) for joint in joints))
         fixed = {i for i, saving in enumerate(savings) if saving == recompute_all}
-        large = sum(len(joint.graph.nodes) for joint in joints) > LARGE_GRAPH_NODES
-        if not large:
+        is_large = sum(len(joint.graph.nodes) for joint in joints) > LARGE_GRAPH_NODES
+        if not is_large:
             self._add_smaller_workspaces(savings, figures, fixed)
-        best = [(savings[i], figures[i]) for i in pareto(figures, MAX_PER_PAIR, fixed)]
-        tails = self.tails([saving for saving, _ in best], [] if large else savings, recompute_all)
+        chosen = pareto(figures, MAX_PER_PAIR, fixed)
+        tails = self.tails([savings[i] for i in chosen], [] if is_large else list(savings), recompute_all)
         for saving in dict.fromkeys(tails):
             self.add(saving, savings, figures)
-        known = {saving for saving, _ in best}
-        pairs = zip(savings, figures, strict=True)
-        rows = [(saving, row) for saving, row in pairs if saving is None or saving.checkpoints]
-        best += [rows[i] for i in pareto([row for _, row in rows], MAX_TAILS) if rows[i][0] not in known]
-        savings, figures = [saving for saving, _ in best], [row for _, row in best]
+        chosen += self._best_tails(savings, figures, {savings[i] for i in chosen})
+        savings, figures = [savings[i] for i in chosen], [figures[i] for i in chosen]
         for saving in self.snapshot_policies():
             self.add(saving, savings, figures)
         return tuple(savings[i] for i in pareto(figures, len(figures)))
+
+    @staticmethod
+    def _best_tails(
+        savings: list[SavePolicy | None], figures: list[AlternativeCost], known: set[SavePolicy | None]
+    ) -> list[int]:
+        """Pareto set of the policies with a tail and of the unchanged graph, without the known ones."""
+        rows = [i for i, saving in enumerate(savings) if saving is None or saving.tail]
+        best = [rows[k] for k in pareto([figures[i] for i in rows], MAX_TAILS)]
+        return [i for i in best if savings[i] not in known]
 
     def _add_smaller_workspaces(
         self, savings: list[SavePolicy | None], figures: list[AlternativeCost], fixed: set[int]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -60,23 +61,14 @@ def _cut(
 ) -> tuple[int, ...] | None:
     """Buffers saved by a minimum cut; None if a needed buffer can be neither saved nor recomputed."""
     n, m = problem.tasks, problem.buffers
-    network = FlowNetwork(2 + n + m)
-    is_backward, repeatable = (problem.phase == BACKWARD).tolist(), problem.repeatable().tolist()
-    reads, writes, producer = problem.reads.lists(), problem.writes.lists(), problem.producer().tolist()
+    task_node, buffer_node = range(2, 2 + n), range(2 + n, 2 + n + m)
+    backward, producer = (problem.phase == BACKWARD).tolist(), problem.producer().tolist()
     free, price = crossing.free.tolist(), crossing.price.tolist()
     save = [UNCUTTABLE if price[b] == UNSAVABLE else price[b] * scale for b in range(m)]
-    task_node, buffer_node = range(2, 2 + n), range(2 + n, 2 + n + m)
-    for t in range(n):
-        if is_backward[t]:
-            continue
-        network.arc(0, task_node[t], ticks[t] if repeatable[t] else UNCUTTABLE)
-        for b in writes[t]:
-            network.arc(task_node[t], buffer_node[b], save[b])
-        for b in reads[t]:
-            if not free[b]:
-                network.arc(buffer_node[b], task_node[t], UNCUTTABLE)
-    savable = [b for b in range(m) if not free[b] and not (producer[b] >= 0 and is_backward[producer[b]])]
-    read_backward = {b for t in range(n) if is_backward[t] for b in reads[t]} | set(needed)
+    network = FlowNetwork(2 + n + m)
+    _add_forward_tasks(network, problem, ticks, save, free)
+    savable = [b for b in range(m) if not free[b] and not (producer[b] >= 0 and backward[producer[b]])]
+    read_backward = {*problem.reads.gather(np.flatnonzero(backward)).tolist(), *needed}
     for b in savable:
         if producer[b] < 0:
             network.arc(0, buffer_node[b], save[b])
@@ -86,6 +78,21 @@ def _cut(
     if network.flow >= UNCUTTABLE:
         return None
     return tuple(b for b in savable if not side[buffer_node[b]] and (producer[b] < 0 or side[task_node[producer[b]]]))
+
+
+def _add_forward_tasks(
+    network: FlowNetwork, problem: Problem, ticks: list[int], save: list[int], free: list[bool]
+) -> None:
+    """Add the arcs into and out of each task that is not in the backward pass."""
+    repeatable, reads, writes = problem.repeatable().tolist(), problem.reads.lists(), problem.writes.lists()
+    for t in np.flatnonzero(problem.phase != BACKWARD).tolist():
+        node, first_buffer = 2 + t, 2 + problem.tasks
+        network.arc(0, node, ticks[t] if repeatable[t] else UNCUTTABLE)
+        for b in writes[t]:
+            network.arc(node, first_buffer + b, save[b])
+        for b in reads[t]:
+            if not free[b]:
+                network.arc(first_buffer + b, node, UNCUTTABLE)
 
 
 def with_intermediate_sets(sets: list[list[int]], size: Mapping[int, int]) -> list[list[int]]:
@@ -109,8 +116,7 @@ def evenly_spaced(count: int, limit: int) -> list[int]:
     return [round(i * (count - 1) / (limit - 1)) for i in range(limit)]
 
 
-@dataclass(frozen=True, slots=True)
-class AlternativeCost:
+class AlternativeCost(NamedTuple):
     """Cost of one alternative; lower is better in each field."""
 
     forward_cost: int  # ticks
@@ -119,8 +125,14 @@ class AlternativeCost:
     backward_workspace: int  # bytes
     saved: int  # bytes over all iterations
 
-    def row(self) -> tuple[int, ...]:
-        return (self.forward_cost, self.backward_cost, self.forward_workspace, self.backward_workspace, self.saved)
+    @property
+    def ticks(self) -> int:
+        return self.forward_cost + self.backward_cost
+
+    @property
+    def held(self) -> int:
+        """Bytes saved, and the larger workspace."""
+        return self.saved + max(self.forward_workspace, self.backward_workspace)
 
 
 def pareto(figures: list[AlternativeCost], limit: int, fixed: Collection[int] = ()) -> list[int]:
@@ -129,31 +141,28 @@ def pareto(figures: list[AlternativeCost], limit: int, fixed: Collection[int] = 
     Dominated alternatives are dropped. Above the limit, drop the alternative whose neighbours by bytes saved are
     closest in time and bytes; `fixed` ones are dropped last.
     """
-    rows = [one.row() for one in figures]
-    undominated = [
-        i
-        for i, row in enumerate(rows)
-        if i == 0
-        or not any(
-            j != i and all(a <= b for a, b in zip(other, row, strict=True)) and (other != row or j < i)
-            for j, other in enumerate(rows)
-        )
-    ]
-    by_bytes = sorted(undominated[1:], key=lambda i: (-rows[i][4] - max(rows[i][2:4]), sum(rows[i][:2]), i))
+    undominated = [i for i in range(len(figures)) if i == 0 or not _is_dominated(figures, i)]
+    by_bytes = sorted(undominated[1:], key=lambda i: (-figures[i].held, figures[i].ticks, i))
     while len(by_bytes) + 1 > limit:
         chain = [0, *by_bytes]
         gaps = [
-            (chain[k] in fixed, _between(rows[chain[k - 1]], rows[chain[k + 1]], rows), k)
+            (chain[k] in fixed, _distance(figures[chain[k - 1]], figures[chain[k + 1]], figures), k)
             for k in range(1, len(chain) - 1)
         ]
         del by_bytes[min(gaps)[2] - 1]
     return [0, *by_bytes]
 
 
-def _between(one: tuple[int, ...], other: tuple[int, ...], rows: list[tuple[int, ...]]) -> float:
-    """Distance of two rows: sum of their differences in time and in bytes, as shares of the range."""
-    ticks = [sum(row[:2]) for row in rows]
-    held = [row[4] + max(row[2:4]) for row in rows]
-    time = abs(sum(one[:2]) - sum(other[:2])) / max(1, max(ticks) - min(ticks))
-    space = abs(one[4] + max(one[2:4]) - other[4] - max(other[2:4])) / max(1, max(held) - min(held))
-    return time + space
+def _is_dominated(figures: list[AlternativeCost], i: int) -> bool:
+    """Whether another alternative is nowhere worse, or an earlier one is equal."""
+    return any(
+        j != i and all(a <= b for a, b in zip(other, figures[i], strict=True)) and (other != figures[i] or j < i)
+        for j, other in enumerate(figures)
+    )
+
+
+def _distance(one: AlternativeCost, other: AlternativeCost, figures: list[AlternativeCost]) -> float:
+    """Sum of the differences of two alternatives in time and in bytes, as shares of the range."""
+    ticks, held = [each.ticks for each in figures], [each.held for each in figures]
+    time = abs(one.ticks - other.ticks) / max(1, max(ticks) - min(ticks))
+    return time + abs(one.held - other.held) / max(1, max(held) - min(held))

@@ -54,30 +54,12 @@ def repair_arena(
     first = _within(formulation, until, 1.0, 1.0).placed(plan, layout, cancel)
     if first.score.bytes_over_budget or not fragmentation_over_budget(formulation, first) or cancel.is_set():
         return first, ()
-    problem = formulation.lowered.problem
     short = partial(_within, formulation, until, SEARCH_PART, TIME_LEFT_PART)
     first = _tightest(short(), first, cancel)
     past = fragmentation_over_budget(formulation, first)
-    if not past or not problem.tasks:
+    if not past or not formulation.lowered.problem.tasks:
         return first, ()
-    best: Plan | None = None
-    for charge in (
-        _excess_per_task(formulation, first),
-        *(np.full(problem.tasks, past * times) for times in UNIFORM_CHARGES),
-    ):
-        if cancel.is_set() or (formulation.goal.iterations is None and time.monotonic() >= until):
-            break
-        tight = replace(
-            short(), lowered=replace(formulation.lowered, problem=with_extra_workspace(problem, charge), known={})
-        )
-        found = search(tight, first.candidate)
-        placed = short().placed(formulation.plan_of(found.candidate), layout, cancel)
-        placed = _tightest(short(), placed, cancel) if fragmentation_over_budget(formulation, placed) else placed
-        if placed.score.bytes_over_budget or fragmentation_over_budget(formulation, placed):
-            continue
-        best = placed if best is None or placed.score < best.score else best
-        if charge.min() > 0:  # for all tasks: more of it costs more
-            break
+    best = _best_repair(formulation, first, short, layout, search, cancel, until)
     if best is None:
         return first, ()
     before, after = (formulation.overhead(of.score.cost) for of in (first, best))
@@ -86,6 +68,33 @@ def repair_arena(
         f"arena repair: a plan with {before:.2%} overhead needs {excess:.1%} more than the budget after layout; "
         f"replaced by a plan with {after:.2%} overhead whose addresses fit",
     )
+
+
+def _best_repair(
+    formulation: Formulation,
+    first: Plan,
+    short: Callable[[], Formulation],
+    layout: str,
+    search: Callable[[Formulation, Candidate], Plan],
+    cancel: threading.Event,
+    until: float,
+) -> Plan | None:
+    """The best re-plan whose addresses fit; None if there is none. `short` is the formulation with time for one."""
+    problem, past, best = formulation.lowered.problem, fragmentation_over_budget(formulation, first), None
+    charges = [np.full(problem.tasks, past * times) for times in UNIFORM_CHARGES]
+    for charge in (_excess_per_task(formulation, first), *charges):
+        if cancel.is_set() or (formulation.goal.iterations is None and time.monotonic() >= until):
+            break
+        lowered = replace(formulation.lowered, problem=with_extra_workspace(problem, charge), known={})
+        found = search(replace(short(), lowered=lowered), first.candidate)
+        placed = short().placed(formulation.plan_of(found.candidate), layout, cancel)
+        placed = _tightest(short(), placed, cancel) if fragmentation_over_budget(formulation, placed) else placed
+        if placed.score.bytes_over_budget or fragmentation_over_budget(formulation, placed):
+            continue
+        best = placed if best is None or placed.score < best.score else best
+        if charge.min() > 0:  # for all tasks: more of it costs more
+            break
+    return best
 
 
 def with_repair_time_reserved(formulation: Formulation, request: Request) -> Formulation:

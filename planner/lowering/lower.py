@@ -183,22 +183,18 @@ class _Lowering:
 
     def _reads(self) -> tuple[list[list[int]], list[list[int]]]:
         """For each task: the buffers whose bytes it reads, and the buffers whose shape only it reads."""
-        reads: list[list[int]] = []
-        shapes: list[list[int]] = []
-        buffer = self.value_buffer
-        for node in cancellable(self.nodes):
-            record = find_op(node.op)
-            if record is None or not record.shape_only or node.bodies:
-                read = node.reads if node.bodies else node.inputs
-                reads.append(_unique([buffer[v] for v in read if v != ABSENT]))
-                shapes.append([])
-                continue
-            only = record.shape_only
-            full = {buffer[v]: None for i, v in enumerate(node.inputs) if v != ABSENT and i not in only}
-            seen = {buffer[v]: None for i, v in enumerate(node.inputs) if v != ABSENT and i in only}
-            reads.append(list(full))
-            shapes.append([b for b in seen if b not in full])
-        return reads, shapes
+        rows = [self._reads_of(node) for node in cancellable(self.nodes)]
+        return [reads for reads, _ in rows], [shapes for _, shapes in rows]
+
+    def _reads_of(self, node: Node) -> tuple[list[int], list[int]]:
+        """(buffers whose bytes a node reads, buffers whose shape only it reads)."""
+        record, buffer = find_op(node.op), self.value_buffer
+        only = () if record is None or node.bodies else record.shape_only
+        if not only:
+            return _unique([buffer[v] for v in (node.reads if node.bodies else node.inputs) if v != ABSENT]), []
+        full = dict.fromkeys(buffer[v] for i, v in enumerate(node.inputs) if v != ABSENT and i not in only)
+        shapes = dict.fromkeys(buffer[v] for i, v in enumerate(node.inputs) if v != ABSENT and i in only)
+        return list(full), [b for b in shapes if b not in full]
 
     def _writes(self) -> list[list[int]]:
         """For each task: the buffers it writes. An output that is a view of an input writes nothing."""
@@ -287,16 +283,12 @@ class _Lowering:
                         every[reader].append(writer)
                 for reader in self.content_readers[new]:
                     first[writer].append(reader)
-        pure = Effect.PURE
         chain: dict[Effect, int] = {}  # effect -> last task with it; such tasks keep their order
         for task, (node, effect) in enumerate(zip(self.nodes, self.effects, strict=True)):
-            for a in node.after:
-                before = self._task_behind(a)
+            for before in map(self._task_behind, node.after):
                 if before >= 0:
                     first[before].append(task)
-            if effect is pure:
-                continue
-            if effect in (Effect.ONCE, Effect.COLLECTIVE) or (effect is Effect.RANDOM and node.stream is None):
+            if _is_ordered(effect, node):
                 if effect in chain:
                     first[chain[effect]].append(task)
                 chain[effect] = task
@@ -356,6 +348,13 @@ def _heavy(node: Node) -> bool:
         return node.heavy
     record = find_op(node.op)
     return bool(node.bodies) or (record is not None and record.recompute in (HEAVY, NEVER))
+
+
+def _is_ordered(effect: Effect, node: Node) -> bool:
+    """Whether nodes with this effect keep their order."""
+    return effect is not Effect.PURE and (
+        effect in (Effect.ONCE, Effect.COLLECTIVE) or (effect is Effect.RANDOM and node.stream is None)
+    )
 
 
 def _engine(effect: Effect) -> int:

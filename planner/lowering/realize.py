@@ -6,6 +6,8 @@ costs nothing and is one entry of the sequence.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -125,24 +127,29 @@ def _views_by_instance(
 
     def add(k: int, v: int) -> None:
         """Add the view that makes value `v`, and the views it is made of, to instance `k`."""
-        while producer[v] >= 0 and is_view[producer[v]]:
-            views_of.setdefault(k, set()).add(producer[v])
-            v = next(u for u in graph.nodes[producer[v]].inputs if u >= 0 and lowered.roots[u] == lowered.roots[v])
+        for n in _view_chain(lowered, producer, v):
+            views_of.setdefault(k, set()).add(n)
 
     views_read = _views_read(lowered, producer, is_view)
     pointer, bound = lifetimes.read_instance.pointer.tolist(), lifetimes.read_instance.index.tolist()
     for step, task in enumerate(plan.order.tolist()):
         for place, v in views_read.get(task, ()):
             add(bound[pointer[step] + place], v)
-
     for v in graph.outputs:
         add(leaving[lowered.roots[v]], v)
-    used = {n for views in views_of.values() for n in views}
-    for n, node in enumerate(graph.nodes):
-        if is_view[n] and n not in used:
-            for v in node.writes:
-                add(first[lowered.roots[v]], v)
+    used = set().union(*views_of.values())
+    for n in np.flatnonzero(is_view).tolist():
+        for v in graph.nodes[n].writes if n not in used else ():
+            add(first[lowered.roots[v]], v)
     return {k: sorted(views) for k, views in views_of.items()}
+
+
+def _view_chain(lowered: LoweredGraph, producer: list[int], v: int) -> Iterator[int]:
+    """The view nodes that lead to value `v`, from the last one to the one that reads its storage."""
+    roots = lowered.roots
+    while producer[v] >= 0 and lowered.node_task[producer[v]] < 0:
+        yield producer[v]
+        v = next(u for u in lowered.graph.nodes[producer[v]].inputs if u >= 0 and roots[u] == roots[v])
 
 
 def _views_read(lowered: LoweredGraph, producer: list[int], is_view: list[bool]) -> dict[int, list[tuple[int, int]]]:
@@ -162,8 +169,8 @@ def _contents(lowered: LoweredGraph, plan: Plan, producer: list[int]) -> tuple[d
     The returned instance is the last one; for HANDED_OUT buffers, the last one before the end of the phase.
     """
     lifetimes, problem, value_buffer = plan.lifetimes, lowered.problem, lowered.value_buffer
-    views = [lowered.graph.nodes[n] for n, task in enumerate(lowered.node_task) if task < 0]
-    roots = {lowered.roots[v] for ids in (lowered.graph.outputs, *(node.writes for node in views)) for v in ids}
+    views = [lowered.graph.nodes[n] for n in np.flatnonzero(np.array(lowered.node_task) < 0)]
+    roots = {lowered.roots[v] for v in itertools.chain(lowered.graph.outputs, *(node.writes for node in views))}
     buffer = lifetimes.buffer.tolist()
     at_start = {buffer[k]: k for k in np.flatnonzero(lifetimes.writer_step < 0).tolist()}
     first = {v: at_start[value_buffer[v]] for v in roots if producer[v] < 0}

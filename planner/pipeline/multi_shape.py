@@ -95,12 +95,7 @@ def _cases(model: bytes, request: Request, limits: Limits | None, stages: SolveS
     """The model under each set of shapes, with one budget for all. Raises BadGraph, BadRequest."""
     requests = [request.under(shapes) for shapes in request.shapes]
     with stages("read"):
-        forwards = [_read(model, request, k, limits) for k in range(len(requests))]
-        names = [{node.name for node in forward.nodes} for forward in forwards]
-        if any(node_names != names[0] for node_names in names):
-            # A reader folds small results into constants, under some sets only: keep those nodes in every set.
-            every = set().union(*names)
-            forwards = [load_model(model, one, limits, every) for one in requests]
+        forwards = _forward_graphs(model, request, requests, limits)
     with stages("differentiate"):
         events: list[list[GradientEvent]] = [[] for _ in requests]
         steps = [
@@ -117,6 +112,17 @@ def _cases(model: bytes, request: Request, limits: Limits | None, stages: SolveS
     for k, case in enumerate(cases):
         _check_same_graph(cases[0], case, k)
     return cases if request.budget is None else _with_shared_budget(cases, request, stages)
+
+
+def _forward_graphs(model: bytes, request: Request, requests: list[Request], limits: Limits | None) -> list[Graph]:
+    """The model under each set of shapes, with the same nodes. Raises BadGraph."""
+    forwards = [_read(model, request, k, limits) for k in range(len(requests))]
+    names = [{node.name for node in forward.nodes} for forward in forwards]
+    if all(node_names == names[0] for node_names in names):
+        return forwards
+    # A reader folds small results into constants, under some sets only: keep those nodes in every set.
+    every = set().union(*names)
+    return [load_model(model, one, limits, every) for one in requests]
 
 
 def _with_shared_budget(cases: list[ShapeCase], request: Request, stages: SolveStages) -> list[ShapeCase]:

@@ -39,41 +39,54 @@ def peak_step_bytes(
     """
     held = highest = 0
     for buffer in range(len(live)):
-        if live[buffer] == 1 and space[buffer] == DEVICE:
-            held += size[buffer]
+        if live[buffer] == 1:
+            held += device_bytes(buffer, size, space, always)
     for step in range(len(order) - 1, -1, -1):
         task = order[step]
         needed = held + workspace[task]
         for entry in range(write_pointer[task], write_pointer[task + 1]):
             buffer = writes[entry]
-            if always[buffer]:
-                continue
             if live[buffer] == 0:
-                needed += size[buffer] if space[buffer] == DEVICE else 0
-            else:
-                held -= size[buffer] if space[buffer] == DEVICE else 0
-            live[buffer] = 0
+                needed += device_bytes(buffer, size, space, always)
+            elif not always[buffer]:
+                held -= device_bytes(buffer, size, space, always)
+                live[buffer] = 0
         for entry in range(read_pointer[task], read_pointer[task + 1]):
             buffer = reads[entry]
             if live[buffer] == 0 and not always[buffer]:
                 live[buffer], ends[buffer] = 1, step
-                if space[buffer] == DEVICE:
-                    held += size[buffer]
-                    needed += size[buffer]
+                held += device_bytes(buffer, size, space, always)
+                needed += device_bytes(buffer, size, space, always)
         for entry in range(write_pointer[task], write_pointer[task + 1]):
-            buffer = writes[entry]
-            for wanted in range(take_pointer[buffer], take_pointer[buffer + 1]):
-                source = takes[wanted]
-                fits = size[source] >= size[buffer] > 0 and space[source] == space[buffer]
-                if fits and ends[source] == step and not always[buffer]:
-                    ends[source] = -1
-                    needed -= size[buffer] if space[buffer] == DEVICE else 0
-                    break
+            if not always[writes[entry]]:
+                needed -= takeover_bytes(writes[entry], step, take_pointer, takes, size, space, always, ends)
         highest = max(highest, needed)
+    return UNDEFINED_PEAK if reads_before_write(live, has_writer, always) else int(highest)
+
+
+def reads_before_write(live: Row, has_writer: Flags, always: Flags) -> int:
+    """Number of buffers that a task writes and that are live before the first step."""
+    count = 0
     for buffer in range(len(live)):
-        if live[buffer] == 1 and has_writer[buffer] and not always[buffer]:
-            return UNDEFINED_PEAK
-    return int(highest)
+        count += live[buffer] == 1 and has_writer[buffer] and not always[buffer]
+    return count
+
+
+def device_bytes(buffer: int, size: Column, space: Bytes, always: Flags) -> int:
+    """Bytes of a buffer that a step counts: 0 for residents and outside device memory."""
+    return 0 if always[buffer] or space[buffer] != DEVICE else int(size[buffer])
+
+
+def takeover_bytes(
+    buffer: int, step: int, take_pointer: Column, takes: Column, size: Column, space: Bytes, always: Flags, ends: Row
+) -> int:
+    """Bytes of an output that reuses the storage of the first input that fits and is last read in this step."""
+    for entry in range(take_pointer[buffer], take_pointer[buffer + 1]):
+        source = takes[entry]
+        if ends[source] == step and size[source] >= size[buffer] > 0 and space[source] == space[buffer]:
+            ends[source] = -1
+            return device_bytes(buffer, size, space, always)
+    return 0
 
 
 KERNELS = Kernels((peak_step_bytes,))

@@ -218,14 +218,29 @@ class _StepProof:
         if len(price) != self.end or not (per := sum(price) if budget is None else parts):
             raise CertificateRejected("give one price per step; the prices or the parts of a tick must not all be 0")
         self.sum: dict[Variable, int] = {}
-        total = 0
-        for k, w in enumerate(self.moments):
-            total += price[k] * (self.columns.always + self.columns.output_bytes(w) - (budget or 0))
-            for b, size in enumerate(self.columns.bytes if price[k] else []):
-                self._add(price[k] * size, "L", k, b)
+        total = self._weigh_memory(price, budget or 0)
         for window in proof["windows"]:
             self._weigh_window(window["from"], window["to"], window)
         self._limit(proof["windows"], parts)
+        self._weigh_done(proof)
+        for variable, weight in self.sum.items():
+            low, high = self._range(variable)
+            if low <= (value := fixed.get(variable, -1)) <= high:
+                low = high = value
+            total += weight * (low if weight > 0 else high)
+        return -(-total // per)
+
+    def _weigh_memory(self, price: list[int], budget: int) -> int:
+        """Add the inequalities "price"; returns their weighted constants."""
+        total = 0
+        for k, w in enumerate(self.moments):
+            total += price[k] * (self.columns.always + self.columns.output_bytes(w) - budget)
+            for b, size in enumerate(self.columns.bytes if price[k] else []):
+                self._add(price[k] * size, "L", k, b)
+        return total
+
+    def _weigh_done(self, proof: dict[str, Any]) -> None:
+        """Add the inequalities "before" and "stays"."""
         for k, t, u, y in proof.get("before", []):
             if t not in self.columns.precedence[1][u]:
                 raise CertificateRejected(f"task {t} need not run before task {u}")
@@ -234,12 +249,6 @@ class _StepProof:
         for k, t, y in proof.get("stays", []):
             self._add(-_weight(y), "D", k + 1, t)
             self._add(y, "D", k, t)
-        for variable, weight in self.sum.items():
-            low, high = self._range(variable)
-            if low <= (value := fixed.get(variable, -1)) <= high:
-                low = high = value
-            total += weight * (low if weight > 0 else high)
-        return -(-total // per)
 
     def _add(self, weight: int, *variable: Any) -> None:
         self.sum[variable] = self.sum.get(variable, 0) + weight
@@ -308,18 +317,21 @@ class _StepProof:
         if not 0 <= i < (len(self.columns.bytes) if kind == "L" else self.columns.tasks) or min(window) < 0:
             raise CertificateRejected(f"unknown variable {variable}")
         if kind == "A":
-            before, after = (self.done[k].get(i) for k in window)
-            if before == 0 and after == 1:
-                return 1, 1
-            done = self.done[window[0]]
-            late = any(done.get(u) == 1 for u in self.columns.after_every[i])
-            return 0, int(after != 0 and not (self._once(i) and before == 1) and not late)
+            return self._range_of_run(*window, i)
         (k,) = window
         if kind == "D":
             value = self.done[k].get(i)
             return (0, 1) if value is None else (value, value)
         needed = self.columns.held(i) if k == self.end else i in self.columns.reads[self.moments[k]]
         return (1, 1) if needed else (0, 1)
+
+    def _range_of_run(self, j: int, k: int, task: int) -> tuple[int, int]:
+        """Bounds of A(j, k, task)."""
+        before, after = self.done[j].get(task), self.done[k].get(task)
+        if before == 0 and after == 1:
+            return 1, 1
+        late = any(self.done[j].get(u) == 1 for u in self.columns.after_every[task])
+        return 0, int(after != 0 and not (self._once(task) and before == 1) and not late)
 
 
 def _reached(rows: list[list[int]], *tasks: int) -> set[int]:

@@ -124,15 +124,12 @@ def check_layout(
     begin: list[list[int]] = [[] for _ in range(steps + 1)]
     end: list[list[int]] = [[] for _ in range(steps + 1)]
     size = [int(problem.size[buffer]) if problem.space[buffer] == DEVICE else 0 for buffer in replay.buffer]
-    for row, (start, stop, source) in enumerate(zip(replay.start, replay.stop, replay.taken_from, strict=True)):
-        if source >= 0 and size[row]:
-            if offsets[row] != offsets[source]:
-                raise IllegalPlan(
-                    f"step {start}: {names.buffer(replay.buffer[row])} takes over the storage of "
-                    f"{names.buffer(replay.buffer[source])} but lies at {offsets[row]}, not at {offsets[source]}"
-                )
+    for row in filter(size.__getitem__, range(rows)):
+        start, stop, source = replay.start[row], replay.stop[row], replay.taken_from[row]
+        if source >= 0:
+            _check_takeover(replay, offsets, row, names)
             start += 1  # in the step that writes it, the source still holds the bytes
-        if size[row] and start < stop:
+        if start < stop:
             begin[start].append(row)
             end[stop].append(row)
     arena = _Arena(arena_bytes)
@@ -146,6 +143,16 @@ def check_layout(
             label = f"step {step}: the workspace of {names.task(task)}"
             arena.place(-1, offsets[rows + step], extra, alignment, label)
             arena.free(-1)
+
+
+def _check_takeover(replay: Replay, offsets: list[int], row: int, names: DisplayNames) -> None:
+    """Accept a copy that lies where the copy does whose storage it reuses."""
+    source = replay.taken_from[row]
+    if offsets[row] != offsets[source]:
+        raise IllegalPlan(
+            f"step {replay.start[row]}: {names.buffer(replay.buffer[row])} takes over the storage of "
+            f"{names.buffer(replay.buffer[source])} but lies at {offsets[row]}, not at {offsets[source]}"
+        )
 
 
 def check_packing(

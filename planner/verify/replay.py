@@ -112,32 +112,39 @@ class Replay:
 
     def _count(self) -> None:
         """Fill `step_bytes` and `taken_from`."""
-        problem, size = self.problem, self.problem.size.tolist()
-        workspace, on_device = problem.workspace.tolist(), (problem.space == DEVICE).tolist()
-        device = [
-            size[b] if on_device[b] and (self.hold[b] != RESIDENT or written < 0) else 0
-            for b, written in zip(self.buffer, self.written, strict=True)
-        ]
-        dies = [-1 if held else last for held, last in zip(self.held, self.last_read, strict=True)]  # step
+        problem, device = self.problem, self._device_bytes()
+        workspace, size = problem.workspace.tolist(), problem.size.tolist()
+        dies = self._last_steps()
         wanted = {buffer: row for buffer, row in enumerate(problem.takeover.lists()) if row}
-        may_take = [not wanted.keys().isdisjoint(row) for row in self.writes]
-        # Live at the start: residents, and initial copies that are read or held.
-        start = [copy for copy, written in enumerate(self.written) if written < 0]
-        live = sum([device[copy] for copy in start if self.held[copy] or self.last_read[copy] >= 0])
+        live = sum([device[copy] for copy in self._live_at_start()])
         for step, (task, inputs, outputs) in enumerate(zip(self.order, self.inputs, self.outputs, strict=True)):
             dying = [copy for copy in inputs if dies[copy] == step]
-            for copy in outputs:
-                live += device[copy]
+            live += sum([device[copy] for copy in outputs])
             taken = 0
-            if dying and may_take[task]:
+            if dying and not wanted.keys().isdisjoint(self.writes[task]):
                 self._take_over(outputs, dying, wanted, size)
                 taken = sum([device[copy] for copy in outputs if self.taken_from[copy] >= 0])
             self.step_bytes.append(live - taken + workspace[task])
-            for copy in dying:
-                live -= device[copy]
-            for copy in outputs:
-                if dies[copy] == step:
-                    live -= device[copy]
+            dying += [copy for copy in outputs if dies[copy] == step]
+            live -= sum([device[copy] for copy in dying])
+
+    def _last_steps(self) -> list[int]:
+        """The step with which each copy ends; -1: held to the end."""
+        return [-1 if held else last for held, last in zip(self.held, self.last_read, strict=True)]
+
+    def _live_at_start(self) -> list[int]:
+        """Residents, and initial copies that are read or held."""
+        initial = [copy for copy, written in enumerate(self.written) if written < 0]
+        return [copy for copy in initial if self.held[copy] or self.last_read[copy] >= 0]
+
+    def _device_bytes(self) -> list[int]:
+        """Bytes of each copy in device memory; a resident counts once, at the start."""
+        size, on_device = self.problem.size.tolist(), (self.problem.space == DEVICE).tolist()
+        counted = [on_device[b] and self.hold[b] != RESIDENT for b in range(len(size))]
+        return [
+            size[b] if counted[b] or (on_device[b] and written < 0) else 0
+            for b, written in zip(self.buffer, self.written, strict=True)
+        ]
 
     def _take_over(self, outputs: list[int], dying: list[int], wanted: dict[int, list[int]], size: list[int]) -> None:
         """Let each output reuse the first listed input that dies here and is large enough, each input once."""

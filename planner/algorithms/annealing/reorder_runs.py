@@ -104,11 +104,8 @@ def _edges(problem: Problem, order: Order, lives: Lifetimes, first: np.ndarray) 
     for step, task in enumerate(order.tolist()):
         runs[task].append(step)
     later: list[set[int]] = [set() for _ in order]
-    for earlier, step in _rewrites(lives):
+    for earlier, step in itertools.chain(_rewrites(lives), *map(itertools.pairwise, runs)):
         later[earlier].add(step)
-    for steps in runs:
-        for one, two in itertools.pairwise(steps):
-            later[one].add(two)
     producer = problem.producer().tolist()
     for task, row in enumerate(problem.shape_reads.lists()):
         for written in {producer[b] for b in row} - {-1, task}:

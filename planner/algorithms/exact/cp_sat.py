@@ -14,7 +14,6 @@ the reader, which is at least as strict as reading the latest copy; so solutions
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -100,9 +99,14 @@ class _TaskRun:
     """One run of a task: its presence, time and copies."""
 
     task: int
-    there: Any  # Boolean, or True
+    present: Any  # Boolean; True: the first run
     time: Any  # integer expression
     ends: dict[int, Any]  # buffer -> last time its copy is read
+
+    @property
+    def literals(self) -> list[Any]:
+        """The condition of constraints that hold if the task has this run."""
+        return [] if self.present is True else [self.present]
 
 
 class _CpSatModel:
@@ -121,15 +125,18 @@ class _CpSatModel:
         counts = np.where(self.recomputable, runs, 1)
         self.horizon = int(counts[order].sum()) if free else (n + 1) * (n + 1)
         self.runs = {task: self._runs_of(task, int(counts[task])) for task in order.tolist()}
+        self.all_runs = [run for rows in self.runs.values() for run in rows]
         self.start = {b: self.model.new_int_var(-1, self.horizon, "") for b in self._at_start()}
         self.intervals: list[Any] = []
         self.demands: list[int] = []
         self._supply()
+        self._hold_bytes()
         if free:
+            self._run_one_by_one()
             self._precede()
         self._fit(budget)
-        ticks = [(run.there, int(problem.cost[task])) for task, rows in self.runs.items() for run in rows[1:]]
-        cost = sum(there * cost for there, cost in ticks) if ticks else 0
+        ticks = [(run.present, int(problem.cost[task])) for task, rows in self.runs.items() for run in rows[1:]]
+        cost = sum(present * cost for present, cost in ticks) if ticks else 0
         if most_ticks < MAX_TICKS and ticks:
             self.model.add(cost <= most_ticks - 1 - search.once_ticks)
         self.model.minimize(self.top if budget is None else cost)
@@ -143,15 +150,10 @@ class _CpSatModel:
         checkmate = CheckmateModel(self.problem, search.first_runs, self.peak, max(most, 0))
         n = len(search.first_runs)
         self.recomputable = np.zeros(self.problem.tasks, bool)
-        handed = np.zeros(self.problem.buffers, bool)
-        handed[self.problem.hold == HANDED_OUT] = True  # a second copy would be live beside the one handed out
-        plain = [not handed[self.problem.writes[t]].any() for t in search.first_runs.tolist()]
-        may = (
-            checkmate.recomputable[:n] & np.array(plain, bool)
-            if search.free
-            else checkmate.allowed[:, :n].any(0) & np.array(plain)
-        )
-        self.recomputable[search.first_runs] = may
+        handed = self.problem.hold == HANDED_OUT  # a second copy would be live in addition to the one handed out
+        plain = np.array([not handed[self.problem.writes[t]].any() for t in search.first_runs.tolist()], bool)
+        may = checkmate.recomputable[:n] if search.free else checkmate.allowed[:, :n].any(0)
+        self.recomputable[search.first_runs] = may & plain
         self.times = {
             int(t): [int(k) * (n + 1) + i for k in np.flatnonzero(checkmate.allowed[:, i])]
             for i, t in enumerate(search.first_runs)
@@ -160,14 +162,14 @@ class _CpSatModel:
 
     def _at_start(self) -> list[int]:
         """Buffers with bytes that exist from the start."""
-        return [b for b, maker in enumerate(self.problem.producer().tolist()) if maker < 0 and self.size[b]]
+        return [b for b, task in enumerate(self.problem.producer().tolist()) if task < 0 and self.size[b]]
 
     def _runs_of(self, task: int, count: int) -> list[_TaskRun]:
         from ortools.sat.python import cp_model  # heavy: imported where a model is solved
 
         model, rows = self.model, list[_TaskRun]()
         for r in range(count):
-            there: Any = True if r == 0 else model.new_bool_var("")
+            present: Any = True if r == 0 else model.new_bool_var("")
             if self.search.free:
                 time: Any = model.new_int_var(0, self.horizon - 1, "")
             elif r == 0:
@@ -180,129 +182,133 @@ class _CpSatModel:
             for end in ends.values():
                 model.add(end >= time)
             if r >= 1:
-                model.add(time > rows[-1].time).only_enforce_if(there)
+                model.add(time > rows[-1].time).only_enforce_if(present)
                 if r >= 2:
-                    model.add_implication(there, rows[-1].there)
-            rows.append(_TaskRun(task, there, time, ends))
+                    model.add_implication(present, rows[-1].present)
+            rows.append(_TaskRun(task, present, time, ends))
         return rows
 
     def _supply(self) -> None:
         """Constrain every read to one supplier, whose copy is live until then; held buffers have one at the end."""
-        problem, model = self.problem, self.model
-        self.makers: dict[int, list[_TaskRun]] = {}
-        for rows in self.runs.values():
-            for run in rows:
-                for b in run.ends:
-                    self.makers.setdefault(b, []).append(run)
+        self.writers: dict[int, list[_TaskRun]] = {}
+        for run in self.all_runs:
+            for b in run.ends:
+                self.writers.setdefault(b, []).append(run)
         self.supplier: dict[tuple[int, int], list[tuple[Any, Any]]] = {}  # (run, buffer) -> (chosen, end of the copy)
-        for rows in self.runs.values():
-            for run in rows:
-                for b in problem.reads[run.task].tolist():
-                    if self.size[b]:
-                        self.supplier[id(run), b] = self._supplied(b, run.time, run.there, run)
-        for b in np.flatnonzero(~np.isin(problem.hold, (TO_LAST_READ, RESIDENT))).tolist():
-            if self.size[b] and (b in self.start or b in self.makers):
+        for run in self.all_runs:
+            for b in self.problem.reads[run.task].tolist():
+                if self.size[b]:
+                    self.supplier[id(run), b] = self._supplied(b, run.time, run.present, run)
+        for b in np.flatnonzero(~np.isin(self.problem.hold, (TO_LAST_READ, RESIDENT))).tolist():
+            if self.size[b] and (b in self.start or b in self.writers):
                 self._supplied(b, self.horizon, True, None)
-        for run in (run for rows in self.runs.values() for run in rows):
-            if int(problem.workspace[run.task]):
-                self._add(run.time, 1, run.time + 1, run.there, int(problem.workspace[run.task]))
-        for b, end in self.start.items():
-            if b in {buffer for _, buffer in self.supplier} or problem.hold[b] not in (TO_LAST_READ, RESIDENT):
-                self._add(0, end + 1, end + 1, True, self.size[b])
-        for run in (run for rows in self.runs.values() for run in rows):
-            taken = self._taken_over(run)
-            for b, end in run.ends.items():
-                begin = run.time
-                if b in taken:
-                    begin = model.new_int_var(0, self.horizon, "")
-                    model.add(begin == run.time + taken[b])
-                length = model.new_int_var(0, self.horizon + 1, "")
-                self._add(begin, length, end + 1, run.there, self.size[b])
 
-    def _supplied(self, buffer: int, time: Any, there: Any, reader: _TaskRun | None) -> list[tuple[Any, Any]]:
+    def _supplied(self, buffer: int, time: Any, present: Any, reader: _TaskRun | None) -> list[tuple[Any, Any]]:
+        """(chosen, end of the copy) of each copy that may supply a read at `time`; one is chosen if it takes place."""
         self.search.monitor.check()
         model, rows = self.model, list[tuple[Any, Any]]()
         if buffer in self.start:
             chosen = model.new_bool_var("")
             model.add(self.start[buffer] >= time).only_enforce_if(chosen)
             rows.append((chosen, self.start[buffer]))
-        for run in self.makers.get(buffer, ()):
+        for run in self.writers.get(buffer, ()):
             if run is reader:
                 continue
             chosen = model.new_bool_var("")
             model.add(run.time < time).only_enforce_if(chosen)
             model.add(run.ends[buffer] >= time).only_enforce_if(chosen)
-            if run.there is not True:
-                model.add_implication(chosen, run.there)
+            for literal in run.literals:
+                model.add_implication(chosen, literal)
             rows.append((chosen, run.ends[buffer]))
-        model.add(sum(chosen for chosen, _ in rows) == there)
+        model.add(sum(chosen for chosen, _ in rows) == present)
         return rows
 
-    def _taken_over(self, run: _TaskRun) -> dict[int, Any]:
+    def _hold_bytes(self) -> None:
+        """Add the intervals of workspaces, of buffers that exist from the start, and of the copies of each run."""
+        problem, model = self.problem, self.model
+        for run in self.all_runs:
+            if int(problem.workspace[run.task]):
+                self._add_interval(run.time, 1, run.time + 1, run.literals, int(problem.workspace[run.task]))
+        read = {buffer for _, buffer in self.supplier}
+        for b, end in self.start.items():
+            if b in read or problem.hold[b] not in (TO_LAST_READ, RESIDENT):
+                self._add_interval(0, end + 1, end + 1, [], self.size[b])
+        for run in self.all_runs:
+            taken = self._takeovers(run)
+            for b, end in run.ends.items():
+                begin = run.time
+                if b in taken:
+                    begin = model.new_int_var(0, self.horizon, "")
+                    model.add(begin == run.time + taken[b])
+                length = model.new_int_var(0, self.horizon + 1, "")
+                self._add_interval(begin, length, end + 1, run.literals, self.size[b])
+
+    def _takeovers(self, run: _TaskRun) -> dict[int, Any]:
         """Per output that may reuse an input's storage, the 0/1 expression of whether it does."""
-        problem, size, model = self.problem, self.size, self.model
-        pairs = [
-            (out, source, model.new_bool_var(""))
-            for out in run.ends
-            for source in problem.takeover[out].tolist()
-            if (id(run), source) in self.supplier
-            and size[source] >= size[out]
-            and problem.space[source] == problem.space[out]
-        ]
+        model = self.model
+        pairs = [(out, source, model.new_bool_var("")) for out, source in self._takers(run)]
         for _, source, takes in pairs:
             for chosen, end in self.supplier[id(run), source]:
                 model.add(end <= run.time).only_enforce_if([takes, chosen])
         for end in (0, 1):
             for b in sorted({pair[end] for pair in pairs}):
                 model.add_at_most_one(pair[2] for pair in pairs if pair[end] == b)
-        result = {}
-        for out in run.ends:
-            takers = [takes for taker, _, takes in pairs if taker == out]
-            if takers:
-                result[out] = sum(takers)
-        return result
+        result: dict[int, list[Any]] = {}
+        for out, _, takes in pairs:
+            result.setdefault(out, []).append(takes)
+        return {out: sum(takes) for out, takes in result.items()}
 
-    def _add(self, begin: Any, length: Any, end: Any, there: Any, bytes_: int) -> None:
-        new = self.model
-        interval = (
-            new.new_interval_var(begin, length, end, "")
-            if there is True
-            else new.new_optional_interval_var(begin, length, end, there, "")
-        )
-        self.intervals.append(interval)
+    def _takers(self, run: _TaskRun) -> list[tuple[int, int]]:
+        """(output, input whose storage it may reuse) of a run."""
+        size, space = self.size, self.problem.space
+        pairs = [(out, source) for out in run.ends for source in self.problem.takeover[out].tolist()]
+        return [
+            (out, source)
+            for out, source in pairs
+            if (id(run), source) in self.supplier and size[source] >= size[out] and space[source] == space[out]
+        ]
+
+    def _add_interval(self, begin: Any, length: Any, end: Any, literals: list[Any], bytes_: int) -> None:
+        """Add an interval of memory, which holds `bytes_` if the run takes place."""
+        add = self.model.new_optional_interval_var if literals else self.model.new_interval_var
+        self.intervals.append(add(begin, length, end, *literals, ""))
         self.demands.append(bytes_)
 
-    def _precede(self) -> None:
-        """Constrain runs not to overlap, and first runs and recomputations to follow their predecessors."""
-        problem, model = self.problem, self.model
-        strict = self.search.goal.strict_phases
-        every = [run for rows in self.runs.values() for run in rows]
+    def _run_one_by_one(self) -> None:
+        """Constrain runs not to overlap; their times are 0, 1, 2, ... without a gap."""
+        model = self.model
         model.add_no_overlap(
-            model.new_fixed_size_interval_var(run.time, 1, "")
-            if run.there is True
-            else model.new_optional_fixed_size_interval_var(run.time, 1, run.there, "")
-            for run in every
+            model.new_optional_fixed_size_interval_var(run.time, 1, *run.literals, "")
+            if run.literals
+            else model.new_fixed_size_interval_var(run.time, 1, "")
+            for run in self.all_runs
         )
-        last = sum(run.there for run in every) - 1
-        for run in every:  # times are 0, 1, 2, ... without a gap
-            model.add(run.time <= last).only_enforce_if([] if run.there is True else [run.there])
-        producer = problem.producer().tolist()
+        last = sum(run.present for run in self.all_runs) - 1
+        for run in self.all_runs:
+            model.add(run.time <= last).only_enforce_if(run.literals)
+
+    def _precede(self) -> None:
+        """Constrain first runs and recomputations to follow their predecessors."""
+        for a, b in sorted(self._first_run_pairs()):
+            if a != b and a in self.runs and b in self.runs:
+                self.model.add(self.runs[a][0].time < self.runs[b][0].time)
+        for task, rows in self.runs.items():
+            for later in self.problem.after_every[task].tolist():
+                for run in rows if later in self.runs else ():
+                    self.model.add(run.time < self.runs[later][0].time).only_enforce_if(run.literals)
+
+    def _first_run_pairs(self) -> set[tuple[int, int]]:
+        """(earlier, later) tasks by first runs; -1 for "no producer"."""
+        problem, producer = self.problem, self.problem.producer().tolist()
         pairs: set[tuple[int, int]] = set()
         for task in self.runs:
             needs = [*problem.reads[task].tolist(), *problem.shape_reads[task].tolist()]
             pairs |= {(producer[b], task) for b in needs if problem.hold[b] != RESIDENT}
             pairs |= {(producer[b], task) for b in problem.writes[task].tolist()}
             pairs |= {(task, later) for later in problem.after_first[task].tolist()}
-            if strict:
+            if self.search.goal.strict_phases:
                 pairs |= {(other, task) for other in self.runs if problem.phase[other] < problem.phase[task]}
-        for a, b in sorted(pairs):
-            if a != b and a in self.runs and b in self.runs:
-                model.add(self.runs[a][0].time < self.runs[b][0].time)
-        for task, rows in self.runs.items():
-            for later in problem.after_every[task].tolist():
-                for run in rows if later in self.runs else ():
-                    literal = [] if run.there is True else [run.there]
-                    model.add(run.time < self.runs[later][0].time).only_enforce_if(literal)
+        return pairs
 
     def _fit(self, budget: int | None) -> None:
         """Constrain memory at all times."""
@@ -326,11 +332,11 @@ class _CpSatModel:
             if count < len(rows) and not isinstance(rows[count].time, int):
                 model.add_hint(rows[count].time, step if search.free else stage * (n + 1) + position[task])
                 if count:
-                    model.add_hint(rows[count].there, True)
+                    model.add_hint(rows[count].present, True)
             stage += count == 0
         for task, rows in self.runs.items():
             for run in rows[seen[task] + 1 :]:
-                model.add_hint(run.there, False)
+                model.add_hint(run.present, False)
 
     def solve(self) -> bool:
         """Whether CP-SAT completed; solutions are offered as they are found."""
@@ -348,9 +354,9 @@ class _CpSatModel:
             solver.parameters.max_deterministic_time = SECONDS_PER_ITERATION * max(1, part.iterations)
             solver.parameters.num_workers = 1
         status: list[Any] = []
-        watcher = _Watcher(self)
+        callback = _solution_callback(self)
         # In a thread of its own, so that cancellation can interrupt CP-SAT.
-        thread = threading.Thread(target=lambda: status.append(solver.solve(self.model, watcher.callback)), daemon=True)
+        thread = threading.Thread(target=lambda: status.append(solver.solve(self.model, callback)), daemon=True)
         thread.start()
         while thread.is_alive():
             thread.join(POLL_SECONDS)
@@ -361,20 +367,17 @@ class _CpSatModel:
 
     def found(self, value: Any) -> Order:
         """The sequence of a solution; `value` reads an expression."""
-        runs: Sequence[_TaskRun] = [run for rows in self.runs.values() for run in rows]
-        there = [run for run in runs if run.there is True or value(run.there)]
-        there.sort(key=lambda run: run.time if isinstance(run.time, int) else value(run.time))
-        return without_unread_repeats(self.problem, np.array([run.task for run in there], np.int64)).order
+        present = [run for run in self.all_runs if run.present is True or value(run.present)]
+        present.sort(key=lambda run: run.time if isinstance(run.time, int) else value(run.time))
+        return without_unread_repeats(self.problem, np.array([run.task for run in present], np.int64)).order
 
 
-class _Watcher:
-    """Offers each solution when CP-SAT has it."""
+def _solution_callback(model: _CpSatModel) -> Any:
+    """Callback that offers each solution when CP-SAT has it."""
+    from ortools.sat.python import cp_model  # heavy: imported where a model is solved
 
-    def __init__(self, model: _CpSatModel):
-        from ortools.sat.python import cp_model  # heavy: imported where a model is solved
+    class Callback(cp_model.CpSolverSolutionCallback):
+        def on_solution_callback(self) -> None:
+            model.search.best.offer(model.found(self.value))
 
-        class Callback(cp_model.CpSolverSolutionCallback):
-            def on_solution_callback(self) -> None:
-                model.search.best.offer(model.found(self.value))
-
-        self.callback = Callback()
+    return Callback()

@@ -83,18 +83,10 @@ class _MilpSearch:
 
     def within(self, budget: int, most_ticks: int) -> bool:
         """Whether an order within the budget, with recomputation below `most_ticks`, was found; it is offered."""
-        if most_ticks <= 0:
+        checkmate = self._model(budget, most_ticks)
+        if checkmate is None:
             return False
-        checkmate = CheckmateModel(self.problem, self.first_runs, budget, most_ticks)
-        if not checkmate.repeats:
-            return False
-        most = LARGE if most_ticks == MAX_TICKS or self.monitor.iterations is not None else MAX_REPEATS
-        if checkmate.repeats > most:
-            self.note(f"milp: more than {most} repeats may be worth it, so the form is not solved")
-            return False
-        rows, fitted = checkmate.build(self.monitor.check), set[tuple[int, int]]()
-        if most_ticks < MAX_TICKS:
-            rows.add_row([(i, -ticks) for i, ticks in enumerate(rows.ticks) if ticks], 1 - most_ticks)
+        rows, refused = checkmate.rows, set[tuple[int, int]]()
         for _ in range(ROUNDS):
             if len(rows.least) > MAX_ROWS:
                 self.note(f"milp: the form has more than {MAX_ROWS} rows and is not solved")
@@ -110,16 +102,37 @@ class _MilpSearch:
                 return True
             if not found.ended or self.monitor.should_stop():
                 return False
-            for stage, position in over:
-                if stage == position:
-                    checkmate.add_no_takeover_memory(stage)
-                elif (stage, position) in fitted:
-                    rows.high[checkmate.repeat[stage, position]] = 0  # more than the form knows: rather not there
-                else:
-                    checkmate.add_repeat_memory(stage, position)
-                    fitted.add((stage, position))
+            _refuse(checkmate, over, refused)
         return False
+
+    def _model(self, budget: int, most_ticks: int) -> CheckmateModel | None:
+        """The model of orders within the budget; None, with a note, if there is none or it is too large."""
+        if most_ticks <= 0:
+            return None
+        checkmate = CheckmateModel(self.problem, self.first_runs, budget, most_ticks)
+        if not checkmate.repeats:
+            return None
+        most = LARGE if most_ticks == MAX_TICKS or self.monitor.iterations is not None else MAX_REPEATS
+        if checkmate.repeats > most:
+            self.note(f"milp: more than {most} repeats may be worth it, so the form is not solved")
+            return None
+        rows = checkmate.build(self.monitor.check)
+        if most_ticks < MAX_TICKS:
+            rows.add_row([(i, -ticks) for i, ticks in enumerate(rows.ticks) if ticks], 1 - most_ticks)
+        return checkmate
 
     def note(self, text: str) -> None:
         if text not in self.monitor.notes:
             self.monitor.note(text)
+
+
+def _refuse(checkmate: CheckmateModel, over: list[tuple[int, int]], refused: set[tuple[int, int]]) -> None:
+    """Add the memory rows of the runs that exceed the budget; a run that exceeds it in spite of its row is excluded."""
+    for stage, position in over:
+        if stage == position:
+            checkmate.add_no_takeover_memory(stage)
+        elif (stage, position) in refused:
+            checkmate.rows.high[checkmate.repeat[stage, position]] = 0
+        else:
+            checkmate.add_repeat_memory(stage, position)
+            refused.add((stage, position))

@@ -8,9 +8,11 @@ all copies of the other dominates it. Sets are integers; bit i is set if i is in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
+
+import numpy as np
 
 from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_THE_END, Problem
 from planner.problem.plan import Goal
@@ -41,46 +43,49 @@ class StateSpace:
     def __init__(self, problem: Problem, goal: Goal, chosen: Sequence[int]):
         self.problem, self.chosen = problem, list(chosen)
         self.all = _set(self.chosen)
-        hold, space, self.size = problem.hold.tolist(), problem.space.tolist(), problem.size.tolist()
-        resident = _set(b for b, kind in enumerate(hold) if kind == RESIDENT)
-        self.bytes = [s if at == DEVICE else 0 for s, at in zip(self.size, space, strict=True)]
+        self.size, self.bytes = problem.size.tolist(), np.where(problem.space == DEVICE, problem.size, 0).tolist()
+        resident = _set_where(problem.hold == RESIDENT)
         self.always = self.bytes_of(resident)
         self.cost, self.workspace = problem.cost.tolist(), problem.workspace.tolist()
-        self.repeatable = _set(t for t, may in enumerate(can_recompute(problem).tolist()) if may) & self.all
+        self.repeatable = _set_where(can_recompute(problem)) & self.all
         self.reads = [_set(row) & ~resident for row in problem.reads.lists()]
         self.writes = [_set(row) & ~resident for row in problem.writes.lists()]
-        self.producer = problem.producer().tolist()
-        self.start = _set(b for b, task in enumerate(self.producer) if task < 0) & ~resident
-        made = self.start | _set(b for b, task in enumerate(self.producer) if task in self.chosen)
-        self.end = made & _set(b for b, kind in enumerate(hold) if kind == TO_THE_END)
-        self.handed = made & _set(b for b, kind in enumerate(hold) if kind == HANDED_OUT)
-        self.first = [_set(row) for row in self._earlier(goal, resident)]
+        producer = problem.producer()
+        self.producer = producer.tolist()
+        self.start = _set_where(producer < 0) & ~resident
+        exists = self.start | _set_where(np.isin(producer, self.chosen))
+        self.end = exists & _set_where(problem.hold == TO_THE_END)
+        self.handed = exists & _set_where(problem.hold == HANDED_OUT)
+        self.first = self._earlier(goal, resident)
         self.last = [_set(row) & self.all for row in problem.after_every.lists()]  # ran: the task may not any more
-        self.readers, self.writers = [0] * problem.buffers, [0] * problem.buffers
-        for t in self.chosen:
-            for b in _members(self.reads[t]):
-                self.readers[b] |= 1 << t
-            for b in _members(self.writes[t]):
-                self.writers[b] |= 1 << t
+        self.readers, self.writers = self._transposed(self.reads), self._transposed(self.writes)
         self.takers = [self._takers(t) for t in range(problem.tasks)]
         self.phases = self._phases()
         self.after: dict[int, _After] = {}
 
-    def _earlier(self, goal: Goal, resident: int) -> list[list[int]]:
+    def _transposed(self, rows: list[int]) -> list[int]:
+        """Buffer -> chosen tasks in whose row it is."""
+        tasks = [0] * self.problem.buffers
+        for t in self.chosen:
+            for b in _members(rows[t]):
+                tasks[b] |= 1 << t
+        return tasks
+
+    def _earlier(self, goal: Goal, resident: int) -> list[int]:
         """Tasks whose first run precedes that of each task."""
         problem, phase = self.problem, self.problem.phase.tolist()
-        earlier: list[list[int]] = [[] for _ in range(problem.tasks)]
+        earlier = [0] * problem.tasks
         for t in self.chosen:
-            shapes = [b for b in problem.shape_reads[t].tolist() if not resident >> b & 1]
-            for b in (*shapes, *problem.writes[t].tolist(), *_members(self.reads[t])):
-                earlier[t].append(self.producer[b])
+            shapes = _set(problem.shape_reads[t].tolist()) & ~resident
+            buffers = [*_members(shapes | self.reads[t]), *problem.writes[t].tolist()]
+            earlier[t] |= _set({self.producer[b] for b in buffers} - {-1})
             for later in (*problem.after_first[t].tolist(), *problem.after_every[t].tolist()):
-                earlier[later].append(t)
+                earlier[later] |= 1 << t
             if goal.strict_phases:
-                earlier[t] += [other for other in self.chosen if phase[other] < phase[t]]
+                earlier[t] |= _set(other for other in self.chosen if phase[other] < phase[t])
             if goal.order_is_given:
-                earlier[t] += [other for other in self.chosen if other < t]
-        return [[other for other in row if other not in (-1, t)] for t, row in enumerate(earlier)]
+                earlier[t] |= _set(other for other in self.chosen if other < t)
+        return [tasks & ~(1 << t) for t, tasks in enumerate(earlier)]
 
     def _takers(self, task: int) -> list[tuple[int, list[int]]]:
         """(output, inputs whose storage it may reuse, first fit), in the order of writing."""
@@ -221,12 +226,17 @@ class StateSpace:
         return self.after[ran]
 
 
-def _set(members: Iterator[int] | Sequence[int]) -> int:
+def _set(members: Iterable[int]) -> int:
     """The bit mask of the members."""
     result = 0
     for member in members:
         result |= 1 << member
     return result
+
+
+def _set_where(chosen: np.ndarray) -> int:
+    """The bit mask of the true entries."""
+    return _set(np.flatnonzero(chosen).tolist())
 
 
 def _members(of: int) -> list[int]:

@@ -111,15 +111,19 @@ def _decide_region(
         ready = []
         for t in kept[-1].tasks:
             stage[t] = KEPT
-            for after in forward.behind[t]:
-                if after in waits_for:
-                    waits_for[after] -= 1
-                    if waits_for[after] == 0:
-                        ready.append(after)
+            ready += _no_longer_waiting(forward.behind[t], waits_for)
     for t in undecided:
         if stage[t] == UNDECIDED:
             stage[t] = RECOMPUTED
     return kept + frontier.leave_all()
+
+
+def _no_longer_waiting(followers: list[int], waits_for: dict[int, int]) -> list[int]:
+    """Count down the tasks that the followers wait for; those of them that wait for no task any more."""
+    waiting = [t for t in followers if t in waits_for]
+    for t in waiting:
+        waits_for[t] -= 1
+    return [t for t in waiting if waits_for[t] == 0]
 
 
 def mirrored_order(problem: Problem, materialised: np.ndarray, strict_phases: bool = True) -> Order:

@@ -24,7 +24,7 @@ from planner.algorithms.greedy.gap_closing import GapCloser
 from planner.bounds import first_of_set, step_cut
 from planner.bounds.step_branch_and_bound import bracket_budget
 from planner.bounds.step_cut import StepCut
-from planner.bounds.step_network import StepModel, StepNetwork, reachable_from
+from planner.bounds.step_network import CutPoint, StepModel, StepNetwork, reachable_from
 from planner.problem import Csr, Problem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
@@ -130,14 +130,7 @@ def _live(model: StepModel, cut: StepCut, is_over: Callable[[], bool]) -> tuple[
     """Live buffers at the step that fit the budget, at low cost among the choices tried."""
     fixed, price, best = dict[int, int](), max(1, cut.price), None
     for _ in range(ROUNDS):
-        network = StepNetwork(model, cut.task, fixed)
-        over, within = network.best_at(max(1, price - 1)), network.best_at(min(price + 1, model.max_multiplier))
-        if over.bytes <= 0:
-            over = network.best_at(1)
-        if within.bytes > 0:
-            within = network.best_at(model.max_multiplier)
-        if over.bytes > 0 >= within.bytes:
-            over, within, (_, price) = bracket_budget(network, over, within)
+        over, within, price = _around_budget(StepNetwork(model, cut.task, fixed), price)
         fitting = over if over.bytes <= 0 else within
         if fitting.bytes <= 0 and (best is None or fitting.ticks < best.ticks):
             best = fitting
@@ -151,3 +144,16 @@ def _live(model: StepModel, cut: StepCut, is_over: Callable[[], bool]) -> tuple[
         if len(fixed) == known:
             fixed[differ[-1]] = 0
     return best.live if best is not None else within.live
+
+
+def _around_budget(network: StepNetwork, price: int) -> tuple[CutPoint, CutPoint, int]:
+    """(choice over the budget, choice within it, multiplier between them), as far as there are such choices."""
+    max_price = network.model.max_multiplier
+    over, within = network.best_at(max(1, price - 1)), network.best_at(min(price + 1, max_price))
+    if over.bytes <= 0:
+        over = network.best_at(1)
+    if within.bytes > 0:
+        within = network.best_at(max_price)
+    if over.bytes > 0 >= within.bytes:
+        over, within, (_, price) = bracket_budget(network, over, within)
+    return over, within, price

@@ -259,14 +259,19 @@ class CheckmateModel:
         if buffer in self.writes[position]:
             return []
         later = [w for w in self.writers[buffer] if w > position and self.allowed[stage, w]]
-        needs = []
-        if not (stage < self.stages - 1 and self.written_at[stage, buffer] and position != stage):
-            needs.append([(int(self.keep[stage + 1, buffer]), 1), *[(int(self.repeat[stage, w]), -1) for w in later]])
-        for j in self.readers[buffer]:
-            if position < j <= stage and (j == stage or self.allowed[stage, j]):
-                between = [(int(self.repeat[stage, w]), -1) for w in later if w < j]
-                needs.append([(self._run(stage, j), 1), *between])
-        return [need for need in needs if need[0][0] != FIXED_ZERO]
+        reads = [(self._run(stage, j), j) for j in self._readers_behind(stage, position, buffer)]
+        if stage == self.stages - 1 or not self.written_at[stage, buffer] or position == stage:
+            reads.insert(0, (int(self.keep[stage + 1, buffer]), self.stages))
+        return [
+            [(column, 1), *((int(self.repeat[stage, w]), -1) for w in later if w < until)]
+            for column, until in reads
+            if column != FIXED_ZERO
+        ]
+
+    def _readers_behind(self, stage: int, position: int, buffer: int) -> list[int]:
+        """Positions after `position` at which the stage may read the buffer."""
+        later = [j for j in self.readers[buffer] if position < j <= stage]
+        return [j for j in later if j == stage or self.allowed[stage, j]]
 
     def add_repeat_memory(self, stage: int, position: int) -> None:
         """Add the memory row at one recomputation, if it runs: (2) of the paper, for one position."""
