@@ -5,8 +5,8 @@ The columns are read off graphs with every group at its k-th alternative, so the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,23 @@ from planner.lowering.lower import ACTIVATIONS, BodyAlternatives, LoweredGraph
 from planner.problem import NEVER as ONCE
 from planner.problem import TO_LAST_READ, Choices, Csr
 from planner.request.target_runtime import Runtime
+
+
+class _ChangedTask(NamedTuple):
+    """Columns of a task under an alternative."""
+
+    task: int
+    cost: int  # ticks
+    workspace: int  # bytes
+    reads: list[int]
+
+
+class _Alternative(NamedTuple):
+    """The tasks and buffers that an alternative changes."""
+
+    tasks: list[_ChangedTask]
+    buffers: list[int]
+    sizes: list[int]  # bytes of each of `buffers`
 
 
 class ChoiceTable:
@@ -105,16 +122,18 @@ class ChoiceTable:
         return repeat
 
     def _choices(self) -> Choices:
-        columns = _Columns()
-        for group in self.groups:
-            buffers = self._buffers_of(group)
-            for k in range(len(group.savings)):
-                if k:
-                    self._alternative(columns, group, k, buffers)
-                else:
-                    columns.unchanged()
-        of_group = np.repeat(np.arange(len(self.groups)), [len(group.savings) for group in self.groups])
-        return columns.choices(of_group, np.array(self.kinds, np.int64))
+        rows = [self._alternative(group, k) for group in self.groups for k in range(len(group.savings))]
+        tasks = [task for row in rows for task in row.tasks]
+        return Choices(
+            np.repeat(np.arange(len(self.groups)), [len(group.savings) for group in self.groups]),
+            np.array(self.kinds, np.int64),
+            Csr.of([each.task for each in row.tasks] for row in rows),
+            np.array([each.cost for each in tasks], np.int64),
+            np.array([each.workspace for each in tasks], np.int64),
+            Csr.of(each.reads for each in tasks),
+            Csr.of(row.buffers for row in rows),
+            np.array([size for row in rows for size in row.sizes], np.int64),
+        )
 
     def _buffers_of(self, group: BodyAlternatives) -> list[str]:
         """Names of values whose size depends on the alternative: those saved for the backward node."""
@@ -122,52 +141,19 @@ class ChoiceTable:
         tasks = {self.base.node_task[n] for n in (group.pair.forward, group.pair.backward)}
         return [*dropped, *(name for name, (_, writer) in self.extra.items() if writer in tasks)]
 
-    def _alternative(self, columns: _Columns, group: BodyAlternatives, k: int, names: Sequence[str]) -> None:
-        graph, values = self.graphs[k], self.values[k]
-        rounding = self.runtime.rounding_bytes
+    def _alternative(self, group: BodyAlternatives, k: int) -> _Alternative:
+        """What alternative `k` of a group changes; nothing for the first."""
+        if not k:
+            return _Alternative([], [], [])
+        graph, values, rounding = self.graphs[k], self.values[k], self.runtime.rounding_bytes
+        tasks = []
         for n in (group.pair.forward, group.pair.backward):
             node = graph.nodes[n]
             seconds = seconds_of(graph, node, self.device) + self.runtime.kernel_seconds
-            reads = [self.number[graph.values[v].name] for v in node.reads]
-            columns.task(
-                self.base.node_task[n],
-                round(seconds / self.base.problem.tick),
-                -(-workspace_of(graph, node) // rounding) * rounding,
-                list(dict.fromkeys(reads)),
-            )
+            reads = dict.fromkeys(self.number[graph.values[v].name] for v in node.reads)
+            workspace = -(-workspace_of(graph, node) // rounding) * rounding
+            ticks = round(seconds / self.base.problem.tick)
+            tasks.append(_ChangedTask(self.base.node_task[n], ticks, workspace, list(reads)))
+        names = self._buffers_of(group)
         sizes = [graph.values[values[name]].nbytes if name in values else 0 for name in names]
-        columns.alternative([self.number[name] for name in names], [-(-s // rounding) * rounding for s in sizes])
-
-
-class _Columns:
-    """Builder of `Choices`, row by row."""
-
-    def __init__(self) -> None:
-        self.tasks: list[list[int]] = []
-        self.row: list[int] = []
-        self.cost: list[int] = []
-        self.workspace: list[int] = []
-        self.reads: list[list[int]] = []
-        self.buffers: list[list[int]] = []
-        self.size: list[int] = []
-
-    def unchanged(self) -> None:
-        """Add an alternative that equals the columns of the problem."""
-        self.alternative([], [])
-
-    def task(self, task: int, cost: int, workspace: int, reads: list[int]) -> None:
-        """Add a task to the alternative that the next call of `alternative` completes."""
-        self.row.append(task)
-        self.cost.append(cost)
-        self.workspace.append(workspace)
-        self.reads.append(reads)
-
-    def alternative(self, buffers: list[int], sizes: list[int]) -> None:
-        self.tasks.append(self.row)
-        self.row = []
-        self.buffers.append(buffers)
-        self.size += sizes
-
-    def choices(self, group: np.ndarray, kind: np.ndarray) -> Choices:
-        cost, workspace, size = (np.array(c, np.int64) for c in (self.cost, self.workspace, self.size))
-        return Choices(group, kind, Csr.of(self.tasks), cost, workspace, Csr.of(self.reads), Csr.of(self.buffers), size)
+        return _Alternative(tasks, [self.number[name] for name in names], [-(-s // rounding) * rounding for s in sizes])
