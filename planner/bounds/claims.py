@@ -41,11 +41,9 @@ def problem_columns(problem: Problem) -> dict[str, Any]:
 ANY_ORDER = Goal(strict_phases=False)
 
 
-def cost_claim(
-    goal: Goal, budget_bytes: int, ticks: int, kind: str, moments: list[int], proof: dict[str, Any]
-) -> Claim:
-    """Claim: no order within the budget takes fewer ticks. `moments`: tasks at whose first runs the proof cuts."""
-    return {**_claim("cost", goal, ticks, kind, moments, proof), "budget_bytes": budget_bytes}
+def cost_claim(goal: Goal, budget_bytes: int, ticks: int, kind: str, steps: list[int], proof: dict[str, Any]) -> Claim:
+    """Claim: no order within the budget takes fewer ticks. `steps`: tasks at whose first runs the proof cuts."""
+    return {**_claim("cost", goal, ticks, kind, steps, proof), "budget_bytes": budget_bytes}
 
 
 def single_run_claim(ticks: int) -> Claim:
@@ -54,16 +52,16 @@ def single_run_claim(ticks: int) -> Claim:
 
 
 def peak_claim(
-    goal: Goal, peak_bytes: int, kind: str, moments: list[int], proof: dict[str, Any], repeats: bool = True
+    goal: Goal, peak_bytes: int, kind: str, steps: list[int], proof: dict[str, Any], repeats: bool = True
 ) -> Claim:
     """Claim: no order, or with `repeats` False no order without recomputation, peaks below `peak_bytes`.
 
-    Without `moments` the peak is that at the end of the order.
+    Without `steps` the peak is that at the end of the order.
     """
-    return {**_claim("peak", goal, peak_bytes, kind, moments, proof), "repeats": repeats}
+    return {**_claim("peak", goal, peak_bytes, kind, steps, proof), "repeats": repeats}
 
 
-def _claim(of: str, goal: Goal, value: int, kind: str, moments: list[int], proof: dict[str, Any]) -> Claim:
+def _claim(of: str, goal: Goal, value: int, kind: str, steps: list[int], proof: dict[str, Any]) -> Claim:
     order, phases = "given" if goal.order_is_given else "free", "strict" if goal.strict_phases else "mixed"
     return {
         "of": of,
@@ -72,7 +70,7 @@ def _claim(of: str, goal: Goal, value: int, kind: str, moments: list[int], proof
         "order": order,
         "phases": phases,
         "repeats": True,
-        "moments": [int(task) for task in moments],
+        "moments": [int(task) for task in steps],
         "proof": proof,
     }
 

@@ -42,8 +42,8 @@ def bound(problem: Problem) -> LargestTask:
 
 def claim(found: LargestTask) -> Claim:
     """The claim of the bound: a cut at the task's first run with multiplier 1 and no other inequality."""
-    moments, proof = ([found.task], {"price": [1], "windows": []}) if found.task >= 0 else ([], {})
-    return peak_claim(ANY_ORDER, found.bytes, "largest-task", moments, proof)
+    steps, proof = ([found.task], {"price": [1], "windows": []}) if found.task >= 0 else ([], {})
+    return peak_claim(ANY_ORDER, found.bytes, "largest-task", steps, proof)
 
 
 def takeover_credit(problem: Problem, own: np.ndarray) -> np.ndarray:

@@ -112,11 +112,11 @@ class _Window:
     read: list[list[int]] = field(default_factory=list)
     carry: list[list[int]] = field(default_factory=list)
     first: list[list[int]] = field(default_factory=list)
-    again: list[list[int]] = field(default_factory=list)
+    recomputed: list[list[int]] = field(default_factory=list)
 
     def document(self) -> dict[str, Any]:
         """The window in the JSON form of a proof."""
-        weights = {"read": self.read, "carry": self.carry, "first": self.first, "again": self.again}
+        weights = {"read": self.read, "carry": self.carry, "first": self.first, "again": self.recomputed}
         return {"from": self.start, "to": self.stop, **weights}
 
 
@@ -207,7 +207,7 @@ class _StepLp:
             if self.recomputable[t]:
                 inside = [i for i in range(window.start, window.stop) if self._ran(i, i + 1, t) != 0]
                 repeats += [(1.0, self._of("R", i, t, cost=self.ticks[t])) for i in inside]
-            self.rows.add(repeats, known + known_too, window.again, t)
+            self.rows.add(repeats, known + known_too, window.recomputed, t)
 
     def _order(self) -> None:
         """Add the rows "before" and "stays", between columns D."""
@@ -254,7 +254,7 @@ class _StepLp:
         spent: dict[tuple[int, int], int] = {}
         for window in self.windows:
             kept = []
-            for t, weight in window.again:
+            for t, weight in window.recomputed:
                 if self.recomputable[t]:
                     inside = range(window.start, window.stop)
                     left = min(parts * int(self.model.problem.cost[t]) - spent.get((i, t), 0) for i in inside)
@@ -262,7 +262,7 @@ class _StepLp:
                     spent |= {(i, t): spent.get((i, t), 0) + weight for i in inside}
                 if weight > 0:
                     kept.append([t, weight])
-            window.again = kept
+            window.recomputed = kept
 
 
 def _prices(rows: _ProofRows, cost: list[float]) -> np.ndarray | None:

@@ -178,23 +178,23 @@ class _ProblemColumns:
 class _StepProof:
     """The steps of a proof and the weighted sum of its inequalities. `undone`: tasks that no step has run yet."""
 
-    def __init__(self, columns: _ProblemColumns, claim: dict[str, Any], moments: list[int], undone: Sequence[int] = ()):
-        self.columns, self.moments, self.repeats, self.undone = columns, moments, claim["repeats"], undone
-        self.order, self.phases, self.end = claim["order"], claim["phases"], len(moments)
-        for w in self.moments:
+    def __init__(self, columns: _ProblemColumns, claim: dict[str, Any], steps: list[int], undone: Sequence[int] = ()):
+        self.columns, self.steps, self.repeats, self.undone = columns, steps, claim["repeats"], undone
+        self.order, self.phases, self.end = claim["order"], claim["phases"], len(steps)
+        for w in self.steps:
             if not 0 <= w < columns.tasks or columns.optional[w]:
                 raise CertificateRejected(f"step at the first run of task {w}, which is unknown or optional")
         for k in range(1, self.end):
-            if self.done[k].get(self.moments[k - 1]) != 1 or self.done[k - 1].get(self.moments[k]) != 0:
+            if self.done[k].get(self.steps[k - 1]) != 1 or self.done[k - 1].get(self.steps[k]) != 0:
                 raise CertificateRejected(
-                    f"steps {k - 1} and {k}: task {self.moments[k - 1]} need not run before task {self.moments[k]}"
+                    f"steps {k - 1} and {k}: task {self.steps[k - 1]} need not run before task {self.steps[k]}"
                 )
 
     @cached_property
     def done(self) -> list[dict[int, int]]:
         """The fixed variables D by task, at each step and at the end."""
         end = {t: 1 for t, optional in enumerate(self.columns.optional) if not optional}
-        return [*map(self._known, self.moments), end]
+        return [*map(self._known, self.steps), end]
 
     def _known(self, task: int) -> dict[int, int]:
         columns = self.columns
@@ -233,7 +233,7 @@ class _StepProof:
     def _weigh_memory(self, price: list[int], budget: int) -> int:
         """Add the inequalities "price"; returns their weighted constants."""
         total = 0
-        for k, w in enumerate(self.moments):
+        for k, w in enumerate(self.steps):
             total += price[k] * (self.columns.always + self.columns.output_bytes(w) - budget)
             for b, size in enumerate(self.columns.bytes if price[k] else []):
                 self._add(price[k] * size, "L", k, b)
@@ -322,7 +322,7 @@ class _StepProof:
         if kind == "D":
             value = self.done[k].get(i)
             return (0, 1) if value is None else (value, value)
-        needed = self.columns.held(i) if k == self.end else i in self.columns.reads[self.moments[k]]
+        needed = self.columns.held(i) if k == self.end else i in self.columns.reads[self.steps[k]]
         return (1, 1) if needed else (0, 1)
 
     def _range_of_run(self, j: int, k: int, task: int) -> tuple[int, int]:

@@ -212,26 +212,26 @@ class _ScheduleExecutor:
         self.states, self.segment = chain.states, chain.segment.tolist()
         self.stored: set[int] = set()
         self.whole: set[int] = set()  # segments kept whole
-        self.undoing = chain.segments  # the segment being reversed; none yet
+        self.reversing = chain.segments  # the segment being reversed; none yet
         self.live = np.flatnonzero(chain.segment >= 0).tolist()  # live droppable buffers
-        self._undo_next(0)
+        self._reverse_next(0)
 
     def order(self) -> Order:
         turn = self.chain.turn
         for step, task in enumerate(self.chain.order[turn:].tolist(), start=turn):
             wanted = max((self.segment[b] for b in self.builder.reads[task]), default=-1)
-            while 0 <= wanted < self.undoing:
-                self._undo_next(step)
+            while 0 <= wanted < self.reversing:
+                self._reverse_next(step)
             self.builder.run(task, step)
         return np.array(self.builder.steps, np.int64)
 
-    def _undo_next(self, step: int) -> None:
+    def _reverse_next(self, step: int) -> None:
         """Take actions up to the next segment to reverse; states are recomputed only to be stored."""
-        way_out = self.undoing == self.chain.segments
+        is_forward = self.reversing == self.chain.segments
         for kind, begin, _ in self.actions:
             if kind is ActionKind.BACKWARD:
-                self.undoing = begin
-                self._settle(begin if way_out else -1)
+                self.reversing = begin
+                self._settle(begin if is_forward else -1)
                 self.whole.discard(begin)
                 return
             if kind is ActionKind.KEEP:
@@ -240,7 +240,7 @@ class _ScheduleExecutor:
                 self.stored.discard(begin)
             elif kind is ActionKind.STORE:
                 self.stored.add(begin)
-                if not way_out:
+                if not is_forward:
                     self.builder.make(self.states[begin], step)
                     self._settle()
 
@@ -249,7 +249,7 @@ class _ScheduleExecutor:
 
         Whole are `segment` and those with a KEEP action.
         """
-        around = range(self.undoing, min(self.undoing + 2, self.chain.segments))
+        around = range(self.reversing, min(self.reversing + 2, self.chain.segments))
         kept = {b for k in (*self.stored, *around) for b in self.states[k]}
         self.live += self.builder.made
         self.builder.made.clear()
