@@ -51,9 +51,7 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, least: int) -> Claim 
 
 
 def candidate_sets(model: StepModel) -> Iterator[list[int]]:
-    """Sets of non-optional tasks of one phase that need much memory, without tasks that another one of the set
-    precedes.
-    """
+    """Sets of non-optional tasks of one phase that need much memory, none of which precedes another."""
     problem, need, known = model.problem, model.need(), set[tuple[int, ...]]()
     arcs = int(MAX_ARCS * min(1.0, model.goal.seconds / FULL_SECONDS))
     max_tasks = min(MAX_SET_TASKS, arcs // max(1, len(model.read) + problem.tasks))

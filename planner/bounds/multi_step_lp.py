@@ -33,8 +33,7 @@ Term = tuple[float, int]  # factor, column
 
 
 def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim | None:
-    """The best claim from steps around the first run of `task`, or None if the problem is too large or nothing is
-    proven.
+    """The best claim from steps around the first run of `task`; None: too large a problem, or nothing is proven.
 
     Each round doubles the steps: those with a non-zero multiplier are kept and others added, until the linear
     program is not solved. Shorter goals (in seconds) get smaller programs.
@@ -63,9 +62,7 @@ def step_windows(end: int) -> list[tuple[int, int]]:
 
 
 def choose_steps(model: StepModel, tasks: list[int], most: int) -> list[int]:
-    """The tasks, already totally ordered, plus others comparable to all of them, spread over the steps of highest
-    memory.
-    """
+    """The tasks, totally ordered, and others comparable to all of them, spread over the steps of highest memory."""
     over = model.candidate_tasks()
     over = over[np.argsort(model.place[over], kind="stable")]
     spread = np.linspace(0, len(over) - 1, max(0, min(most - len(tasks), len(over)))).astype(np.int64)

@@ -69,8 +69,7 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int) -> StepCut:
 def best_cuts(
     problem: Problem, goal: Goal, budget_bytes: int, count: int, is_over: Callable[[], bool] = lambda: False
 ) -> list[StepCut]:
-    """Up to `count` steps of highest cost, most expensive first; the first carries its claim. Tries more steps than
-    `bound`.
+    """Up to `count` steps of highest cost, most expensive first, of more than `bound` tries; the first has a claim.
 
     Shorter goals (in seconds) try fewer steps; `is_over` ends the search early.
     """

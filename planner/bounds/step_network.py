@@ -107,9 +107,7 @@ class StepModel:
         return result
 
     def late(self, known: np.ndarray) -> np.ndarray:
-        """bool[n]: a task that every run of this one precedes (`after_every`) has run, so this one cannot be
-        recomputed.
-        """
+        """bool[n]: cannot be recomputed, because a task that every run of this one precedes (`after_every`) has run."""
         rows = self.problem.after_every
         result = np.zeros(self.problem.tasks, bool)
         result[rows.row_of_entry()[known[rows.index] == 1]] = True
@@ -255,9 +253,7 @@ def _arcs(
     size: np.ndarray | int = 0,
     of: tuple[np.ndarray | int, np.ndarray | int, np.ndarray | int] = (NOTHING, 0, 0),
 ) -> np.ndarray:
-    """int64[7, arcs]: tail, head, ticks and bytes of cutting, and three columns `of` for the proof; UNCUTTABLE ticks:
-    infinite.
-    """
+    """int64[7, arcs]: tail, head, ticks (UNCUTTABLE: infinite) and bytes of cutting, three columns for the proof."""
     zero = np.zeros(len(tail), np.int64)
     return np.stack([tail, head, zero + cost, zero + size, *(zero + each for each in of)])
 

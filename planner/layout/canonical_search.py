@@ -133,9 +133,7 @@ class Packing:
     def by_any(
         self, capacity: int, ranks: Sequence[np.ndarray], work: int, stop: Callable[[], bool]
     ) -> tuple[int, np.ndarray]:
-        """(search result, offsets) of the first search of the schedule that completes; about `work` for each rank and
-        choice.
-        """
+        """(search result, offsets) of the first search that completes; about `work` for each rank and choice."""
         status, offset = WORK_LIMIT, self.size
         for rank, choice, part in search_schedule(ranks, work):
             status, offset = self.within(capacity, rank, choice, part, stop)

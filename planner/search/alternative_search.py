@@ -51,9 +51,7 @@ ScoreFunction = Callable[[Problem, Goal, Order, ChoiceVector], Score]
 def search_choices(
     problem: Problem, goal: Goal, monitor: Monitor, search: SearchFunction, judge: ScoreFunction
 ) -> Candidate:
-    """The best order over all alternatives within the search limits, at least as good as that of the first
-    alternatives.
-    """
+    """The best order found over all alternatives, no worse than that of the first alternatives."""
     return _ChoiceSearch(problem, goal, monitor, search, judge).best().candidate
 
 
@@ -217,9 +215,7 @@ class _ChoiceSearch:
         return [row for row in alike.values() if len(row) > 1] + [[group] for group in range(len(vector))]
 
     def estimates(self, vector: ChoiceVector) -> tuple[np.ndarray, np.ndarray]:
-        """(bytes freed at the peak step, extra ticks) of each alternative against the first of its group, int64[a]
-        each.
-        """
+        """int64[a] each: bytes freed at the peak step and extra ticks, against the first alternative of the group."""
         table, plain = self.table, resolve_choices(self.problem, vector)
         profile = liveness.profile(plain, self.order, liveness.lifetimes(plain, self.order))
         step = int(np.argmax(profile)) if len(profile) else 0

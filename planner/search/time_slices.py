@@ -9,8 +9,7 @@ from planner.problem.plan import Order, Score
 
 
 class TimeSlices:
-    """With a time limit each planner gets a share of the remaining time; with an iteration limit each gets all
-    iterations.
+    """Shares of the remaining time for each planner; under an iteration limit each planner gets all iterations.
 
     The parent monitor is charged the sum of the slices, or under an iteration limit their maximum.
     """

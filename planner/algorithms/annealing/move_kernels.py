@@ -243,8 +243,7 @@ def try_any(t: AnnealingTimeline, first_runs: int, stack: Row) -> bool:
 def anneal(
     t: AnnealingTimeline, moves: int, first_runs: int, factors: Reals, stack: Row, best: AnnealingTimeline
 ) -> int:
-    """Try `moves` moves at one temperature; returns the number accepted. A cheaper order within the limit goes to
-    `best`.
+    """Try `moves` moves at one temperature; returns the number accepted. `best` gets a cheaper order within the limit.
 
     The acceptance threshold is drawn before the move, so that no move adds runs that it cannot afford. Where only first
     runs move, ticks do not change and the penalty is constant.

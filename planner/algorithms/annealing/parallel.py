@@ -115,9 +115,7 @@ class _ParallelAnnealing:
         return annealing.lowered(order, budget, NO_BEST)
 
     def exchange(self, orders: list[Order], parts: list[Monitor]) -> None:
-        """Continue both walks from the best order, from the second round on in the mode that found it; ties: the first
-        walk.
-        """
+        """Continue both walks from the best order, and from the second round on in its mode; ties: the first walk."""
         scores = [self.monitor.judge(order) for order in orders]
         for part in parts:
             self.monitor.absorb(part)

@@ -1,6 +1,4 @@
-"""Kernels that place and remove runs on an `AnnealingTimeline` and update its bytes; see `timeline.py`,
-`problem/jit.py`.
-"""
+"""Kernels that place and remove runs on an `AnnealingTimeline` and update its bytes; see `timeline.py`."""
 
 from __future__ import annotations
 

@@ -96,9 +96,7 @@ class BlockChainDp:
         self.under.append(under)
 
     def order(self, budget: int, is_cancelled: Callable[[], bool] = _never) -> Order | None:
-        """The base order with the recomputations of the cheapest chain within the budget; None: none found, or
-        cancelled.
-        """
+        """The base order with the recomputations of the cheapest chain within the budget; None if there is none."""
         price = self._price(budget)
         chains = (self._cheapest(budget, price * factor, is_cancelled) for factor in MULTIPLIER_FACTORS)
         found = [chain for chain in chains if chain is not None]

@@ -255,8 +255,7 @@ def _kinds(base: BaseSchedule, out: np.ndarray, back: np.ndarray) -> np.ndarray:
 def outside_reads(
     base: BaseSchedule, buffer: np.ndarray, end: Steps, next_end: Steps, back: Steps, back_end: Steps
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(read by later forward blocks, by non-adjacent ones, by later blocks' backward parts, after the block); bool[]
-    each.
+    """bool[] each: read by later blocks, by non-adjacent ones, by their backward parts, and after the block.
 
     The block ends before step `end` of the forward pass, the next one before `next_end`; its backward part is [back,
     back_end). Steps are one for all buffers, or one for each.

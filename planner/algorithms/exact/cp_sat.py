@@ -77,9 +77,7 @@ class _CpSatSearch:
             self.grown(self.best.score.peak_bytes, self.best.score.cost)
 
     def grown(self, budget: int | None, most_ticks: int) -> bool:
-        """Whether a better order was found; tasks that use all their runs get one more. `budget` None: minimise the
-        peak.
-        """
+        """Whether a better order was found; tasks that use all runs get one more. No budget: minimise the peak."""
         runs, found = np.full(self.problem.tasks, INITIAL_RUNS), False
         while not self.monitor.should_stop():
             before = self.best.score

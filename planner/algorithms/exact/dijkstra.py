@@ -94,9 +94,7 @@ class _DijkstraSearch:
         return found
 
     def _cheapest(self, states: StateSpace, budget: int, most_ticks: int) -> Order | None:
-        """The order with the least recomputation, below `most_ticks`; None if there is none or the state limit is
-        reached.
-        """
+        """The order with the least recomputation, below `most_ticks`; None: there is none, or too many states."""
         if most_ticks <= 0 or (not states.chosen and states.always > budget):
             return None
         begin = states.begin()

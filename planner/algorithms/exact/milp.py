@@ -34,9 +34,7 @@ CLOSE = 0.001
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The cheapest order within the budget, or the lowest peak within the overhead; first runs as in the best known
-    order.
-    """
+    """The cheapest order within the budget, or the lowest peak, with the first runs of the best known order."""
     best = planner.initial_order(problem, goal, monitor)
     if len(best) > 2 * MAX_TASKS or problem.tasks > MAX_TASKS:
         monitor.note(f"milp: more than {MAX_TASKS} tasks, so the form is not solved")

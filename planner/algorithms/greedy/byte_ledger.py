@@ -1,5 +1,4 @@
-"""Byte ledger: a row of byte counts with range add and range queries, in blocks of √length. Kernels; see
-`problem/jit.py`.
+"""Byte ledger: a row of byte counts with range add and range queries, in blocks of √length, for kernels.
 
 place   0 1 2 3 │ 4 5 6 7 │ 8 9 ...      a range touches at most two blocks in part; of a whole block
 add     ────────┼─────────┼───           only `added` changes

@@ -79,8 +79,7 @@ def price_inputs(
 
 
 def seed_chain(board: GapTable, use: int, together: bool) -> int:
-    """Start `chain` with the producer of the buffer of `use`; with `together`, of all closable gaps that end in its
-    step.
+    """Start `chain` with the producer for `use`, or `together` with those for all closable gaps that end in its step.
 
     Returns the length of the chain.
     """

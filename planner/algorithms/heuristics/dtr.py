@@ -128,9 +128,7 @@ class _Simulation:
         return np.array(self.steps, np.int64)
 
     def _run(self, task: int) -> set[int] | None:
-        """Run the task after the recomputations it needs; returns all buffers touched, or None if memory does not
-        suffice.
-        """
+        """Run the task after the recomputations it needs; returns all buffers touched, or None if out of memory."""
         waiting, pinned, used = [task], Counter(self.reads[task]), set[int]()
         while waiting:
             now = waiting[-1]

@@ -1,5 +1,4 @@
-"""Mirroring (Echo): between heavy tasks, keep a group of cheap tasks if that frees as much as it allocates, else
-recompute.
+"""Mirroring (Echo): keep a group of cheap tasks if that frees as much as it allocates, else recompute it.
 
 Source: Zheng, Vijaykumar, Pekhimenko, "Echo: Compiler-based GPU Memory Footprint Reduction for LSTM RNN
 Training", ISCA 2020, as the backward mirroring of MXNet implements it. O(n log n) time. Ignores the goal:

@@ -26,9 +26,7 @@ UNITS = 1_000
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The best order tried: evenly spaced knapsack capacities, then a bisection between the largest that fits and the
-    next.
-    """
+    """The best order tried: evenly spaced knapsack capacities, then a bisection above the largest that fits."""
     base = base_order(problem, goal.strict_phases)
     best, partition = BestOrder.offered(monitor, base), MinCutPartition(problem, base)
 

@@ -51,9 +51,7 @@ class LinearModel:
         return len(self.low) - 1
 
     def add_row(self, terms: list[tuple[int, int]], least: int) -> None:
-        """Add Σ factor · column ≥ `least` over (column, factor); FIXED_ZERO and FIXED_ONE are substituted, void rows
-        dropped.
-        """
+        """Add Σ factor · column ≥ `least` over (column, factor), with constants substituted; void rows are dropped."""
         least -= sum(factor for column, factor in terms if column == FIXED_ONE)
         kept = [(column, factor) for column, factor in terms if column >= 0]
         if least > sum(min(0, factor) for _, factor in kept):
@@ -151,8 +149,7 @@ class CheckmateModel:
         self.over_budget = self.own + also_held @ self.size > self.room
 
     def _joined(self, stage: int) -> np.ndarray:
-        """bool[n + 1]: recomputations connected to the first run of the stage or of the one before by droppable
-        buffers.
+        """bool[n + 1]: recomputations that droppable buffers connect to the first run of this stage or the last one.
 
         A connection runs through other recomputations; all on the path together take less than `max_ticks`.
         """

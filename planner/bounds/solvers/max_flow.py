@@ -32,9 +32,7 @@ class FlowNetwork:
         self.capacity.append(capacity)
 
     def source_side(self) -> list[bool]:
-        """Per node whether it is on the source side of a minimum cut: the smallest such side. Sets `flow` to the cut's
-        capacity.
-        """
+        """Whether each node is on the smallest source side of a minimum cut. Sets `flow` to the capacity of the cut."""
         shift = max(0, sum(c for c in self.capacity if c < UNCUTTABLE).bit_length() - MAX_BITS)
         scaled = [-(-c >> shift) if c < UNCUTTABLE else 0 for c in self.capacity]
         uncut = sum(scaled) + 1
