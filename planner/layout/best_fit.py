@@ -14,7 +14,7 @@ and after.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -72,7 +72,7 @@ def candidate_offsets(storages: Storages) -> Iterator[np.ndarray]:
     """Offsets of the storages by several methods, cheap ones first."""
     yield sweep_from_peak(storages, storages.start)
     yield sweep_forward(storages)
-    yield sweep_backward(storages, sweep_forward)
+    yield sweep_forward(_mirrored(storages))  # backward; shrinking tails are ignored
     yield sweep_from_peak(storages, -storages.stop)
     length = storages.stop - storages.start
     for quantile in (0.5, 0.8, 0.95) if len(length) else ():
@@ -87,11 +87,6 @@ def sweep_forward(storages: Storages, high: np.ndarray | None = None) -> np.ndar
     offset = np.full(len(storages.start), -1, np.int64)
     sweep(storages, offset, np.lexsort((-storages.size, -storages.stop, storages.start)), 0, high)
     return offset
-
-
-def sweep_backward(storages: Storages, method: Callable[[Storages], np.ndarray]) -> np.ndarray:
-    """Offsets by the same sweep from the last step backward; shrinking tails are ignored."""
-    return method(_mirrored(storages))
 
 
 def sweep_from_peak(storages: Storages, key: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from planner.algorithms.annealing.timeline_kernels import NO_BEST
 from planner.algorithms.greedy import planner
 from planner.problem import Problem, liveness, liveness_kernels
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Goal, Order, Score
+from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
 
 WORKERS = 2
@@ -73,16 +73,12 @@ class _ParallelAnnealing:
         self.once = problem.single_run_ticks()
 
     def is_over(self) -> bool:
-        return self.idle >= MAX_IDLE_ROUNDS or self.is_proven(self.score) or self.monitor.should_stop()
+        return self.idle >= MAX_IDLE_ROUNDS or self.is_proven() or self.monitor.should_stop()
 
-    def is_proven(self, score: Score) -> bool:
-        """Whether the lower bound proves that no plan costs less."""
-        return (
-            self.has_budget() and not score.bytes_over_budget and score.cost <= max(self.once, self.monitor.cost_bound)
-        )
-
-    def has_budget(self) -> bool:
-        return bool(self.goal.budget_bytes)
+    def is_proven(self) -> bool:
+        """Whether the lower bound proves that no plan within the budget costs less."""
+        fits = bool(self.goal.budget_bytes) and not self.score.bytes_over_budget
+        return fits and self.score.cost <= max(self.once, self.monitor.cost_bound)
 
     def parts(self) -> list[Monitor]:
         """Monitors of the walks for the next round."""

@@ -124,7 +124,8 @@ class _CpSatModel:
         self.horizon = int(counts[order].sum()) if free else (n + 1) * (n + 1)
         self.runs = {task: self._runs_of(task, int(counts[task])) for task in order.tolist()}
         self.all_runs = [run for rows in self.runs.values() for run in rows]
-        self.start = {b: self.model.new_int_var(-1, self.horizon, "") for b in self._at_start()}
+        at_start = [b for b in np.flatnonzero(problem.producer() < 0).tolist() if self.size[b]]
+        self.start = {b: self.model.new_int_var(-1, self.horizon, "") for b in at_start}
         self.intervals: list[Any] = []
         self.demands: list[int] = []
         self._supply()
@@ -157,10 +158,6 @@ class _CpSatModel:
             for i, t in enumerate(search.first_runs)
         }
         self.fixed = {int(t): i * (n + 2) for i, t in enumerate(search.first_runs)}
-
-    def _at_start(self) -> list[int]:
-        """Buffers with bytes that exist from the start."""
-        return [b for b, task in enumerate(self.problem.producer().tolist()) if task < 0 and self.size[b]]
 
     def _runs_of(self, task: int, count: int) -> list[_TaskRun]:
         from ortools.sat.python import cp_model  # heavy: imported where a model is solved

@@ -161,7 +161,7 @@ class CheckmateModel:
         while queue:
             taken, i = heapq.heappop(queue)
             for b in (*self.reads[i], *self.writes[i]):
-                if b in seen or (self.first_write[b] < 0 and self._stays(b)):
+                if b in seen or (self.first_write[b] < 0 and self.read_at[-1, b]):  # held from the start to the end
                     continue
                 seen.add(b)
                 for j in (*self.readers[b], *self.writers[b]):
@@ -171,10 +171,6 @@ class CheckmateModel:
         joined = np.zeros(self.stages, bool)
         joined[list(spent)] = True
         return joined
-
-    def _stays(self, buffer: int) -> bool:
-        """Whether the buffer exists from the start and the last stage reads it."""
-        return bool(self.read_at[-1, buffer])
 
     def _number(self) -> None:
         """Create the columns: R for `allowed`, one S per run of stages that neither use nor write a buffer."""
