@@ -113,10 +113,10 @@ class BlockChainDp:
             if is_cancelled():
                 return None
             self.kernels["run_chain_dp"](chain, table, begin, min(begin + per_slice, count + 1))
-        if not table.count[count]:
+        if not table.counts[count]:
             return None
         states = table.states
-        best = int(np.argmin(states[count, : table.count[count], COST]))
+        best = int(np.argmin(states[count, : table.counts[count], COST]))
         chosen: dict[int, list[int]] = {}  # plan -> blocks at which it is taken
         place, state = count, best
         while place > 0:
@@ -153,13 +153,13 @@ class BlockChainDp:
     def _states(self, chain: Chain, first_plan: np.ndarray) -> ChainStates:
         """Empty states of the dynamic program, with the initial state in the ring."""
         positions, ring, most = len(self.blocks) + 1, int(chain.spans.max()) + 1, chain.max_states
-        ring_count = np.zeros(ring, np.int64)
-        ring_count[0] = 1
+        ring_counts = np.zeros(ring, np.int64)
+        ring_counts[0] = 1
         return ChainStates(
             np.zeros(positions, np.int64),
             np.zeros((positions, most, STATE), np.int64),
             np.zeros((ring, most * 4 + 4 * int(np.diff(first_plan).max()), STATE), np.int64),
-            ring_count,
+            ring_counts,
             np.full(ring, np.inf),
         )
 

@@ -182,10 +182,10 @@ class Chain(NamedTuple):
 class ChainStates(NamedTuple):
     """The states before each of k blocks, and those of the next r blocks under construction in a ring."""
 
-    count: Row  # k + 1
+    counts: Row  # k + 1
     states: Cube  # k + 1, max_states, STATE
     ring: Cube  # r, room, STATE
-    ring_count: Row  # r
+    ring_counts: Row  # r
     thresholds: Reals  # r: states of a higher Lagrangian value are skipped, once enough are found
 
 
@@ -262,7 +262,7 @@ def extend_states(chain: Chain, table: ChainStates, block: int, item: int) -> No
     end = block + chain.spans[item]
     to, target = end % len(table.ring), chain.targets[end]
     states, found, plans = table.states[block], table.ring[to], chain.plans
-    count, begin, threshold = table.count[block], table.ring_count[to], table.thresholds[to]
+    count, begin, threshold = table.counts[block], table.ring_counts[to], table.thresholds[to]
     max_states, price, under = chain.max_states, chain.price, chain.items[item]
     for p in range(under[0], under[1]):
         room = chain.budget - max(under[2] + plans[p, OUT], under[3] + plans[p, BACK])
@@ -279,7 +279,7 @@ def extend_states(chain: Chain, table: ChainStates, block: int, item: int) -> No
             row[BYTES], row[COST] = states[s, BYTES] + plans[p, SAVED], states[s, COST] + plans[p, TICKS]
             row[LEADS], row[FROM], row[PLAN], row[PLACE] = plans[p, DROPS], s, p, block
             begin += 1
-    table.ring_count[to], table.thresholds[to] = begin, threshold
+    table.ring_counts[to], table.thresholds[to] = begin, threshold
 
 
 def run_chain_dp(chain: Chain, table: ChainStates, begin: int, end: int) -> None:
@@ -287,10 +287,10 @@ def run_chain_dp(chain: Chain, table: ChainStates, begin: int, end: int) -> None
     for block in range(begin, end):
         here = block % len(table.ring)
         found, target = table.ring[here], chain.targets[block]
-        count = prune_states(found, table.ring_count[here], chain.max_states, chain.price, target)
-        table.count[block] = count
+        count = prune_states(found, table.ring_counts[here], chain.max_states, chain.price, target)
+        table.counts[block] = count
         table.states[block, :count] = found[:count]
-        table.ring_count[here], table.thresholds[here] = 0, np.inf
+        table.ring_counts[here], table.thresholds[here] = 0, np.inf
         if block == len(chain.first_item) - 1:
             break
         for item in range(chain.first_item[block], chain.first_item[block + 1]):
