@@ -26,7 +26,7 @@ def test_the_best_order_of_a_planner_need_not_be_the_best_of_the_monitor():
 
 @pytest.mark.parametrize(("max_overhead", "limit"), [(None, 110), (0.0, 100), (0.5, 150)])
 def test_without_a_budget_an_order_has_room_for_more_bytes_only_above_the_cost_limit(max_overhead, limit):
-    problem = drawn("a>b b>c c>d", cost=[25] * 4)
+    problem = drawn("a>b b>c c>d", cost=dict.fromkeys("abcd", 25))
     goal = Goal(max_overhead=max_overhead)
     assert goal.cost_limit(problem) == limit
     assert not goal.has_room(problem, Score(7, limit, 7)) and goal.has_room(problem, Score(7, limit + 1, 7))
