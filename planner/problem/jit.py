@@ -71,8 +71,8 @@ class Kernels:
 
     def _digest(self) -> str:
         """Hash of the source files of the kernels and of this file, which holds the compiler options."""
-        own = {kernel.__code__.co_filename for kernel in (*self.functions, *self.loops.values())}
-        files = sorted({*own, __file__})
+        kernels: list[Any] = [*self.functions, *self.loops.values()]
+        files = sorted({*(kernel.__code__.co_filename for kernel in kernels), __file__})
         return sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:12]
 
     def _compile(self) -> dict[str, Kernel]:
@@ -128,4 +128,5 @@ def _numba_type(hint: Any) -> Any:
         return numba.types.Array(getattr(numba, dtype), dimensions, "C", readonly="readonly" in options)
     is_record = isinstance(hint, type)
     members = get_type_hints(hint, include_extras=True).values() if is_record else get_args(hint)
-    return numba.types.BaseTuple.from_types([_numba_type(each) for each in members], hint if is_record else None)
+    types = [_numba_type(each) for each in members]
+    return numba.types.BaseTuple.from_types(types, hint if is_record else None)  # type: ignore[no-untyped-call]

@@ -317,7 +317,8 @@ class _StepProof:
         if not 0 <= i < (len(self.columns.bytes) if kind == "L" else self.columns.tasks) or min(window) < 0:
             raise CertificateRejected(f"unknown variable {variable}")
         if kind == "A":
-            return self._range_of_run(*window, i)
+            j, k = window
+            return self._range_of_run(j, k, i)
         (k,) = window
         if kind == "D":
             value = self.done[k].get(i)

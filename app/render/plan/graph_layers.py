@@ -103,7 +103,7 @@ def layers_by_block(lowered: LoweredGraph, strict: bool) -> tuple[list[str], np.
     blocks = blocks_of(lowered.problem, strict)
     task_layer = np.full(lowered.problem.tasks, len(blocks), np.int32)
     for block in range(len(blocks)):
-        task_layer[blocks.frame.order[blocks.steps(block)]] = block
+        task_layer[blocks.base.order[blocks.steps(block)]] = block
     layer, last = np.zeros(len(lowered.graph.nodes), np.int32), 0
     for node, task in enumerate(lowered.node_task):
         last = int(task_layer[task]) if task >= 0 else last

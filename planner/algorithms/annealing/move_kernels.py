@@ -216,7 +216,7 @@ ADAPT, LARGER, SMALLER = 200, 1.05, 0.97
 MAX_TICKS = 2.0**60
 
 
-def store_best(t: AnnealingTimeline, best: AnnealingTimeline) -> None:
+def store_best(t: AnnealingTimeline, best: Row) -> None:
     """Store the order in `best`: its length, then its tasks."""
     t.counters[on.BEST] = t.counters[on.TICKS]
     count = 0
@@ -240,9 +240,7 @@ def try_any(t: AnnealingTimeline, first_runs: int, stack: Row) -> bool:
     return try_move_repeat(t, stack)
 
 
-def anneal(
-    t: AnnealingTimeline, moves: int, first_runs: int, factors: Reals, stack: Row, best: AnnealingTimeline
-) -> int:
+def anneal(t: AnnealingTimeline, moves: int, first_runs: int, factors: Reals, stack: Row, best: Row) -> int:
     """Try `moves` moves at one temperature; returns the number accepted. `best` gets a cheaper order within the limit.
 
     The acceptance threshold is drawn before the move, so that no move adds runs that it cannot afford. Where only first

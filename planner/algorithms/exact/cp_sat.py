@@ -265,7 +265,7 @@ class _CpSatModel:
 
     def _add_interval(self, begin: Any, length: Any, end: Any, literals: list[Any], bytes_: int) -> None:
         """Add an interval of memory, which holds `bytes_` if the run takes place."""
-        add = self.model.new_optional_interval_var if literals else self.model.new_interval_var
+        add: Any = self.model.new_optional_interval_var if literals else self.model.new_interval_var
         self.intervals.append(add(begin, length, end, *literals, ""))
         self.demands.append(bytes_)
 
@@ -273,7 +273,7 @@ class _CpSatModel:
         """Constrain runs not to overlap; their times are 0, 1, 2, ... without a gap."""
         model = self.model
         model.add_no_overlap(
-            model.new_optional_fixed_size_interval_var(run.time, 1, *run.literals, "")
+            model.new_optional_fixed_size_interval_var(run.time, 1, run.present, "")
             if run.literals
             else model.new_fixed_size_interval_var(run.time, 1, "")
             for run in self.all_runs
