@@ -97,6 +97,11 @@ _NUMPY: dict[str, Callable[[Array], Array]] = {
 }
 
 
+def _kinds(rows: dict[str, str]) -> dict[str, str]:
+    """Op type -> standard op, of rows of a table."""
+    return {type: op for op, types in rows.items() for type in types.split()}
+
+
 def _norm(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
     return np.asarray((x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + epsilon))
 
@@ -264,16 +269,16 @@ def _mxnet() -> list[Use]:
     }
     from graph.formats.mxnet import ops
 
-    found += [use(op, POSITIVE, expected=_NUMPY[op]) for op in ops._UNARY if op != "arccosh"]
+    found += [use(op, POSITIVE, expected=_NUMPY[op]) for op in _kinds(ops._UNARY) if op != "arccosh"]
     found += [use("arccosh", 1 + POSITIVE, expected=np.arccosh)]
-    found += [use(op, POSITIVE, POSITIVE + 1, expected=binary[kind]) for op, kind in ops._BINARY.items()]
+    found += [use(op, POSITIVE, POSITIVE + 1, expected=binary[kind]) for op, kind in _kinds(ops._BINARY).items()]
     found += [
         use(op, POSITIVE, scalar=2, expected=lambda x, f=binary[kind]: f(x, np.float32(2)))
-        for op, kind in ops._SCALARS.items()
+        for op, kind in _kinds(ops._SCALARS).items()
     ]
     found += [
         use(op, POSITIVE, scalar=2, expected=lambda x, f=binary[kind]: f(np.float32(2), x))
-        for op, kind in ops._REVERSED.items()
+        for op, kind in _kinds(ops._REVERSED).items()
     ]
     compared = {
         "equal": np.equal,
@@ -406,8 +411,8 @@ def _caffe2() -> list[Use]:
         *(use(op, shape=[2, 3]) for op in ("UniformFill", "XavierFill", "MSRAFill", "GaussianFill")),
         use("OneHot", ints(0, 2, dtype="int64"), ints(3, dtype="int64"), expected=lambda i, n: np.eye(3)[i]),
     ]
-    for op, kind in ops._UNARY.items():
-        word = "copy" if kind == "Identity" else {"Negative": "negative"}.get(op, op.lower())
+    for op, kind in _kinds(ops._UNARY).items():
+        word = "copy" if kind in ("Identity", "remat::Copy") else {"Negative": "negative"}.get(op, op.lower())
         found.append(use(op, cast.get(op, POSITIVE), expected=_NUMPY[word]))
     numpy_of = {
         "Add": np.add,
@@ -422,8 +427,11 @@ def _caffe2() -> list[Use]:
         "LE": np.less_equal,
         "GT": np.greater,
         "GE": np.greater_equal,
+        "NE": np.not_equal,
     }
-    found += [use(op, cast.get(op, POSITIVE), cast.get(op, POSITIVE + 1), expected=numpy_of[op]) for op in ops._BINARY]
+    found += [
+        use(op, cast.get(op, POSITIVE), cast.get(op, POSITIVE + 1), expected=numpy_of[op]) for op in _kinds(ops._BINARY)
+    ]
     return found
 
 
@@ -544,7 +552,7 @@ def _paddle() -> list[Use]:
         use("increment", ROW[:1], step=2.0, expected=lambda x: x + 2),
     ]
     flags = {"logical_not", "logical_and", "logical_or", "logical_xor"}
-    found += [use(op, TRUE if op in flags else POSITIVE, expected=_NUMPY[op]) for op in ops._UNARY]
+    found += [use(op, TRUE if op in flags else POSITIVE, expected=_NUMPY[op]) for op in _kinds(ops._UNARY)]
     numpy_of = {
         "Add": np.add,
         "Sub": np.subtract,
@@ -554,6 +562,7 @@ def _paddle() -> list[Use]:
         "Max": np.maximum,
         "Min": np.minimum,
         "Equal": np.equal,
+        "NotEqual": np.not_equal,
         "Less": np.less,
         "LessOrEqual": np.less_equal,
         "Greater": np.greater,
@@ -562,7 +571,7 @@ def _paddle() -> list[Use]:
         "Or": np.logical_or,
         "Xor": np.logical_xor,
     }
-    for op, kind in ops._BINARY.items():
+    for op, kind in _kinds(ops._BINARY).items():
         pair = (TRUE, X < 0.5) if op in flags else (POSITIVE, POSITIVE + 1)
         found.append(use(op, *pair, expected=numpy_of[kind]))
     return found

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 _REQUIRED: Any = object()
@@ -38,7 +38,7 @@ class Attributes:
     def number(self, *names: str, default: Any = _REQUIRED) -> float:
         return self._read(names, default, _number, "a number")  # type: ignore[no-any-return]
 
-    def flag(self, *names: str, default: Any = _REQUIRED) -> bool:
+    def flag(self, *names: str, default: bool = False) -> bool:
         return self._read(names, default, _flag, "true or false")  # type: ignore[no-any-return]
 
     def text(self, *names: str, default: Any = _REQUIRED) -> str:
@@ -62,6 +62,19 @@ class Attributes:
             return parse(value)
         except (TypeError, ValueError, OverflowError):
             raise ValueError(f"attribute {names[0]} is {str(value)[:80]!r}; it must be {expected}") from None
+
+
+AttributeReader = Callable[[Attributes], Any]  # reads one attribute of an op
+
+
+def number(*names: str, default: Any = _REQUIRED) -> AttributeReader:
+    """Reader of `Attributes.number`, for rows of op tables."""
+    return lambda attributes: attributes.number(*names, default=default)
+
+
+def integer(*names: str, default: Any = _REQUIRED) -> AttributeReader:
+    """Reader of `Attributes.integer`, for rows of op tables."""
+    return lambda attributes: attributes.integer(*names, default=default)
 
 
 def parse_integer(value: Any) -> int:

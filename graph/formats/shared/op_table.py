@@ -32,18 +32,14 @@ class Unmapped(Exception):
 
 
 @dataclass(slots=True)
-class OpUse:
-    """One use of another framework's op: the input of a rule."""
+class OpUse(Attributes):
+    """One use of another framework's op, and its attributes: the input of a rule."""
 
     op: str
     given: Mapping[str, Any] = field(default_factory=lambda: EMPTY)  # attributes as the file has them
     outputs: int = 1  # number of outputs named in the file
     declared: tuple[TensorType | None, ...] = ()  # types of the outputs declared in the file
     losses: list[Val] = field(default_factory=list)  # set by rules of loss ops whose outputs omit the loss value
-
-    @property
-    def attributes(self) -> Attributes:
-        return Attributes(self.given)
 
     def output_type(self, position: int = 0) -> TensorType:
         """Type of an output declared in the file. Raises Unmapped when undeclared."""
@@ -84,6 +80,16 @@ class OpTable:
             return rule
 
         return register
+
+    def rows(self, rule_of: Callable[[str], TranslationRule], rows: Mapping[str, str]) -> None:
+        """Register `rule_of(op)` for each row, a standard op and the op types of the framework: "Neg": "negative"."""
+        for op, types in rows.items():
+            self.op(*types.split())(rule_of(op))
+
+    def rules_of(self, rows: Mapping[str, TranslationRule]) -> None:
+        """Register a rule for the op types of each row: "square Sqr": rule."""
+        for types, rule in rows.items():
+            self.op(*types.split())(rule)
 
     def translate(
         self,
