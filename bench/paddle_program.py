@@ -15,7 +15,7 @@ from typing import Any
 from graph.formats.paddle.mesh_attributes import AUTO_PARALLEL_SUFFIX, CHECKPOINT, MAPPING, MESH, MESH_SHAPE, flat_mesh
 from graph.formats.paddle.ops import slots_of
 from graph.formats.paddle.proto import LOD_TENSOR, paddle
-from graph.formats.paddle.write_ops import attribute
+from graph.formats.paddle.write_ops import op_attribute
 
 MESHES = [[0, 1], [2, 3]]
 FLOAT, INT = 5, 3  # VarType numbers
@@ -76,10 +76,10 @@ class Program:
                 given = names[k:] if slot.endswith("*") else names[k : k + 1]
                 if given:
                     target.add(parameter=slot.rstrip("*"), arguments=given)
-        plain = [attribute(key, value) for key, value in {**attributes, "op_role": 0}.items()]
+        plain = [op_attribute(key, value) for key, value in {**attributes, "op_role": 0}.items()]
         if self.mesh is not None:
             ids, lengths = flat_mesh(self.mesh)
-            plain += [attribute(MESH + AUTO_PARALLEL_SUFFIX, ids), attribute(MESH_SHAPE, lengths)]
+            plain += [op_attribute(MESH + AUTO_PARALLEL_SUFFIX, ids), op_attribute(MESH_SHAPE, lengths)]
         for entry in plain:
             held = op.attrs.add(name=entry["name"], type=entry["type"])
             for key in entry.keys() - {"name", "type"}:

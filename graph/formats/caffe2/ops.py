@@ -109,6 +109,8 @@ CAFFE2.rules_of(
         "Cube": lambda e, use, x: e.mul(squared(e, x), x),
         "NegateGradient": lambda e, use, x: e.op("remat::GradientScale", x, scale=-1.0),
         "Cast": lambda e, use, x: e.cast(x, dtype_of(use.integer("to"))),
+        "Scale": lambda e, use, x: scaled(e, x, use.number("scale", default=1.0)),
+        "FloatToHalf HalfToFloat": lambda e, use, x: e.cast(x, "float16" if use.op == "FloatToHalf" else "float32"),
     }
 )
 
@@ -121,16 +123,6 @@ def weighted_sum(e: Emit, use: OpUse, *pairs: Val) -> Val:
 @CAFFE2.op("Pow")
 def power(e: Emit, use: OpUse, x: Val, exponent: Val | None = None) -> Val:
     return e.op("Pow", x, e.scalar_like(use.number("exponent"), x) if exponent is None else exponent)
-
-
-@CAFFE2.op("Scale")
-def scale(e: Emit, use: OpUse, x: Val) -> Val:
-    return scaled(e, x, use.number("scale", default=1.0))
-
-
-@CAFFE2.op("FloatToHalf", "HalfToFloat")
-def half(e: Emit, use: OpUse, x: Val) -> Val:
-    return e.cast(x, "float16" if use.op == "FloatToHalf" else "float32")
 
 
 # Layers.

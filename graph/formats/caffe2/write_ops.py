@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from graph.formats.shared.op_writer import FrameworkOp, NodeView, OpConverter, same_inputs
+from graph.formats.shared.op_writer import (
+    FrameworkOp,
+    NodeView,
+    OpConverter,
+    attribute,
+    same_inputs,
+    same_names,
+    written,
+)
 
 
 def argument(name: str, value: Any) -> dict[str, Any]:
@@ -17,8 +25,9 @@ def argument(name: str, value: Any) -> dict[str, Any]:
     return {"name": name, "f": value}
 
 
-def _operator(op: str, inputs: list[int], **arguments: Any) -> FrameworkOp:
-    return op, {"arg": [argument(k, v) for k, v in arguments.items()]} if arguments else {}, inputs
+def arguments(view: NodeView, converted: FrameworkOp) -> dict[str, Any]:
+    """The attributes of a converted op as arguments of its OperatorDef."""
+    return {"arg": [argument(k, v) for k, v in converted[1].items()]} if converted[1] else {}
 
 
 def _gemm(view: NodeView) -> FrameworkOp | None:
@@ -26,14 +35,14 @@ def _gemm(view: NodeView) -> FrameworkOp | None:
     if not view.is_unscaled_gemm() or bias is None or w is None:
         return None
     op, outputs = ("FC", w.shape[0]) if view.attribute("transB", 0) else ("FCTransposed", w.shape[1])
-    return _operator(op, [0, 1, 2]) if bias.shape == (outputs,) else None
+    return (op, {}, [0, 1, 2]) if bias.shape == (outputs,) else None
 
 
 def _matmul(view: NodeView) -> FrameworkOp | None:
     x, y = view.type(0), view.type(1)
-    return (
-        _operator("MatMul", [0, 1]) if x is not None and y is not None and len(x.shape) == len(y.shape) == 2 else None
-    )
+    if x is None or y is None or not len(x.shape) == len(y.shape) == 2:
+        return None
+    return "MatMul", {}, [0, 1]
 
 
 def _window(view: NodeView) -> dict[str, Any] | None:
@@ -52,7 +61,7 @@ def _conv(view: NodeView) -> FrameworkOp | None:
     window, w = _window(view), view.type(1)
     if window is None or w is None:
         return None
-    return _operator("Conv", [0, 1, 2], kernels=list(w.shape[2:]), group=view.attribute("group", 1), **window)
+    return "Conv", {"kernels": list(w.shape[2:]), "group": view.attribute("group", 1), **window}, [0, 1, 2]
 
 
 def _pool(op: str) -> OpConverter:
@@ -61,48 +70,18 @@ def _pool(op: str) -> OpConverter:
         if window is None or view.attribute("ceil_mode", 0) or len(view.node.outputs) > 1:
             return None
         counted = {} if op == "MaxPool" else {"count_include_pad": view.attribute("count_include_pad", 0)}
-        return _operator(op, [0], kernels=list(view.attribute("kernel_shape")), **window, **counted)
+        return op, {"kernels": list(view.attribute("kernel_shape")), **window, **counted}, [0]
 
     return convert
 
 
-def _softmax(op: str) -> OpConverter:
-    def convert(view: NodeView) -> FrameworkOp | None:
-        x = view.type(0)
-        axis = view.attribute("axis", -1)
-        return (
-            _operator(op, [0], axis=axis % len(x.shape)) if x is not None and axis in (-1, len(x.shape) - 1) else None
-        )
-
-    return convert
+def _last_axis(view: NodeView) -> int | None:
+    """Axis of a softmax over the last dimension; None for another axis."""
+    x, axis = view.type(0), view.attribute("axis", -1)
+    return axis % len(x.shape) if x is not None and axis in (-1, len(x.shape) - 1) else None
 
 
-def _reshape(view: NodeView) -> FrameworkOp | None:
-    shape = view.static_shape()
-    return None if shape is None else _operator("Reshape", [0], shape=shape)
-
-
-def _transpose(view: NodeView) -> FrameworkOp | None:
-    axes = view.permutation()
-    return None if axes is None else _operator("Transpose", [0], axes=axes)
-
-
-def _concat(view: NodeView) -> FrameworkOp | None:
-    return _operator("Concat", view.all_inputs(), axis=view.attribute("axis"))
-
-
-def _split(view: NodeView) -> FrameworkOp | None:
-    sizes = view.split_sizes()
-    return None if sizes is None else _operator("Split", [0], axis=view.attribute("axis", 0), split=sizes)
-
-
-def _reduction(op: str) -> OpConverter:
-    def convert(view: NodeView) -> FrameworkOp | None:
-        axes = view.reduced_axes()
-        return None if axes is None else _operator(op, [0], axes=axes, keepdims=view.attribute("keepdims", 1))
-
-    return convert
-
+_REDUCTION = {"axes": NodeView.reduced_axes, "keepdims": attribute("keepdims", 1)}
 
 OP_CONVERTERS: Mapping[str, OpConverter] = {
     "Gemm": _gemm,
@@ -110,38 +89,17 @@ OP_CONVERTERS: Mapping[str, OpConverter] = {
     "Conv": _conv,
     "MaxPool": _pool("MaxPool"),
     "AveragePool": _pool("AveragePool"),
-    "Softmax": _softmax("Softmax"),
-    "LogSoftmax": _softmax("LogSoftmax"),
-    "Reshape": _reshape,
-    "Transpose": _transpose,
-    "Concat": _concat,
-    "Split": _split,
-    "ReduceSum": _reduction("ReduceSum"),
-    "ReduceMean": _reduction("ReduceMean"),
-    **{
-        op: same_inputs(caffe2_op)
-        for op, caffe2_op in (
-            ("Add", "Add"),
-            ("Sub", "Sub"),
-            ("Mul", "Mul"),
-            ("Div", "Div"),
-            ("Relu", "Relu"),
-            ("Tanh", "Tanh"),
-            ("Sigmoid", "Sigmoid"),
-            ("Exp", "Exp"),
-            ("Log", "Log"),
-            ("Sqrt", "Sqrt"),
-            ("Abs", "Abs"),
-            ("Neg", "Negative"),
-            ("Sum", "Sum"),
-            ("Max", "Max"),
-            ("Min", "Min"),
-            ("Softsign", "Softsign"),
-            ("Softplus", "Softplus"),
-            ("Where", "Where"),
-            ("remat::StopGradient", "StopGradient"),
-            ("remat::Copy", "Copy"),
-            ("Identity", "Alias"),
-        )
-    },
+    "Softmax": written("Softmax", axis=_last_axis),
+    "LogSoftmax": written("LogSoftmax", axis=_last_axis),
+    "Reshape": written("Reshape", shape=NodeView.static_shape),
+    "Transpose": written("Transpose", axes=NodeView.permutation),
+    "Concat": written("Concat", None, axis=attribute("axis")),
+    "Split": written("Split", axis=attribute("axis", 0), split=NodeView.split_sizes),
+    "ReduceSum": written("ReduceSum", **_REDUCTION),
+    "ReduceMean": written("ReduceMean", **_REDUCTION),
+    **same_names("Add Sub Mul Div Relu Tanh Sigmoid Exp Log Sqrt Abs Sum Max Min Softsign Softplus Where"),
+    "Neg": same_inputs("Negative"),
+    "remat::StopGradient": same_inputs("StopGradient"),
+    "remat::Copy": same_inputs("Copy"),
+    "Identity": same_inputs("Alias"),
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 from graph.errors import BadGraph, Findings, quoted
 from graph.formats.caffe2.proto import caffe2
-from graph.formats.caffe2.write_ops import OP_CONVERTERS
+from graph.formats.caffe2.write_ops import OP_CONVERTERS, arguments
 from graph.formats.shared.groups import OpGroup, note_of, op_groups
 from graph.formats.shared.op_writer import with_framework_ops
 from graph.formats.shared.protobuf import fill_message, message_to_text
@@ -26,7 +26,7 @@ def dump(graph: Graph, form: str = "binary") -> bytes:
     """Bytes of the net. Raises BadGraph for nodes and values without a Caffe2 equivalent."""
     if form not in FORMS:
         raise ValueError(f"form {form!r}; use one of {', '.join(FORMS)}")
-    graph = with_framework_ops(graph, "caffe2", OP_CONVERTERS)
+    graph = with_framework_ops(graph, "caffe2", OP_CONVERTERS, arguments)
     groups = op_groups(graph, "caffe2")
     _check_repeats(graph, groups)
     note = note_of(graph, "caffe2")

@@ -454,6 +454,7 @@ MXNET.rules_of(
         "stack": reshaping.stack,
         "Flatten flatten": lambda e, use, x: e.op("Flatten", x, axis=1),
         "tile": lambda e, use, x: reshaping.tiled(e, x, use.integers("reps")),
+        "take": lambda e, use, x, indices: layers.gather(e, x, indices, axis_of(x, use.integer("axis", default=0))),
     }
 )
 
@@ -627,11 +628,6 @@ def up_sampling(e: Emit, use: OpUse, x: Val, *more: Val) -> Val:
     if use.text("sample_type") != "nearest" or more or x.rank != 4:
         raise Unmapped
     return reshaping.resize_nearest(e, x, scale, scale)
-
-
-@MXNET.op("take")
-def take(e: Emit, use: OpUse, x: Val, indices: Val) -> Val:
-    return layers.gather(e, x, indices, axis_of(x, use.integer("axis", default=0)))
 
 
 @MXNET.op("batch_take", "pick", "choose_element_0index")

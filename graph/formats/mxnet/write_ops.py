@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from graph.formats.shared.op_writer import FrameworkOp, NodeView, OpConverter, same_inputs
-
-
-def _activation(kind: str) -> OpConverter:
-    return lambda view: ("Activation", {"act_type": kind}, [0])
+from graph.formats.shared.op_writer import (
+    FrameworkOp,
+    NodeView,
+    OpConverter,
+    attribute,
+    same_inputs,
+    same_names,
+    written,
+)
 
 
 def _scalar_or(op: str, scalar: str, reversed_scalar: str = "") -> OpConverter:
@@ -89,10 +93,6 @@ def _pool(kind: str) -> OpConverter:
     return convert
 
 
-def _global(kind: str) -> OpConverter:
-    return lambda view: ("Pooling", {"kernel": [1], "global_pool": True, "pool_type": kind}, [0])
-
-
 def _batch_norm(view: NodeView) -> FrameworkOp | None:
     if len(view.node.outputs) > 1:
         return None
@@ -107,24 +107,6 @@ def _layer_norm(view: NodeView) -> FrameworkOp | None:
     return "LayerNorm", {"axis": -1, "eps": repr(view.attribute("epsilon", 1e-5))}, [0, 1, 2]
 
 
-def _reshape(view: NodeView) -> FrameworkOp | None:
-    shape = view.static_shape()
-    return None if shape is None else ("Reshape", {"shape": shape}, [0])
-
-
-def _transpose(view: NodeView) -> FrameworkOp | None:
-    axes = view.permutation()
-    return None if axes is None else ("transpose", {"axes": axes}, [0])
-
-
-def _flatten(view: NodeView) -> FrameworkOp | None:
-    return ("Flatten", {}, [0]) if view.attribute("axis", 1) == 1 else None
-
-
-def _concat(view: NodeView) -> FrameworkOp | None:
-    return "Concat", {"dim": view.attribute("axis"), "num_args": len(view.node.inputs)}, view.all_inputs()
-
-
 def _split(view: NodeView) -> FrameworkOp | None:
     sizes = view.content(1)
     if sizes is not None and len(set(sizes.tolist())) > 1:
@@ -132,16 +114,12 @@ def _split(view: NodeView) -> FrameworkOp | None:
     return "SliceChannel", {"axis": view.attribute("axis", 0), "num_outputs": len(view.node.outputs)}, [0]
 
 
-def _softmax(op: str) -> OpConverter:
-    return lambda view: (op, {"axis": view.attribute("axis", -1)}, [0])
-
-
 def _reduction(op: str) -> OpConverter:
     def convert(view: NodeView) -> FrameworkOp | None:
-        x, axes, keepdims = view.type(0), view.reduced_axes(), bool(view.attribute("keepdims", 1))
-        if x is None or axes is None or (len(axes) == len(x.shape) and not keepdims):
+        keepdims, reduces_all = view.keeps_dimensions(), view.reduces_all()
+        if reduces_all is None or (reduces_all and not keepdims):
             return None  # MXNet 1.x has no values without dimensions
-        return op, {"axis": axes, "keepdims": keepdims}, [0]
+        return op, {"axis": view.reduced_axes(), "keepdims": keepdims}, [0]
 
     return convert
 
@@ -153,8 +131,12 @@ def _dropout(view: NodeView) -> FrameworkOp | None:
     return "Dropout", {"p": repr(0.5 if ratio is None else float(np.float32(ratio.reshape(-1)[0])))}, [0]
 
 
-def _gather(view: NodeView) -> FrameworkOp | None:
-    return "take", {"axis": view.attribute("axis", 0)}, [0, 1]
+def _activation(kind: str) -> OpConverter:
+    return written("Activation", act_type=lambda view: kind)
+
+
+def _global_pool(kind: str) -> OpConverter:
+    return lambda view: ("Pooling", {"kernel": [1], "global_pool": True, "pool_type": kind}, [0])
 
 
 OP_CONVERTERS: Mapping[str, OpConverter] = {
@@ -163,15 +145,12 @@ OP_CONVERTERS: Mapping[str, OpConverter] = {
     "Conv": _conv,
     "MaxPool": _pool("max"),
     "AveragePool": _pool("avg"),
-    "GlobalMaxPool": _global("max"),
-    "GlobalAveragePool": _global("avg"),
+    "GlobalMaxPool": _global_pool("max"),
+    "GlobalAveragePool": _global_pool("avg"),
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,
-    "Relu": _activation("relu"),
-    "Sigmoid": _activation("sigmoid"),
-    "Tanh": _activation("tanh"),
+    **{op: _activation(op.lower()) for op in ("Relu", "Sigmoid", "Tanh", "Softsign")},
     "Softplus": _activation("softrelu"),
-    "Softsign": _activation("softsign"),
     "Add": _scalar_or("broadcast_add", "_plus_scalar", "_plus_scalar"),
     "Sub": _scalar_or("broadcast_sub", "_minus_scalar", "_rminus_scalar"),
     "Mul": _scalar_or("broadcast_mul", "_mul_scalar", "_mul_scalar"),
@@ -179,36 +158,20 @@ OP_CONVERTERS: Mapping[str, OpConverter] = {
     "Pow": _scalar_or("broadcast_power", "_power_scalar", "_rpower_scalar"),
     "Max": _scalar_or("broadcast_maximum", "_maximum_scalar"),
     "Min": _scalar_or("broadcast_minimum", "_minimum_scalar"),
-    "Sum": same_inputs("add_n"),
-    "Reshape": _reshape,
-    "Transpose": _transpose,
-    "Flatten": _flatten,
-    "Concat": _concat,
+    "Reshape": written("Reshape", shape=NodeView.static_shape),
+    "Transpose": written("transpose", axes=NodeView.permutation),
+    "Flatten": lambda view: ("Flatten", {}, [0]) if view.attribute("axis", 1) == 1 else None,
+    "Concat": written("Concat", None, dim=attribute("axis"), num_args=lambda view: len(view.node.inputs)),
     "Split": _split,
-    "Softmax": _softmax("softmax"),
-    "LogSoftmax": _softmax("log_softmax"),
+    "Softmax": written("softmax", axis=attribute("axis", -1)),
+    "LogSoftmax": written("log_softmax", axis=attribute("axis", -1)),
     "ReduceSum": _reduction("sum"),
     "ReduceMean": _reduction("mean"),
     "ReduceMax": _reduction("max"),
     "Dropout": _dropout,
-    "Gather": _gather,
-    **{
-        op: same_inputs(mxnet_op)
-        for op, mxnet_op in (
-            ("Exp", "exp"),
-            ("Log", "log"),
-            ("Sqrt", "sqrt"),
-            ("Abs", "abs"),
-            ("Neg", "negative"),
-            ("Sign", "sign"),
-            ("Floor", "floor"),
-            ("Ceil", "ceil"),
-            ("Reciprocal", "reciprocal"),
-            ("Sin", "sin"),
-            ("Cos", "cos"),
-            ("Erf", "erf"),
-            ("Identity", "identity"),
-            ("remat::StopGradient", "BlockGrad"),
-        )
-    },
+    "Gather": written("take", 2, axis=attribute("axis", 0)),
+    **same_names("Exp Log Sqrt Abs Sign Floor Ceil Reciprocal Sin Cos Erf Identity", str.lower),
+    "Sum": same_inputs("add_n"),
+    "Neg": same_inputs("negative"),
+    "remat::StopGradient": same_inputs("BlockGrad"),
 }

@@ -182,6 +182,7 @@ PADDLE.rules_of(
         "gelu": lambda e, use, x: e.op("Gelu", x, approximate="tanh" if use.flag("approximate") else "none"),
         "silu": lambda e, use, x: e.mul(x, e.op("Sigmoid", x)),
         "where": lambda e, use, condition, x, y: e.where(condition, x, y),
+        "pow": lambda e, use, x: e.op("Pow", x, e.scalar_like(use.number("factor", "y", default=1.0), x)),
     }
 )
 
@@ -193,11 +194,6 @@ def scale(e: Emit, use: OpUse, x: Val) -> Val:
     if use.flag("bias_after_scale", default=True):
         return shifted(e, scaled(e, x, factor), bias)
     return scaled(e, shifted(e, x, bias), factor)
-
-
-@PADDLE.op("pow")
-def power(e: Emit, use: OpUse, x: Val) -> Val:
-    return e.op("Pow", x, e.scalar_like(use.number("factor", "y", default=1.0), x))
 
 
 @PADDLE.op("swiglu")
@@ -417,6 +413,8 @@ PADDLE.rules_of(
         "stack": reshaping.stack,
         "gather_nd": reshaping.gather_nd,
         "tile": lambda e, use, x: reshaping.tiled(e, x, use.integers("repeat_times")),
+        "unsqueeze unsqueeze2": lambda e, use, x: reshaping.with_axes(e, x, use.integers("axes", "axis", default=())),
+        "shape": lambda e, use, x: e.cast(e.op("Shape", x), "int32"),
     }
 )
 
@@ -447,11 +445,6 @@ def transpose(e: Emit, use: OpUse, x: Val) -> Val:
 def squeeze(e: Emit, use: OpUse, x: Val) -> Val:
     axes = [axis_of(x, a) for a in use.integers("axes", "axis", default=())] or range(x.rank)
     return reshaping.without_axes(e, x, [a for a in axes if x.shape[a] == 1])
-
-
-@PADDLE.op("unsqueeze", "unsqueeze2")
-def unsqueeze(e: Emit, use: OpUse, x: Val) -> Val:
-    return reshaping.with_axes(e, x, use.integers("axes", "axis", default=()))
 
 
 @PADDLE.op("concat")
@@ -520,11 +513,6 @@ def cumsum(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op("CumSum", x, axis, exclusive=int(use.flag("exclusive")), reverse=int(use.flag("reverse")))
 
 
-@PADDLE.op("shape")
-def shape(e: Emit, use: OpUse, x: Val) -> Val:
-    return e.cast(e.op("Shape", x), "int32")
-
-
 # Reductions.
 
 
@@ -557,6 +545,7 @@ PADDLE.rows(
         "ReduceL2": "frobenius_norm",
     },
 )
+PADDLE.rules_of({"squared_l2_norm": lambda e, use, x: _reduced(e, use, "ReduceSumSquare", x, ())})
 
 
 @PADDLE.op("arg_max", "arg_min", "argmax", "argmin")
@@ -578,11 +567,6 @@ def norm(e: Emit, use: OpUse, x: Val) -> Val:
     if use.number("porder", default=2.0) != 2:
         raise Unmapped
     return _reduced(e, use, "ReduceL2", x, use.integers("dim", "axis", default=()))
-
-
-@PADDLE.op("squared_l2_norm")
-def squared_norm(e: Emit, use: OpUse, x: Val) -> Val:
-    return _reduced(e, use, "ReduceSumSquare", x, ())
 
 
 # Fills.

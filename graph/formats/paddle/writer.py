@@ -14,7 +14,7 @@ from graph.errors import BadGraph, quoted
 from graph.formats.paddle.mesh_attributes import AUTO_PARALLEL_SUFFIX, CHECKPOINT, MAPPING, MESH, MESH_SHAPE, flat_mesh
 from graph.formats.paddle.ops import DTYPES
 from graph.formats.paddle.proto import LOD_TENSOR, paddle
-from graph.formats.paddle.write_ops import OP_CONVERTERS
+from graph.formats.paddle.write_ops import OP_CONVERTERS, op_message
 from graph.formats.shared.groups import OpGroup, not_representable, note_of, op_groups
 from graph.formats.shared.op_writer import with_framework_ops
 from graph.formats.shared.protobuf import fill_message
@@ -33,7 +33,7 @@ def dump(graph: Graph, checkpoints: Collection[str] | None = None, form: str | N
     """
     if form is not None and form not in FORMS:
         raise ValueError(f"form {form!r}; use one of {', '.join(FORMS)}")
-    graph = with_framework_ops(graph, "paddle", OP_CONVERTERS)
+    graph = with_framework_ops(graph, "paddle", OP_CONVERTERS, op_message)
     groups = op_groups(graph, "paddle")
     note = note_of(graph, "paddle")
     marked = set(checkpoints_of(graph) if checkpoints is None else checkpoints)

@@ -1,7 +1,7 @@
 """Standard ops converted to a framework's ops, for writing graphs that were read from another format.
 
-A converter maps one node to the framework's op, its attributes and the inputs it keeps. A node without a converter
-is left unchanged; the writer reports it as not representable.
+A converter maps one node to the framework's op, its attributes and the inputs it keeps; `written` makes one from a
+reader per attribute. A node without a converter is left unchanged; the writer reports it as not representable.
 """
 
 from __future__ import annotations
@@ -62,6 +62,15 @@ class NodeView:
         sizes = self.content(1)
         return None if sizes is None else [int(n) for n in sizes.reshape(-1)]
 
+    def reduces_all(self) -> bool | None:
+        """True for a reduction over all axes; None when the axes are unknown."""
+        x, axes = self.type(0), self.reduced_axes()
+        return None if x is None or axes is None else len(axes) == len(x.shape)
+
+    def keeps_dimensions(self) -> bool:
+        """True for a reduction that keeps its axes with length 1."""
+        return bool(self.attribute("keepdims", 1))
+
     def is_unscaled_gemm(self) -> bool:
         """True for a Gemm with alpha = beta = 1 and A not transposed."""
         scaled = not self.attribute("alpha", 1.0) == self.attribute("beta", 1.0) == 1.0
@@ -83,29 +92,66 @@ FrameworkOp = tuple[str, dict[str, Any], list[int]]
 OpConverter = Callable[[NodeView], FrameworkOp | None]
 
 
-def same_inputs(op: str, **attributes: Any) -> OpConverter:
-    """Converter to an op with the same inputs, for nodes without attributes; `attributes` are those of the result."""
+#: encoder(node, its op in the framework) -> the attributes as the framework's file has them
+Encoder = Callable[[NodeView, FrameworkOp], dict[str, Any]]
+
+
+def attribute(name: str, default: Any = None) -> Callable[[NodeView], Any]:
+    """Reader of an attribute of the node, for `written`."""
+    return lambda view: view.attribute(name, default)
+
+
+def written(op: str, kept: int | None = 1, **attributes: Callable[[NodeView], Any]) -> OpConverter:
+    """Converter to an op with the first `kept` inputs (None: all) and attributes read from the node.
+
+    A reader that returns None means that the node has no equivalent.
+    """
 
     def convert(view: NodeView) -> FrameworkOp | None:
-        return None if view.node.attributes else (op, dict(attributes), view.all_inputs())
+        found = {name: read(view) for name, read in attributes.items()}
+        if any(value is None for value in found.values()):
+            return None
+        return op, found, view.all_inputs() if kept is None else list(range(kept))
 
     return convert
 
 
-def with_framework_ops(graph: Graph, framework: str, converters: Mapping[str, OpConverter]) -> Graph:
+def same_inputs(op: str) -> OpConverter:
+    """Converter to an op with the same inputs, for nodes without attributes."""
+
+    def convert(view: NodeView) -> FrameworkOp | None:
+        return None if view.node.attributes else (op, {}, view.all_inputs())
+
+    return convert
+
+
+def same_names(names: str, framework_name: Callable[[str], str] = str) -> dict[str, OpConverter]:
+    """Converters of ops without attributes whose name in the framework is `framework_name` of the standard one."""
+    return {op: same_inputs(framework_name(op)) for op in names.split()}
+
+
+def with_framework_ops(
+    graph: Graph,
+    framework: str,
+    converters: Mapping[str, OpConverter],
+    encode: Encoder = lambda view, converted: converted[1],
+) -> Graph:
     """The graph with an annotation of the framework's op on forward nodes that lack one. O(nodes)."""
     nodes = list(graph.nodes)
     for n, node in enumerate(nodes):
         converter = converters.get(node.op)
         if framework in node.annotations or node.phase is not Phase.FORWARD or converter is None or not node.outputs:
             continue
-        converted = converter(NodeView(graph, node))
+        view = NodeView(graph, node)
+        converted = converter(view)
         if converted is None:
             continue
-        op, attributes, kept = converted
+        op, _, kept = converted
         names = ["" if v == ABSENT else graph.values[v].name for v in node.inputs]
         outputs = ["" if v == ABSENT else graph.values[v].name for v in node.outputs]
-        origin = Origin(node.name, op, node.name, attributes, [names[i] for i in kept if i < len(names)], outputs)
+        origin = Origin(
+            node.name, op, node.name, encode(view, converted), [names[i] for i in kept if i < len(names)], outputs
+        )
         annotations = {**node.annotations, framework: msgspec.to_builtins(origin)}
         nodes[n] = replace(node, annotations=MappingProxyType(annotations))
     return replace(graph, nodes=tuple(nodes))
