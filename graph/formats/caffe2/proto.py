@@ -1,4 +1,4 @@
-"""Caffe2's messages: NetDef and what is in it (caffe2.proto)."""
+"""Protobuf messages of Caffe2: NetDef and its parts (caffe2.proto)."""
 
 from __future__ import annotations
 
@@ -21,23 +21,11 @@ _TABLE = {
     "NetDef": "name 1 string, op 2 * OperatorDef, type 3 string, num_workers 4 int32, device_option 5 DeviceOption, "
     "arg 6 * Argument, external_input 7 * string, external_output 8 * string",
 }
-_WORDS = "name|op|type|num_workers|device_option|arg|external_input|external_output"
-#: Wire types of a NetDef's fields and of an OperatorDef's.
-_NET = {1: LENGTH, 2: LENGTH, 3: LENGTH, 4: VARINT, 5: LENGTH, 6: LENGTH, 7: LENGTH, 8: LENGTH, 9: LENGTH}
-_OP = {
-    1: LENGTH,
-    2: LENGTH,
-    3: LENGTH,
-    4: LENGTH,
-    5: LENGTH,
-    6: LENGTH,
-    7: LENGTH,
-    8: LENGTH,
-    9: VARINT,
-    10: LENGTH,
-    11: LENGTH,
-    12: VARINT,
-}
+#: Fields of the text form of a NetDef.
+_NET_FIELDS = "name|op|type|num_workers|device_option|arg|external_input|external_output"
+#: Wire types of the fields of a NetDef and of an OperatorDef.
+_NET = {**dict.fromkeys(range(1, 10), LENGTH), 4: VARINT}
+_OP = {**dict.fromkeys(range(1, 12), LENGTH), 9: VARINT, 12: VARINT}
 
 
 @functools.cache
@@ -47,8 +35,8 @@ def caffe2() -> dict[str, Callable[..., Any]]:
 
 
 def sniff(data: bytes) -> bool:
-    """True for a NetDef in either form: fields of its kinds, and a first op with a type."""
-    if is_text(data, _WORDS):
+    """True for bytes or text that begin as a NetDef: fields of its wire types, and a first op with a type."""
+    if is_text(data, _NET_FIELDS):
         return bool(re.search(rb"\b(op|external_input)\s*[:{<]", data[: 1 << 16]))
     for number, kind, start, end in fields_of(data):
         if _NET.get(number) != kind:
@@ -62,19 +50,19 @@ def sniff(data: bytes) -> bool:
 
 
 def net_of(data: bytes) -> Any:
-    """The NetDef in the bytes, in whichever form. Raises BadGraph."""
+    """The NetDef in binary or text form. Raises BadGraph."""
     kind = caffe2()["NetDef"]
-    if is_text(data, _WORDS):
+    if is_text(data, _NET_FIELDS):
         return parse_text(kind, data.replace(b"cuda_gpu_id:", b"device_id:"), "NetDef")
     return parse_message(kind, data, "NetDef")
 
 
 def value_of(argument: Any) -> Any:
-    """What an argument holds, as plain data; nets stay messages."""
+    """Value of an argument as plain data; nested nets stay messages."""
     for field in ("floats", "ints", "strings", "nets", "tensors"):
-        several = getattr(argument, field)
-        if len(several):
-            return [_plain(item) for item in several]
+        items = getattr(argument, field)
+        if len(items):
+            return [_plain(item) for item in items]
     for field in ("f", "i", "s", "n", "t"):
         if argument.HasField(field):
             return _plain(getattr(argument, field))

@@ -7,6 +7,7 @@ their op lists. A fill of an external input determines its shape.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -87,24 +88,39 @@ def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
     reader = NetReader(Program(CAFFE2, limits, findings))
     reader.externals(net, shapes)
     reader.ops(net.op[reader.filled :])
+    note = _header(net)
+    if reader.filled:
+        note["fills"] = [message_to_dict(op) for op in net.op[: reader.filled]]
+    outputs = [name for name in net.external_output if name in reader.program.types] or reader.last_written()
+    return reader.program.graph(net.name, outputs, {"caffe2": note})
+
+
+def _header(net: Any) -> dict[str, Any]:
+    """Fields of the net other than its ops, for the writer."""
     note = {
         "name": net.name,
         "type": net.type,
         "num_workers": net.num_workers,
         "external_input": list(net.external_input),
         "external_output": list(net.external_output),
+        "arguments": arguments_json([a for a in net.arg if not a.name.startswith(NOTES)]),
     }
     note = {key: value for key, value in note.items() if value}
-    own = [argument for argument in net.arg if not argument.name.startswith(NOTES)]
-    note |= {"arguments": arguments_json(own)} if own else {}
-    note |= {"device_option": message_to_dict(net.device_option)} if net.HasField("device_option") else {}
-    note |= {"fills": [message_to_dict(op) for op in net.op[: reader.filled]]} if reader.filled else {}
-    outputs = [name for name in net.external_output if name in reader.program.types] or reader.last_written()
-    return reader.program.graph(net.name, outputs, {"caffe2": note})
+    if net.HasField("device_option"):
+        note["device_option"] = message_to_dict(net.device_option)
+    return note
 
 
 def arguments_json(arguments: Sequence[Any]) -> list[dict[str, Any]]:
     return [message_to_dict(argument) for argument in arguments]
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Value written by a leading fill op."""
+
+    type: TensorType
+    content: np.ndarray | None  # small integer content
 
 
 class NetReader:
@@ -116,18 +132,18 @@ class NetReader:
         self.backward: set[str] = set()  # names last written by an op of the backward part
         self.read: set[str] = set()  # names whose latest version is read
         self.written: dict[str, None] = {}
-        self.said: dict[str, Any] = {}  # arguments of the net
-        self.place: dict[str, list[tuple[str, int]]] = {}
+        self.arguments: dict[str, Any] = {}  # of the net
+        self.uses: dict[str, list[tuple[str, int]]] = {}  # name -> (op type, input position)
 
     def nested(self, program: Program) -> NetReader:
-        """A reader of a net inside an op of this one."""
+        """Reader of a net nested in an op."""
         return NetReader(program)
 
     def externals(self, net: Any, shapes: ShapeOverrides) -> None:
-        """Give the program the values that are there before it runs. Raises BadGraph."""
+        """Declare the values that exist before the net runs. Raises BadGraph."""
         fills = self._fills(net)
-        self._places(net.op[self.filled :], 0)
-        self.said = {argument.name: value_of(argument) for argument in net.arg}
+        self._collect_uses(net.op[self.filled :], 0)
+        self.arguments = {argument.name: value_of(argument) for argument in net.arg}
         names = dict.fromkeys(net.external_input)
         names.update(dict.fromkeys(fills))
         written: set[str] = set()
@@ -138,21 +154,21 @@ class NetReader:
         for name in names:
             self._external(name, fills.get(name), shapes)
 
-    def _places(self, ops: Sequence[Any], depth: int) -> None:
-        """Collect where ops read names, those in nested nets included, which see the names around them."""
+    def _collect_uses(self, ops: Sequence[Any], depth: int) -> None:
+        """Collect where ops read names, including ops of nested nets, which see outer names."""
         if depth > self.program.limits.depth:
             return
         for op in ops:
             for i, name in enumerate(op.input):
-                self.place.setdefault(name, []).append((op.type, i))
+                self.uses.setdefault(name, []).append((op.type, i))
             for argument in op.arg:
                 for nested in (*([argument.n] if argument.HasField("n") else []), *argument.nets):
-                    self._places(nested.op, depth + 1)
+                    self._collect_uses(nested.op, depth + 1)
 
-    def _fills(self, net: Any) -> dict[str, tuple[TensorType, np.ndarray | None, Any]]:
-        """What the fills in front make: name -> (type, small content, op)."""
+    def _fills(self, net: Any) -> dict[str, Fill]:
+        """Leading fill ops of external inputs, by the name they write."""
         externals = set(net.external_input)
-        fills: dict[str, tuple[TensorType, np.ndarray | None, Any]] = {}
+        fills: dict[str, Fill] = {}
         for op in net.op:
             if len(op.input) or len(op.output) != 1 or op.output[0] not in externals:
                 break
@@ -171,36 +187,39 @@ class NetReader:
                 ) from None
             if type is None:
                 break
-            fills[op.output[0]] = (type, _content(op.type, attributes, type), op)
+            fills[op.output[0]] = Fill(type, _content(op.type, attributes, type))
             self.filled += 1
         return fills
 
-    def _external(
-        self, name: str, fill: tuple[TensorType, np.ndarray | None, Any] | None, shapes: ShapeOverrides
-    ) -> None:
-        uses = self.place.get(name, [])
-        role = "input"
-        if any(place in _WEIGHTS.get(type, ()) for type, place in uses):
-            role = "parameter"
-        elif any(place in _STATES.get(type, ()) for type, place in uses):
-            role = "state"
-        elif fill is not None and name not in shapes.inputs:
-            role = "constant" if fill[1] is not None else "parameter"
-        type = None if fill is None else fill[0]
-        role = str(self.said.get(f"role/{name}", role))
-        if f"shape/{name}" in self.said:
-            type = _said_type(self.said, name)
+    def _external(self, name: str, fill: Fill | None, shapes: ShapeOverrides) -> None:
+        """Declare an external input of the net; its shape comes from the caller, the net, or its fill op."""
+        role = str(self.arguments.get(f"role/{name}", self._role(name, fill, name in shapes.inputs)))
+        type = None if fill is None else fill.type
+        if f"shape/{name}" in self.arguments:
+            type = _noted_type(self.arguments, name)
         if name in shapes.inputs:
-            dtype = (
-                next((_INTEGERS[use] for use in uses if use in _INTEGERS), "float32") if type is None else type.dtype
-            )
+            dtype = self._default_dtype(name) if type is None else type.dtype
             type = declared_type(name, dtype, shapes.inputs[name])
         elif role == "input" and type is not None and shapes.batch is not None and type.shape:
             type = TensorType(type.dtype, (shapes.batch, *type.shape[1:]))
         if type is None:
             self.program.untyped(name, "the fill ops of the net")
-        data = fill[1] if fill is not None and role == "constant" else None
+        data = fill.content if fill is not None and role == "constant" else None
         self.program.give(name, type, role, data=data)
+
+    def _role(self, name: str, fill: Fill | None, has_shape: bool) -> str:
+        """Role by the ops that read the name; by its fill op when the caller gives no shape."""
+        uses = self.uses.get(name, [])
+        if any(place in _WEIGHTS.get(type, ()) for type, place in uses):
+            return "parameter"
+        if any(place in _STATES.get(type, ()) for type, place in uses):
+            return "state"
+        if fill is None or has_shape:
+            return "input"
+        return "parameter" if fill.content is None else "constant"
+
+    def _default_dtype(self, name: str) -> str:
+        return next((_INTEGERS[use] for use in self.uses.get(name, ()) if use in _INTEGERS), "float32")
 
     def ops(self, ops: Sequence[Any]) -> None:
         """Add ops in order. Raises BadGraph."""
@@ -214,7 +233,6 @@ class NetReader:
         self.read.update(inputs)
         self.read.difference_update(outputs)
         self.written.update(dict.fromkeys(outputs))
-        fields: dict[str, Any] = {}
         origin = Origin("", op.type, op.name, {"arg": arguments_json(op.arg)} if len(op.arg) else {}, inputs, outputs)
         more = {
             "engine": op.engine,
@@ -238,7 +256,6 @@ class NetReader:
                 declared=self._gradient_types(op, phase),
                 phase=phase,
                 origin=origin,
-                fields=fields,
             )
         if not outputs:
             rows[-1].effect = "once"
@@ -253,7 +270,7 @@ class NetReader:
         return [name for name in self.written if name in self.program.types and name not in self.read]
 
     def _phase(self, op: Any) -> str:
-        """Gradient ops and what reads their results are backward, ops of an optimizer updates."""
+        """Phase: gradient ops and readers of their results are backward, ops of an optimizer are updates."""
         if op.type in _UPDATES and any(name in self.backward for name in op.input):
             return "update"
         generated = op.is_gradient_op or op.type.endswith("Gradient") or _is_seed(op)
@@ -274,9 +291,9 @@ class NetReader:
         return found
 
 
-def _said_type(said: Mapping[str, Any], name: str) -> TensorType:
+def _noted_type(arguments: Mapping[str, Any], name: str) -> TensorType:
     """Type of an external input, from the arguments added by the writer. Raises BadGraph."""
-    shape, dtype = said[f"shape/{name}"], said.get(f"dtype/{name}", "float32")
+    shape, dtype = arguments[f"shape/{name}"], arguments.get(f"dtype/{name}", "float32")
     try:
         if dtype not in DTYPE_BITS:
             raise ValueError(f"element type {dtype!r}")
@@ -300,7 +317,7 @@ def _is_seed(op: Any) -> bool:
 
 
 def _content(op: str, attributes: Mapping[str, Any], type: TensorType) -> np.ndarray | None:
-    """Content of a fill with integers, up to 4096 elements; else None."""
+    """Content of an integer fill of up to 4096 elements; None for other fills."""
     values = attributes.get("values")
     if op not in GIVEN_DTYPES or type.dtype.startswith("float") or not isinstance(values, list):
         return None

@@ -1,10 +1,10 @@
-"""RecurrentNetwork as a Scan over time.
+"""RecurrentNetwork converted to a Scan over time.
 
-link  x_t      <- input        at 0          x_t shows step t of the input, with a leading dimension of one
-link  h_prev   <- h_states     at 0          the state a step finds ...
-link  h        <- h_states     at 1          ... and the one it leaves
-alias h_all    =  h_states from 1            all steps
-alias h_last   =  h_states from -1           the last one
+link  x_t      <- input        at 0          x_t is step t of the input, with a leading dimension of 1
+link  h_prev   <- h_states     at 0          state at the start of a step
+link  h        <- h_states     at 1          state at the end of a step
+alias h_all    =  h_states from 1            states of all steps
+alias h_last   =  h_states from -1           state of the last step
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from graph.errors import BadGraph, quoted
 from graph.formats.caffe2.nested_nets import NestedNet, captures_of, missing_net_error, nested_net
 from graph.formats.document.schema import NodeRow
 from graph.formats.shared.attributes import Attributes
-from graph.formats.shared.program import Program
 from graph.ir import TensorType
 from graph.recurrent.net import Alias, Link, RecurrentNet, StepOp
 
@@ -29,114 +28,155 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecurrentNetworkState:
-    """A value handed from step to step. `all` and `last` are names outside, "" where nobody asks for them."""
+    """A value carried from step to step."""
 
-    initial: str
-    entering: str
-    leaving: str
-    all: str
-    last: str
-
-
-@dataclass(frozen=True, slots=True)
-class RecurrentNetworkArgs:
-    """The lists of the op, sorted by what they mean."""
-
-    sequences: Mapping[str, str]  # inner name -> outer
-    states: Sequence[RecurrentNetworkState]
-    timestep: str
-    recompute: frozenset[str]
+    initial: str  # outer value before the first step
+    start: str  # name inside at the start of a step
+    end: str  # name inside at the end of a step
+    all: str  # outer name of the states of all steps; "" without one
+    last: str  # outer name of the state of the last step; "" without one
 
 
 def add_recurrent_network(
     net: NetReader, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]
 ) -> None:
-    """Add the op to the net's program. Raises ValueError."""
+    """Add the op to the net's program. Raises BadGraph, ValueError for malformed arguments."""
     step = nested_net(attributes, "step_net")
     if step is None:
         raise missing_net_error(name, "RecurrentNetwork", "step_net")
-    to_recurrent_net(name, step, attributes, inputs).checked()
-    parts = parse_recurrent_args(name, attributes, inputs, outputs)
-    program = net.program
-    first = program.types.get(next(iter(parts.sequences.values())))
-    bound: dict[str, TensorType | None] = {v: program.types.get(v) for v in inputs}
-    for inner, outer in parts.sequences.items():
-        whole = program.types.get(outer)
-        bound[inner] = None if whole is None or not whole.shape else TensorType(whole.dtype, (1, *whole.shape[1:]))
-    begun = []
-    for state in parts.states:
-        value, bound[state.entering] = _begun(program, state.initial, first, f"{name}/{state.entering}")
-        begun.append(value)
-    bound[parts.timestep] = TensorType("int32", (1,))
-    inside = NestedNet(net, step, bound)
-    counts = parts.timestep in inside.first_reads
-    for row in inside.program.nodes:
-        if parts.recompute.intersection(row.outputs):
-            row.recompute = "prefer"
-    formal, results = _ends(inside, name, parts, counts)
-    formal_names = {*parts.sequences, *(state.entering for state in parts.states), parts.timestep}
-    captures = captures_of(net, name, inside, sorted(formal_names))
-    if counts:
-        begun.append(program.constant(f"{name}/zero", np.zeros(1, np.int32)))
-    trips = None if first is None or not first.shape else first.shape[0]
-    last = [state.last for state in parts.states] + [""] * counts
-    stacked = [state for state in parts.states if state.all]
-    row = NodeRow(
-        name,
-        "Scan",
-        [*begun, *parts.sequences.values()],
-        [*last, *(state.all for state in stacked)],
-        {"num_scan_inputs": len(parts.sequences)},
-        bodies={"body": inside.body(formal, captures, results)},
-    )
-    types = [inside.type_of(state.leaving) for state in parts.states] + [None] * counts
-    types += [_over(inside.type_of(state.leaving), trips) for state in stacked]
-    program.add(row, types)
+    recurrent = _recurrent_net(name, step, attributes, inputs)
+    recurrent.checked()
+    if any(window != 1 for window in Attributes(attributes).integers("link_window", default=())):
+        raise _unsupported_link(name, "a link over several steps")
+    _ScanBuilder(net, recurrent, outputs).add(step, inputs)
 
 
-def to_recurrent_net(name: str, step: Any, attributes: Mapping[str, Any], inputs: Sequence[str]) -> RecurrentNet:
-    """The net as `graph.recurrent` has it, to be checked by its rules."""
+def _recurrent_net(name: str, step: Any, attributes: Mapping[str, Any], inputs: Sequence[str]) -> RecurrentNet:
+    """The op as a recurrent net, to be checked by `RecurrentNet.checked`. Raises ValueError for malformed arguments."""
     a = Attributes(attributes)
     ops = tuple(StepOp(op.type, tuple(op.input), tuple(op.output)) for op in step.op)
-    links = tuple(Link(*row) for row in _table(attributes, "link_internal", "link_external", "link_offset"))
-    aliases = tuple(Alias(*row) for row in _table(attributes, "alias_src", "alias_dst", "alias_offset"))
+    links = tuple(Link(*row) for row in _rows(attributes, "link_internal", "link_external", "link_offset"))
+    aliases = tuple(Alias(*row) for row in _rows(attributes, "alias_src", "alias_dst", "alias_offset"))
     initial = [inputs[i] for i in a.integers("initial_recurrent_state_ids", default=())]
-    buffers = dict(zip(_words(attributes, "recurrent_states"), initial, strict=True))
+    buffers = dict(zip(_strings(attributes, "recurrent_states"), initial, strict=True))
     sequences = tuple(dict.fromkeys(link.outer for link in links if link.outer in set(inputs) - set(buffers)))
-    recompute = tuple(_words(attributes, "recompute_blobs_on_backward"))
+    recompute = tuple(_strings(attributes, "recompute_blobs_on_backward"))
     timestep = a.text("timestep", default="timestep")
     return RecurrentNet(name, ops, sequences, buffers, links, aliases, timestep, recompute)
 
 
-def parse_recurrent_args(
-    name: str, attributes: Mapping[str, Any], inputs: Sequence[str], outputs: Sequence[str]
-) -> RecurrentNetworkArgs:
-    """The op's lists by meaning. Raises BadGraph for links that no Scan of one step has, ValueError for other lists."""
-    a = Attributes(attributes)
-    links = _table(attributes, "link_internal", "link_external", "link_offset")
-    aliases = _table(attributes, "alias_src", "alias_dst", "alias_offset")
-    buffers = _words(attributes, "recurrent_states")
-    initial = [inputs[i] for i in a.integers("initial_recurrent_state_ids", default=())]
-    if any(window != 1 for window in a.integers("link_window", default=())):
-        raise _unread(name, "a link over several steps")
-    states = []
-    for buffer, start in zip(buffers, initial, strict=True):
-        entering = [inner for inner, outer, offset in links if outer == buffer and offset == 0]
-        leaving = [inner for inner, outer, offset in links if outer == buffer and offset > 0]
-        if len(entering) != 1 or len(leaving) != 1:
-            raise _unread(name, f"state {quoted(buffer)} without one link at 0 and one behind")
-        shown = [(dst, offset) for src, dst, offset in aliases if src == buffer and dst in outputs]
-        every = [dst for dst, offset in shown if offset == 1]
-        final = [dst for dst, offset in shown if offset == -1]
-        if len(every) > 1 or len(final) > 1 or len(every) + len(final) < len(shown):
-            raise _unread(name, f"state {quoted(buffer)} shown twice, or at other offsets than 1 and -1")
-        states.append(RecurrentNetworkState(start, entering[0], leaving[0], "".join(every), "".join(final)))
-    sequences = {inner: outer for inner, outer, _ in links if outer not in buffers}
-    recompute = frozenset(_words(attributes, "recompute_blobs_on_backward"))
-    return RecurrentNetworkArgs(sequences, states, a.text("timestep", default="timestep"), recompute)
+class _ScanBuilder:
+    """Scan of one recurrent net. Elements and emitted rows lack the leading dimension that values inside have."""
+
+    def __init__(self, net: NetReader, recurrent: RecurrentNet, outputs: Sequence[str]):
+        self.net, self.program, self.name = net, net.program, recurrent.name
+        self.timestep, self.recompute = str(recurrent.timestep), frozenset(recurrent.recompute)
+        self.states = [_state(recurrent, buffer, outputs) for buffer in recurrent.buffers]
+        #: name inside -> outer sequence
+        self.sequences = {link.inner: link.outer for link in recurrent.links if link.outer not in recurrent.buffers}
+        self.sequence = self.program.types.get(next(iter(self.sequences.values())))  # type of the first one
+
+    def add(self, step: Any, inputs: Sequence[str]) -> None:
+        bound: dict[str, TensorType | None] = {v: self.program.types.get(v) for v in inputs}
+        bound |= {inner: _step_type(self.program.types.get(outer)) for inner, outer in self.sequences.items()}
+        initial = []
+        for state in self.states:
+            value, bound[state.start] = self._initial(state)
+            initial.append(value)
+        bound[self.timestep] = TensorType("int32", (1,))
+        inside = NestedNet(self.net, step, bound)
+        for row in inside.program.nodes:
+            if self.recompute.intersection(row.outputs):
+                row.recompute = "prefer"
+        counts_steps = self.timestep in inside.first_reads
+        formal, results = self._interface(inside, counts_steps)
+        own = {*self.sequences, *(state.start for state in self.states), self.timestep}
+        captures = captures_of(self.net, self.name, inside, sorted(own))
+        if counts_steps:
+            initial.append(self.program.constant(f"{self.name}/zero", np.zeros(1, np.int32)))
+        emitted = [state for state in self.states if state.all]
+        row = NodeRow(
+            self.name,
+            "Scan",
+            [*initial, *self.sequences.values()],
+            [*(state.last for state in self.states), *[""] * counts_steps, *(state.all for state in emitted)],
+            {"num_scan_inputs": len(self.sequences)},
+            bodies={"body": inside.body(formal, captures, results)},
+        )
+        types = [inside.type_of(state.end) for state in self.states] + [None] * counts_steps
+        self.program.add(row, types + [self._over_time(inside.type_of(state.end)) for state in emitted])
+
+    def _interface(self, inside: NestedNet, counts_steps: bool) -> tuple[list[str], list[str]]:
+        """(formal inputs, results) of the body; adds the reshapes between elements or rows and values inside."""
+        program = inside.program
+        formal = [state.start for state in self.states]
+        results = [state.end for state in self.states]
+        reshapes = []
+        for inner in self.sequences:
+            type = program.types.get(inner) if inner not in inside.written else None
+            lengths = program.constant(f"{self.name}/{inner}/shape", _lengths(type))
+            reshape = program.free_name(f"{self.name}/{inner}/step")
+            reshapes.append(NodeRow(reshape, "Reshape", [f"{inner}/element", lengths], [inner]))
+        if counts_steps:
+            one, following = program.constant(f"{self.name}/one", np.ones(1, np.int32)), f"{self.timestep}/next"
+            count = NodeRow(f"{self.name}/count", "Add", [self.timestep, one], [following])
+            program.add(count, [TensorType("int32", (1,))])
+            formal.append(self.timestep)
+            results.append(following)
+        for state in self.states:
+            if state.all:
+                type, emitted = inside.type_of(state.end), f"{state.end}/row"
+                lengths = program.constant(f"{self.name}/{emitted}", _lengths(type)[1:])
+                program.add(
+                    NodeRow(f"{self.name}/{state.end}/emit", "Reshape", [state.end, lengths], [emitted]), [None]
+                )
+                results.append(emitted)
+        program.nodes[:0] = reshapes
+        return formal + [f"{inner}/element" for inner in self.sequences], results
+
+    def _initial(self, state: RecurrentNetworkState) -> tuple[str, TensorType | None]:
+        """Initial state as one step: rank 3 unchanged, rank 2 with a leading 1, rank 1 repeated over the batch."""
+        program, start, sequence = self.program, state.initial, self.sequence
+        type = program.types.get(start)
+        if type is None or sequence is None or len(sequence.shape) < 2:
+            return start, type
+        if len(type.shape) >= 3:
+            if type.shape[0] != 1:
+                raise ValueError(f"initial state {quoted(start)} of {type.shape[0]} steps")
+            return start, type
+        is_matrix, prefix = len(type.shape) == 2, f"{self.name}/{state.start}"
+        shape = (1, *type.shape) if is_matrix else (1, sequence.shape[1], *type.shape)
+        lengths = program.constant(f"{prefix}/shape", np.array(shape, np.int64))
+        result = TensorType(type.dtype, shape)
+        op = "Reshape" if is_matrix else "Expand"
+        program.add(NodeRow(f"{prefix}/begin", op, [start, lengths], [f"{prefix}/begin"]), [result])
+        return f"{prefix}/begin", result
+
+    def _over_time(self, type: TensorType | None) -> TensorType | None:
+        """Type of the values of all steps."""
+        if type is None or self.sequence is None or not self.sequence.shape:
+            return None
+        return TensorType(type.dtype, (self.sequence.shape[0], *type.shape[1:]))
 
 
-def _unread(name: str, found: str) -> BadGraph:
+def _state(recurrent: RecurrentNet, buffer: str, outputs: Sequence[str]) -> RecurrentNetworkState:
+    """State stored in a buffer. Raises BadGraph for links and aliases without an equivalent in a Scan of one step."""
+    links = [link for link in recurrent.links if link.outer == buffer]
+    start = [link.inner for link in links if link.offset == 0]
+    end = [link.inner for link in links if link.offset > 0]
+    if len(start) != 1 or len(end) != 1:
+        raise _unsupported_link(recurrent.name, f"state {quoted(buffer)} without one link at 0 and one behind")
+    aliases = [alias for alias in recurrent.aliases if alias.buffer == buffer and alias.name in outputs]
+    every = [alias.name for alias in aliases if alias.offset == 1]
+    last = [alias.name for alias in aliases if alias.offset == -1]
+    if len(every) > 1 or len(last) > 1 or len(every) + len(last) < len(aliases):
+        raise _unsupported_link(
+            recurrent.name, f"state {quoted(buffer)} shown twice, or at other offsets than 1 and -1"
+        )
+    return RecurrentNetworkState(recurrent.buffers[buffer], start[0], end[0], "".join(every), "".join(last))
+
+
+def _unsupported_link(name: str, found: str) -> BadGraph:
     return BadGraph.one(
         "link_window",
         f"op {quoted(name)}",
@@ -146,68 +186,22 @@ def _unread(name: str, found: str) -> BadGraph:
     )
 
 
-def _ends(inside: NestedNet, name: str, parts: RecurrentNetworkArgs, counts: bool) -> tuple[list[str], list[str]]:
-    """(formal inputs, results) of the body. Elements and rows have no leading dimension, what is inside has."""
-    program, before = inside.program, []
-    elements = []
-    for inner in parts.sequences:
-        type = program.types.get(inner) if inner not in inside.written else None
-        lengths = program.constant(f"{name}/{inner}/shape", np.array(() if type is None else type.shape, np.int64))
-        before.append(
-            NodeRow(program.free_name(f"{name}/{inner}/step"), "Reshape", [f"{inner}/element", lengths], [inner])
-        )
-        elements.append(f"{inner}/element")
-    formal = [state.entering for state in parts.states]
-    results = [state.leaving for state in parts.states]
-    if counts:
-        one = program.constant(f"{name}/one", np.ones(1, np.int32))
-        following = f"{parts.timestep}/next"
-        program.add(NodeRow(f"{name}/count", "Add", [parts.timestep, one], [following]), [TensorType("int32", (1,))])
-        formal.append(parts.timestep)
-        results.append(following)
-    for state in parts.states:
-        if state.all:
-            type = inside.type_of(state.leaving)
-            lengths = program.constant(
-                f"{name}/{state.leaving}/row", np.array(() if type is None else type.shape[1:], np.int64)
-            )
-            program.add(
-                NodeRow(f"{name}/{state.leaving}/emit", "Reshape", [state.leaving, lengths], [f"{state.leaving}/row"]),
-                [None],
-            )
-            results.append(f"{state.leaving}/row")
-    program.nodes[:0] = before
-    return formal + elements, results
+def _step_type(sequence: TensorType | None) -> TensorType | None:
+    """Type of one step of a sequence."""
+    return TensorType(sequence.dtype, (1, *sequence.shape[1:])) if sequence is not None and sequence.shape else None
 
 
-def _begun(program: Program, start: str, sequence: TensorType | None, prefix: str) -> tuple[str, TensorType | None]:
-    """An initial state as one step: rank 3 as it is, rank 2 with a leading one, rank 1 repeated over the batch."""
-    type = program.types.get(start)
-    if type is None or sequence is None or len(sequence.shape) < 2:
-        return start, type
-    if len(type.shape) >= 3:
-        if type.shape[0] != 1:
-            raise ValueError(f"initial state {quoted(start)} of {type.shape[0]} steps")
-        return start, type
-    shape = (1, *type.shape) if len(type.shape) == 2 else (1, sequence.shape[1], *type.shape)
-    lengths = program.constant(f"{prefix}/shape", np.array(shape, np.int64))
-    op = "Reshape" if len(type.shape) == 2 else "Expand"
-    made = TensorType(type.dtype, shape)
-    program.add(NodeRow(f"{prefix}/begin", op, [start, lengths], [f"{prefix}/begin"]), [made])
-    return f"{prefix}/begin", made
+def _lengths(type: TensorType | None) -> np.ndarray:
+    return np.array(() if type is None else type.shape, np.int64)
 
 
-def _over(type: TensorType | None, trips: int | None) -> TensorType | None:
-    return None if type is None or trips is None else TensorType(type.dtype, (trips, *type.shape[1:]))
-
-
-def _table(attributes: Mapping[str, Any], *names: str) -> list[tuple[str, str, int]]:
+def _rows(attributes: Mapping[str, Any], *names: str) -> list[tuple[str, str, int]]:
     """Rows of parallel lists: two of names and one of offsets. Raises ValueError."""
-    inner, outer = (_words(attributes, name) for name in names[:2])
+    inner, outer = (_strings(attributes, name) for name in names[:2])
     return list(zip(inner, outer, Attributes(attributes).integers(names[2], default=()), strict=True))
 
 
-def _words(attributes: Mapping[str, Any], name: str) -> list[str]:
+def _strings(attributes: Mapping[str, Any], name: str) -> list[str]:
     """A list of names. Raises ValueError."""
     found = attributes.get(name, [])
     found = [found] if isinstance(found, str) else found

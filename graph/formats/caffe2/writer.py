@@ -30,21 +30,12 @@ def dump(graph: Graph, form: str = "binary") -> bytes:
     groups = op_groups(graph, "caffe2")
     _check_repeats(graph, groups)
     note = note_of(graph, "caffe2")
-    net = caffe2()["NetDef"](name=note.get("name") or graph.name)
-    for field in ("type", "num_workers"):
-        if field in note:
-            setattr(net, field, note[field])
-    if "device_option" in note:
-        fill_message(net.device_option, note["device_option"], "caffe2")
-    for argument in note.get("arguments", ()):
-        fill_message(net.arg.add(), argument, "caffe2")
-    for made in note.get("fills", ()):
-        fill_message(net.op.add(), made, "caffe2")
-    lists = _recomputed(graph)
+    net = _net(graph, note)
+    recomputed = _recomputed(graph)
     for group in groups:
-        _operator(net.op.add(), group, lists.get(group.origin.id) or _preferred(graph, group))
-    given = [v for v in graph.values if v.role is not Role.ACTIVATION and _is_read(v, groups, graph)]
-    filled = {name for made in note.get("fills", ()) for name in made.get("output", ())}
+        _operator(net.op.add(), group, recomputed.get(group.origin.id) or _preferred(graph, group))
+    given = [v for v in graph.values if v.role is not Role.ACTIVATION and _is_read(v, groups)]
+    filled = {name for fill in note.get("fills", ()) for name in fill.get("output", ())}
     net.external_input.extend(note.get("external_input") or [v.name for v in given])
     outputs = note.get("external_output", ()) if note else [graph.values[v].name for v in graph.outputs]
     net.external_output.extend(outputs)
@@ -53,8 +44,23 @@ def dump(graph: Graph, form: str = "binary") -> bytes:
     return message_to_text(net) if form == "text" else net.SerializeToString(deterministic=True)
 
 
-def _is_read(value: Value, groups: list[OpGroup], graph: Graph) -> bool:
-    """Whether an op of the net reads a given value; constants a reader made for itself are not there."""
+def _net(graph: Graph, note: Mapping[str, Any]) -> Any:
+    """The net with its header and fill ops, as noted by the reader."""
+    net = caffe2()["NetDef"](name=note.get("name") or graph.name)
+    for field in ("type", "num_workers"):
+        if field in note:
+            setattr(net, field, note[field])
+    if "device_option" in note:
+        fill_message(net.device_option, note["device_option"], "caffe2")
+    for argument in note.get("arguments", ()):
+        fill_message(net.arg.add(), argument, "caffe2")
+    for fill in note.get("fills", ()):
+        fill_message(net.op.add(), fill, "caffe2")
+    return net
+
+
+def _is_read(value: Value, groups: list[OpGroup]) -> bool:
+    """True for values of the net; constants added by a reader that no op of the file reads are left out."""
     return value.role is not Role.CONSTANT or any(value.name in group.origin.inputs for group in groups)
 
 
@@ -121,11 +127,11 @@ def _operator(operator: Any, group: OpGroup, recomputed: list[str] | None) -> No
     arguments = [a for a in rest.pop("arg", ()) if recomputed is None or a.get("name") != RECOMPUTE]
     fill_message(operator, {**rest, "arg": arguments}, "caffe2")
     if recomputed:
-        operator.arg.add(name=RECOMPUTE).strings.extend(word.encode() for word in recomputed)
+        operator.arg.add(name=RECOMPUTE).strings.extend(blob.encode() for blob in recomputed)
 
 
 def _note(net: Any, value: Value, is_filled: bool) -> None:
-    """Arguments of the net for what it has no field for."""
+    """Add arguments for the shape, dtype and role of an external input, which have no field in a net."""
     if value.type is None:
         raise BadGraph.one(
             "not_representable",

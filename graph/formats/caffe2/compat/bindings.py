@@ -1,8 +1,8 @@
-"""Which names of a nested list of ops come from outside, which it hands out and which are its own, by lexical scope.
+"""Inferred interface of a nested list of ops under lexical scoping: inputs, outputs and local names.
 
-read before it is written      must exist outside, and is an input
-written, and visible outside   an output; its last version is what is handed out
-written otherwise              local to the scope
+read before it is written      input; must be defined outside
+written, and visible outside   output; its last version is returned
+written otherwise              local
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from graph.errors import Findings, quoted
 
 @dataclass(frozen=True, slots=True)
 class NamedOp:
-    """What an op of the list does with names."""
+    """Names that an op reads and writes."""
 
     inputs: Sequence[str]
     outputs: Sequence[str]
@@ -23,12 +23,12 @@ class NamedOp:
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """The interface of a scoped subgraph around a list of ops, every name bound to the one outside that is its own."""
+    """Interface of a scoped subgraph; every inner name is bound to the outer name of the same spelling."""
 
-    inputs: tuple[str, ...]  # in the order they are read
-    outputs: tuple[str, ...]  # in the order they are written
+    inputs: tuple[str, ...]  # in order of the first read
+    outputs: tuple[str, ...]  # in order of the first write
     local: tuple[str, ...]
-    scope: str  # a name for the scope handle that nothing else has
+    scope: str  # unused name for the scope handle
 
     @property
     def bindings(self) -> dict[str, str]:
@@ -37,26 +37,26 @@ class Bindings:
 
 
 def inferred_bindings(ops: Sequence[NamedOp], visible: Collection[str], name: str = "do") -> Bindings:
-    """The interface of the ops where `visible` are the names outside. Raises BadGraph with each undefined name."""
+    """Interface of the ops when `visible` names exist outside. Raises BadGraph naming each undefined name."""
     reads: dict[str, None] = {}
     writes: dict[str, None] = {}
     for op in ops:
-        reads.update((word, None) for word in op.inputs if word and word not in writes)
-        writes.update((word, None) for word in op.outputs if word)
-    findings, around = Findings(), set(visible)
-    for word in reads:
-        if word not in around:
+        reads.update((read, None) for read in op.inputs if read and read not in writes)
+        writes.update((written, None) for written in op.outputs if written)
+    findings, outside = Findings(), set(visible)
+    for read in reads:
+        if read not in outside:
             findings.add(
                 "undefined_value",
                 f"scope {quoted(name)}",
-                f"{quoted(word)}, which is read before it is written",
+                f"{quoted(read)}, which is read before it is written",
                 "a name written before, or known outside",
                 "write it first, or give it a value outside",
             )
     findings.settle()
     scope, number = f"{name}/scope", 0
-    while scope in around or scope in writes:
+    while scope in outside or scope in writes:
         number += 1
         scope = f"{name}/scope/{number}"
-    outputs = tuple(word for word in writes if word in around)
-    return Bindings(tuple(reads), outputs, tuple(word for word in writes if word not in around), scope)
+    outputs = tuple(written for written in writes if written in outside)
+    return Bindings(tuple(reads), outputs, tuple(written for written in writes if written not in outside), scope)

@@ -1,6 +1,6 @@
-"""Devices as Caffe2 and what exports to it see them: copies with fixed sides, and blobs that stay on the host.
+"""Device rules of Caffe2: copies between host and accelerator, and blobs that stay on the host.
 
-x ──▶ CopyGPUToCPU (gpu:1) ──▶ y        x lies on gpu:1, y on the cpu; any other op has all it touches on its device
+x ──▶ CopyGPUToCPU (gpu:1) ──▶ y        x is on gpu:1, y on the cpu; operands of other ops are on the op's device
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from graph.ir import Node
 from graph.transforms.device_placement import OperandDevices, base_op, copy_route, device_of, uniform_devices
 
 HOST, ACCELERATOR = "cpu", "gpu"
-#: Input slots that stay on the host whatever the device of the op: iteration counts and lengths.
+#: Positions of inputs on the host for every device of the op: iteration counts and lengths.
 HOST_INPUTS = {"Adam": (5,), "SparseAdam": (6,), "LearningRate": (0,), "SplitByLengths": (1,)}
 HOST_OUTPUTS = ("EnsureCPUOutput",)
 COPY_OPS = {(HOST, ACCELERATOR): "CopyCPUToGPU", (ACCELERATOR, HOST): "CopyGPUToCPU"}
 
 
 def operand_devices(node: Node, device: str) -> OperandDevices:
-    """Where the op has its inputs and outputs when it is placed on `device`."""
+    """Devices of the inputs and outputs of an op placed on `device`."""
     route = copy_route(node)
     if route is not None:
         return uniform_devices(node, *(end if end != ACCELERATOR else device for end in route))
@@ -31,7 +31,7 @@ def operand_devices(node: Node, device: str) -> OperandDevices:
 
 
 def copy_op(source: str, target: str) -> str:
-    """The op that copies from one device to another."""
+    """Op that copies from one device to another."""
     return "caffe2::" + COPY_OPS.get((_family(source), _family(target)), "CopyGPUToGPU")
 
 
@@ -44,21 +44,21 @@ def copy_name(name: str, target: str) -> str:
 def device_rule(
     node: Node, inputs: Sequence[str | None], outputs: Sequence[str | None]
 ) -> tuple[list[str | None], list[str | None]]:
-    """Devices of the inputs and outputs of an op, for `status_propagation`: copies change sides, others stay on one.
+    """Device families of the inputs and outputs of an op, for `status_propagation`.
 
-    Devices count without their numbers.
+    Copies change the family; all operands of any other op share one. Device numbers are ignored.
     """
     route = copy_route(node)
     if route is not None:
         ends = [None if end is None else _family(end) for end in route]
         return [ends[0]] * len(inputs), [ends[1]] * len(outputs)
     known = [status for status in (*inputs, *outputs) if status is not None]
-    one = known[0] if known else None
-    return [one] * len(inputs), [one] * len(outputs)
+    family = known[0] if known else None
+    return [family] * len(inputs), [family] * len(outputs)
 
 
 def device_prefix(device: str) -> str:
-    """The name another framework has for the device: cuda for gpu."""
+    """Device name with "cuda" for "gpu"."""
     return device.replace(ACCELERATOR, "cuda", 1) if _family(device) == ACCELERATOR else device
 
 

@@ -1,9 +1,9 @@
-"""Names of versions as Caffe2's exporters write them: one name a version, with its number behind.
+"""Version names as Caffe2's exporters write them: each version gets its own name, with the version number appended.
 
 X, W ──▶ Y, Y ──▶ Y        "all":      X_0 W_0 Y_1 Y_2
-                           "needed":   X W Y_1 Y_2        version 0, and names with one version, stay as they are
+                           "needed":   X W Y_1 Y_2        version 0 and names with one version keep their name
 
-The second form can meet a name that is there already; then the number goes up.
+With "needed", a name that is already taken gets the next free number.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class VersionedProgram:
     """A program in which every name is written once."""
 
     graph: Graph
-    initial: Graph | None  # what makes its parameters, under the same names
+    initial: Graph | None  # graph that fills its parameters, under the same names
     names: dict[NameVersion, str]
 
 
 def with_version_names(graph: Graph, style: str = "all", initial: Graph | None = None) -> VersionedProgram:
-    """`graph` with `NAME_VERSION` for each version, the order that only shared names asked for left out.
+    """`graph` with one name per version, without the ordering constraints that only shared names required.
 
-    Raises BadGraph for an unknown style, and for an initial graph with anything but fills of one output.
+    Raises BadGraph for an unknown style, and for an initial graph with nodes other than fills of one output.
     """
     if style not in STYLES:
         raise BadGraph.one("unknown_word", "style", quoted(style), " or ".join(STYLES), "use one of these")
@@ -56,7 +56,7 @@ def with_version_names(graph: Graph, style: str = "all", initial: Graph | None =
 
 
 def _named_like(initial: Graph, names: dict[NameVersion, str]) -> Graph:
-    """The initial graph with the names its outputs have as inputs of the graph behind it."""
+    """The initial graph with its outputs named as the inputs of the main graph."""
     for n, node in enumerate(initial.nodes):
         if node.reads or len(node.writes) != 1:
             raise BadGraph.one(
@@ -64,7 +64,7 @@ def _named_like(initial: Graph, names: dict[NameVersion, str]) -> Graph:
                 f"nodes[{n}]",
                 f"{quoted(node.name)} with {len(node.reads)} inputs and {len(node.writes)} outputs",
                 "fills of one output in a graph that makes parameters",
-                "compute it in the graph behind it",
+                "compute it in the main graph",
             )
     made = {v: names.get((base_name(value), 0)) for v, value in enumerate(initial.values)}
     return with_names(initial, {v: name for v, name in made.items() if name is not None})

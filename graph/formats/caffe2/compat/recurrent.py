@@ -1,6 +1,6 @@
-"""Recurrent nets as Caffe2 builds and runs them, where that is more or less than what the net itself says.
+"""Recurrent nets with Caffe2's restrictions and execution order.
 
-Caffe2: one sequence; the re-run ops stand in front of the whole backward step, wanted or not.
+One sequence per net; recomputed ops run before the whole backward step, whether or not their results are read.
 Source: caffe2/python/recurrent.py, `recurrent_net`; caffe2/operators/rnn/recurrent_network_op.h.
 """
 
@@ -29,9 +29,9 @@ def recurrent_net(
     recompute: Sequence[str] = (),
     prefix: str | None = None,
 ) -> RecurrentNet:
-    """The net of one `recurrent_net` call. Raises BadGraph for another number of sequences than one.
+    """Net of one `recurrent_net` call. Raises BadGraph unless there is exactly one sequence.
 
-    With a `prefix`, all that the step reads from outside must carry it.
+    With a `prefix`, the names of all outer values that the step reads must start with it.
     """
     if len(sequences) != 1:
         raise BadGraph.one(
@@ -57,9 +57,9 @@ def recurrent_net(
 
 
 def gradient_outputs(net: RecurrentNet, outputs: Sequence[str], positions: Sequence[int] = (0,)) -> list[str]:
-    """Outputs of the op that get gradients from outside: histories at every step, last values at the last one.
+    """Outputs of the op with outer gradients: histories at every step, last values at the last step.
 
-    Raises BadGraph where no position, or none that there is, is given.
+    Raises BadGraph without positions, and for a position out of range.
     """
     wrong = [position for position in positions if not 0 <= position < len(outputs)]
     if not positions or wrong:
@@ -74,21 +74,21 @@ def gradient_outputs(net: RecurrentNet, outputs: Sequence[str], positions: Seque
 
 
 def recompute_before_step(graph: Graph, node: str, names: Collection[str]) -> Graph:
-    """As `graph.recurrent.recomputed`, with all ops that write a listed name in front of the step on the way back.
+    """As `graph.recurrent.recomputed`, with all ops that write a listed name before the backward step.
 
-    They run in the order of the step, also where nothing reads what they make.
+    They run in the order of the step, even if their results are not read.
     """
     pair = find_scan_pair(graph, node)
     (joint,) = joint_graphs(graph, pair)
-    again = recomputed_values(joint, node, names)
+    recomputed = recomputed_values(joint, node, names)
     nodes = joint.graph.nodes
-    front = {n for n in range(joint.split) if again.intersection(nodes[n].writes)}
-    front |= {n for n in range(joint.split) if is_view(joint.graph, nodes[n])}
-    return with_save_policies(graph, {pair: SavePolicy(((*sorted(front), *range(joint.split, len(nodes))),))})
+    before = {n for n in range(joint.split) if recomputed.intersection(nodes[n].writes)}
+    before |= {n for n in range(joint.split) if is_view(joint.graph, nodes[n])}
+    return with_save_policies(graph, {pair: SavePolicy(((*sorted(before), *range(joint.split, len(nodes))),))})
 
 
 def step_blobs(builder: Builder, stack: int, name: str, prefix: str) -> list[int]:
-    """One value for each row of a stack over time, called `PREFIX_NAMEt` as Caffe2 calls blobs it fetches."""
+    """One value per row of a stack over time, named `PREFIX_NAMEt` like blobs fetched by Caffe2."""
     emit = Emit(builder, f"{prefix}_{name}", Phase.FORWARD)
     steps = emit.val(stack).shape[0]
     rows = (

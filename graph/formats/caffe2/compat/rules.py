@@ -1,7 +1,7 @@
-"""What Caffe2's gradient makers read and write, op by op, as declarations for the gradient engine.
+"""Gradient rules of Caffe2: reads and writes of each gradient op, as declarations for the gradient engine.
 
-Source: GetGradient* of the operators in caffe2/operators. A graph whose ops are opaque `caffe2::Type` is
-differentiated with these as Caffe2 does it; one read as ops of ours has our own rules.
+Source: GetGradient* of the operators in caffe2/operators. They apply to opaque `caffe2::Type` ops; translated ops use
+the gradient rules of standard ops.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ DOMAIN = "caffe2::"
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """How many inputs an op takes."""
+    """Number of inputs of an op."""
 
-    least: int
-    most: int
+    min_inputs: int
+    max_inputs: int
 
 
 def _rule(op: str, reads: str, writes: str = "inputs") -> dict[str, Any]:
-    """A declaration from words: "i0 o0 d0" is the first input, output and incoming gradient."""
-    words = {"i": "inputs", "o": "outputs", "d": "incoming"}
-    places = [f"{words[word[0]]}[{word[1:]}]" for word in reads.split()]
-    written: Any = writes if writes == "inputs" else [f"inputs[{word[1:]}]" for word in writes.split()]
-    return {"op": DOMAIN + op, "reads": places, "writes": written}
+    """Declaration from short forms: "i0 o0 d0" is the first input, output and incoming gradient."""
+    sides = {"i": "inputs", "o": "outputs", "d": "incoming"}
+    slots = [f"{sides[short[0]]}[{short[1:]}]" for short in reads.split()]
+    written: Any = writes if writes == "inputs" else [f"inputs[{short[1:]}]" for short in writes.split()]
+    return {"op": DOMAIN + op, "reads": slots, "writes": written}
 
 
 _DECLARED = {
@@ -101,7 +101,7 @@ _DECLARED = {
     ),
 }
 
-#: Ops whose inputs a schema counts; Caffe2 looks when gradients are asked for.
+#: Number of inputs in the op's schema, which Caffe2 checks when gradients are requested.
 SIGNATURES = {
     **dict.fromkeys(
         ["Add", "Sub", "Mul", "Div", "DotProduct", "SquaredL2Distance", "Gather", "SoftmaxWithLoss"], Signature(2, 3)
@@ -116,14 +116,14 @@ SIGNATURES = {
 
 
 def _negative(emit: Emit, x: Val) -> Val:
-    made = emit.builder.node(
+    (negative,) = emit.builder.node(
         f"{DOMAIN}Negative", [x.id], name=emit.prefix, types=[x.type], phase=Phase.BACKWARD, **emit.node_fields
     )
-    return emit.val(made[0])
+    return emit.val(negative)
 
 
-def _passed_on(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """Add, Sum: the incoming gradient itself, for every input."""
+def _identity(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
+    """Gradient of Add and Sum: the incoming gradient, for every input."""
     return (dz,) * len(node.inputs)
 
 
@@ -132,16 +132,16 @@ def _difference(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 
 def _gathered(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """IndexedSlices of the table: what was looked up, and the incoming gradient. No op is made."""
+    """IndexedSlices of the table: the indices read and the incoming gradient, without a new op."""
     return IndexedSlices(node.inputs[1].id, dz.id), None
 
 
 def caffe2_rules(declared: dict[str, Any], findings: Findings) -> dict[str, AnyGradientRule]:
-    """The rule of each op type, those `declared` beside Caffe2's own first."""
+    """Rule per op type; `declared` rules override Caffe2's own."""
     own: dict[str, AnyGradientRule] = {
-        "Add": GradientRule(_passed_on, zeros=False),
-        "Sum": GradientRule(_passed_on, zeros=False),
-        "EnsureDense": GradientRule(_passed_on, zeros=False),
+        "Add": GradientRule(_identity, zeros=False),
+        "Sum": GradientRule(_identity, zeros=False),
+        "EnsureDense": GradientRule(_identity, zeros=False),
         "Sub": GradientRule(_difference, zeros=False),
         "Gather": GradientRule(_gathered, zeros=False),
         "Nogradient": GradientStatus.NOT_NEEDED,
@@ -152,16 +152,18 @@ def caffe2_rules(declared: dict[str, Any], findings: Findings) -> dict[str, AnyG
 
 
 def check_signatures(graph: Graph, findings: Findings) -> None:
-    """Collect ops that take another number of inputs than their schema says."""
+    """Collect ops whose number of inputs violates their schema."""
     for n, node in enumerate(graph.nodes):
-        known = SIGNATURES.get(node.op.removeprefix(DOMAIN)) if node.op.startswith(DOMAIN) else None
-        if known is not None and not known.least <= len(node.inputs) <= known.most:
-            takes = str(known.least) if known.least == known.most else f"{known.least} to {known.most}"
-            findings.add(
-                "bad_signature",
-                f"nodes[{n}].inputs",
-                f"{len(node.inputs)} inputs of {node.op.removeprefix(DOMAIN)}, which makes "
-                + ", ".join(quoted(graph.values[v].name) for v in node.writes),
-                f"{takes}, as the schema of the op says",
-                "give the op the inputs it takes",
-            )
+        op = node.op.removeprefix(DOMAIN)
+        signature = SIGNATURES.get(op) if node.op.startswith(DOMAIN) else None
+        if signature is None or signature.min_inputs <= len(node.inputs) <= signature.max_inputs:
+            continue
+        low, high = signature.min_inputs, signature.max_inputs
+        outputs = ", ".join(quoted(graph.values[v].name) for v in node.writes)
+        findings.add(
+            "bad_signature",
+            f"nodes[{n}].inputs",
+            f"{len(node.inputs)} inputs of {op}, which makes {outputs}",
+            f"{low if low == high else f'{low} to {high}'}, as the schema of the op says",
+            "give the op the inputs it takes",
+        )
