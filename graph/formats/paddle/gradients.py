@@ -1,7 +1,7 @@
-"""Gradients as Paddle's `append_backward` and `calc_gradient` ask for them, over ops named `paddle::type`.
+"""Gradients with the semantics of Paddle's `append_backward` and `calc_gradient`, over ops named `paddle::type`.
 
-Every op with floating inputs has a gradient op `type_grad` that reads what comes in, what the op read and what
-it wrote, unless it is one of those without; a path ends quietly at an op without gradient.
+Every op with floating-point inputs, except NON_DIFFERENTIABLE ones, has a gradient op `type_grad` that reads the
+incoming gradients, inputs and outputs. A gradient path ends without an error at an op without gradient.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graph.errors import BadGraph
 from graph.ir import Graph, Node, Phase
 
 DOMAIN = "paddle::"
-#: Ops without a gradient maker: sources of numbers, integer results, comparisons.
+#: Ops without a gradient maker: fills, random numbers, integer results, comparisons.
 NON_DIFFERENTIABLE = frozenset(
     {
         "one_hot",
@@ -50,11 +50,11 @@ _MARKER = re.compile(r"(?:@GRAD)+(?=@|$)")
 
 @dataclass(frozen=True, slots=True)
 class BackwardProgram:
-    """The extended program, pairs of parameter and gradient, and the types of gradient ops in order."""
+    """A program with its backward part."""
 
     graph: Graph
-    pairs: list[tuple[str, str]]
-    op_types: list[str]
+    pairs: list[tuple[str, str]]  # (parameter, gradient)
+    op_types: list[str]  # Paddle types of the backward ops, in order
 
 
 def append_backward(
@@ -64,17 +64,17 @@ def append_backward(
     no_grad: Collection[str] = (),
     callbacks: Sequence[GradientCallback] = (),
 ) -> BackwardProgram:
-    """Gradients of the loss, a list of one name, by parameters; by default by all that do not stop gradients.
+    """Gradients of the loss (a list of one name) with respect to `parameters`, by default all without stop_gradient.
 
-    Values that stop gradients and those of `no_grad` end the path, as do ops without gradient. Parameters that
-    receive none are left out. May be called again on the graph it answers. Raises BadGraph.
+    Values with stop_gradient, values in `no_grad` and ops without gradient end a path. Parameters without a gradient
+    are omitted. The resulting graph can be differentiated again. Raises BadGraph.
     """
     check_callbacks(callbacks)
     if not isinstance(no_grad, set | frozenset | list | tuple):
         raise BadGraph.one(
             "bad_request", "no_grad", repr(no_grad)[:80], "a set, list or tuple of names", "send one of these"
         )
-    made = differentiate(
+    result = differentiate(
         graph,
         loss,
         parameters,
@@ -82,41 +82,41 @@ def append_backward(
         callbacks=callbacks,
         options=GradientOptions(gradient_rules=paddle_rules(graph), skip=has_no_gradient(graph)),
     )
-    pairs = made.gradients[len(graph.gradients) :]
+    pairs = result.gradients[len(graph.gradients) :]
     return BackwardProgram(
-        made,
-        [(made.values[v].name, made.values[gradient].name) for v, gradient in pairs],
-        [op_type(node) for node in made.nodes[len(graph.nodes) :]],
+        result,
+        [(result.values[v].name, result.values[gradient].name) for v, gradient in pairs],
+        [op_type(node) for node in result.nodes[len(graph.nodes) :]],
     )
 
 
 def paddle_rules(graph: Graph) -> dict[str, Any]:
-    """The gradient op of every op type of the graph, its own included for differentiating again."""
+    """Gradient rule of every `paddle::` op type of the graph, gradient ops included for higher orders."""
     types = {node.op for node in graph.nodes if node.op.startswith(DOMAIN)}
     return {op: {"op": f"{op}_grad", "reads": ["incoming", "inputs", "outputs"]} for op in types}
 
 
 def has_no_gradient(graph: Graph) -> Callable[[Node], bool]:
-    """Says of a node that it has no gradient maker, or nothing a gradient could go to."""
+    """Predicate: True for a node without a gradient maker or without differentiable inputs."""
 
-    def has_none(node: Node) -> bool:
+    def is_skipped(node: Node) -> bool:
         floating = any(v >= 0 and carries_gradient(graph.values[v]) for v in node.inputs)
         return node.op.removeprefix(DOMAIN) in NON_DIFFERENTIABLE or not floating
 
-    return has_none
+    return is_skipped
 
 
 def op_type(node: Node) -> str:
-    """What Paddle calls a node of the backward part: sums, and constants that start it, included."""
+    """Paddle op type of a backward node, including sums and the constants of initial gradients."""
     if node.op.startswith(DOMAIN):
         return node.op.removeprefix(DOMAIN)
     return "sum" if node.op in ("Add", "Sum") and node.phase is Phase.BACKWARD else "fill_constant"
 
 
 def forward_name(gradient: str) -> str:
-    """The forward name behind a gradient's: without `grad/` in front and everything from the first marker on.
+    """Name of the forward value of a gradient: the text after `grad/` and before the first marker.
 
-    A marker is `@GRAD` at the end or before another `@`; what merely contains it is a name of its own.
+    A marker is `@GRAD` at the end of the name or before another `@`; other occurrences belong to the name.
     """
     name = gradient[gradient.rfind("grad/") + len("grad/") :] if "grad/" in gradient else gradient
     match = _MARKER.search(name)

@@ -1,7 +1,7 @@
-"""Paddle's `while_loop(condition, body, variables)` as a Loop: functions that add ops, variables that may be nested.
+"""Paddle's `while_loop(condition, body, variables)` converted to a Loop; the callables add ops, variables may be nested.
 
-variables [i, [x, y]]     condition(program, {i: i, x: x, y: y}) -> name of a truth value
-                          body(block) -> [i1, [x1, y1]], in the structure of the variables
+variables [i, [x, y]]     condition(program, {i: i, x: x, y: y}) -> name of a scalar bool
+                          body(block) -> [i1, [x1, y1]], nested like the variables
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from graph.formats.document.schema import NodeRow
 from graph.formats.shared.blocks import Block, CarriedState, add_loop
 from graph.formats.shared.program import Program
 
-#: condition(where its ops go, variable -> its name there) -> name of what it returns
+#: condition(program that receives its ops, variable -> its name there) -> name of the returned value
 LoopCondition = Callable[[Program, Mapping[str, str]], str]
 LoopBody = Callable[[Block], Any]
 
@@ -28,9 +28,9 @@ def while_loop(
     results: Sequence[str],
     max_trips: int | None = None,
 ) -> NodeRow:
-    """Add the loop; `results` are what the variables, flattened, are called after it.
+    """Add the loop; `results` are the names of the flattened variables after it.
 
-    Raises BadGraph with the code `bad_request` naming the argument that has another form than it must.
+    Raises BadGraph with the code `bad_request` naming the invalid argument.
     """
     for what, given in (("condition", condition), ("body", body)):
         if not callable(given):
@@ -40,12 +40,12 @@ def while_loop(
     flat = _flat(variables)
     if not flat:
         raise _bad(name, "variables", "no variables", "at least one", "name what changes from trip to trip")
-    first = _tested(program, name, condition(program, {v: v for v in flat}))
+    first = _checked_condition(program, name, condition(program, {v: v for v in flat}))
     block = Block(program)
     block.program.types.update((v, program.types.get(v)) for v in flat)
     returned = body(block)
-    after = _like(name, variables, returned)
-    again = _tested(block.program, name, condition(block.program, dict(zip(flat, after, strict=True))))
+    after = _checked_results(name, variables, returned)
+    again = _checked_condition(block.program, name, condition(block.program, dict(zip(flat, after, strict=True))))
     states = [CarriedState(v, v, new, result) for v, new, result in zip(flat, after, results, strict=True)]
     return add_loop(program, name, first, block, again, states, max_trips)
 
@@ -63,8 +63,8 @@ def _flat(structure: Any) -> list[str]:
     return [str(structure)]
 
 
-def _tested(program: Program, name: str, flag: Any) -> str:
-    """What a condition returned, when it is one computed truth value."""
+def _checked_condition(program: Program, name: str, flag: Any) -> str:
+    """The returned condition, checked to be one computed bool. Raises BadGraph."""
     if not isinstance(flag, str) or flag not in program.types or flag in program.contents:
         raise _bad(name, "condition", f"{flag!r:.60} returned", "a value that is computed", "compare the variables")
     type = program.types[flag]
@@ -75,11 +75,11 @@ def _tested(program: Program, name: str, flag: Any) -> str:
     return flag
 
 
-def _like(name: str, variables: Any, returned: Any) -> list[str]:
-    """Names the body returned, flattened, when they have the structure of the variables."""
+def _checked_results(name: str, variables: Any, returned: Any) -> list[str]:
+    """Flattened names returned by the body, checked to be nested like the variables. Raises BadGraph."""
     if not isinstance(returned, list | tuple):
         returned = [returned]
-    if _shape(variables) != _shape(returned):
+    if _nesting(variables) != _nesting(returned):
         raise _bad(
             name,
             "body",
@@ -90,10 +90,10 @@ def _like(name: str, variables: Any, returned: Any) -> list[str]:
     return _flat(returned)
 
 
-def _shape(structure: Any) -> Any:
-    """The structure without its names; lists and tuples are alike."""
+def _nesting(structure: Any) -> Any:
+    """The nesting without names; lists and tuples are equal."""
     if isinstance(structure, Mapping):
-        return {key: _shape(part) for key, part in structure.items()}
+        return {key: _nesting(part) for key, part in structure.items()}
     if isinstance(structure, list | tuple):
-        return [_shape(part) for part in structure]
+        return [_nesting(part) for part in structure]
     return None

@@ -1,13 +1,14 @@
-"""Attributes with Paddle's suffix for automatic parallelism, as annotations of values and nodes, and back.
+"""Distribution attributes of Paddle (suffix @AUTO_PARALLEL), converted to annotations of values and nodes and back.
 
-var  dims_mapping@AUTO_PARALLEL [0, -1]      process_mesh@AUTO_PARALLEL [0, 1, 2, 3]   its shape beside it
-op   process_mesh@AUTO_PARALLEL ...          dims_mapping@x@AUTO_PARALLEL: how the op has its argument x
+var  dims_mapping@AUTO_PARALLEL [0, -1]      process_mesh@AUTO_PARALLEL [0, 1, 2, 3], process_mesh_shape@AUTO_PARALLEL
+op   process_mesh@AUTO_PARALLEL ...          dims_mapping@x@AUTO_PARALLEL: mapping of the argument x
 
-Paddle keeps these outside a program while it runs; in a file they are attributes under these names.
+At run time Paddle stores them outside the program; in a file they are attributes with these names.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ _INTS = 3  # AttrType
 
 
 def mesh_annotations(attrs: Sequence[Any]) -> dict[str, Any]:
-    """Annotations of a variable, or of an op without what it says of its arguments."""
+    """Mesh and mapping of a variable, or of an op without the mappings of its arguments."""
     found: dict[str, Any] = {}
     ints = {attr.name: list(attr.ints) for attr in attrs if len(attr.ints)}
     mesh = ints.get(MESH + AUTO_PARALLEL_SUFFIX)
@@ -46,11 +47,8 @@ def mesh_annotations(attrs: Sequence[Any]) -> dict[str, Any]:
 
 
 def nested_mesh(ids: list[int], shape: list[int]) -> Any:
-    """Process numbers as nested lists of a shape; as they stand where the shape does not hold them."""
-    count = 1
-    for length in shape:
-        count *= max(length, 0)
-    if count != len(ids) or len(shape) > 16:
+    """Process ids as nested lists of a shape; the flat list when the shape does not match."""
+    if math.prod(max(length, 0) for length in shape) != len(ids) or len(shape) > 16:
         return ids
     found: list[Any] = ids
     for length in reversed(shape[1:]):
@@ -59,16 +57,13 @@ def nested_mesh(ids: list[int], shape: list[int]) -> Any:
 
 
 def flat_mesh(mesh: Any) -> tuple[list[int], list[int]]:
-    """(process numbers, shape) of a mesh as nested lists."""
+    """(process ids, shape) of a mesh given as nested lists."""
     shape: list[int] = []
     while isinstance(mesh, list | tuple) and mesh and isinstance(mesh[0], list | tuple):
         shape.append(len(mesh))
         mesh = [item for row in mesh for item in row]
     ids = list(mesh)
-    count = 1
-    for length in shape:
-        count *= length
-    return ids, [*shape, len(ids) // max(count, 1)]
+    return ids, [*shape, len(ids) // max(math.prod(shape), 1)]
 
 
 def annotate_mesh(
@@ -78,12 +73,15 @@ def annotate_mesh(
     types: Mapping[str, TensorType | None],
     of_values: Mapping[str, Any],
 ) -> None:
-    """Annotate the rows of an op that says its mesh; values made inside are whole on each process."""
-    marks = mesh_annotations(op.attrs)
-    if MESH not in marks:
+    """Annotate the rows of an op that has a mesh; intermediate values of its rows are replicated on each process.
+
+    `of_values`: attributes of the variables by name, for arguments whose mapping the op lacks.
+    """
+    distribution = mesh_annotations(op.attrs)
+    if MESH not in distribution:
         return
     suffix = AUTO_PARALLEL_SUFFIX
-    said = {
+    mappings = {
         name.removesuffix(suffix).partition("@")[2]: list(attribute.ints)
         for name, attribute in attributes.items()
         if name.startswith(f"{MAPPING}@") and name.endswith(suffix) and name != MAPPING + suffix
@@ -91,13 +89,13 @@ def annotate_mesh(
     for name, attrs in of_values.items():
         mapping = mesh_annotations(attrs).get(MAPPING)
         if mapping is not None:
-            said.setdefault(name, mapping)
+            mappings.setdefault(name, mapping)
     for row in rows:
         mapping = {}
         for name in dict.fromkeys((*row.inputs, *row.outputs)):
             type = types.get(name)
-            if name in said:
-                mapping[name] = said[name]
+            if name in mappings:
+                mapping[name] = mappings[name]
             elif name and type is not None:
                 mapping[name] = [-1] * len(type.shape)
-        row.annotations = {**(row.annotations or {}), MESH: marks[MESH], MAPPING: mapping}
+        row.annotations = {**(row.annotations or {}), MESH: distribution[MESH], MAPPING: mapping}

@@ -1,4 +1,4 @@
-"""Paddle's messages: ProgramDesc and what is in it (framework.proto)."""
+"""Protobuf messages of Paddle: ProgramDesc and its parts (framework.proto)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ _TABLE = {
     "OpVersionMap": "pair 1 * OpVersionPair",
     "ProgramDesc": "blocks 1 * BlockDesc, version 4 Version, op_version_map 5 OpVersionMap",
 }
-_PROGRAM = {1: LENGTH, 2: LENGTH, 3: LENGTH, 4: LENGTH, 5: LENGTH}
+#: Wire types of the fields of a ProgramDesc and of a BlockDesc.
+_PROGRAM = dict.fromkeys(range(1, 6), LENGTH)
 _BLOCK = {1: VARINT, 2: VARINT, 3: LENGTH, 4: LENGTH, 5: VARINT}
 
-#: AttrType numbers, and the field that holds such an attribute.
+#: AttrType number -> the field with the value.
 FIELDS = {
     0: "i",
     1: "f",
@@ -59,7 +60,7 @@ def paddle() -> dict[str, Callable[..., Any]]:
 
 
 def is_program(data: bytes) -> bool:
-    """True when the bytes begin as a ProgramDesc does, with a block that has a number."""
+    """True when the bytes begin as a ProgramDesc, with a block that starts with its index."""
     for number, kind, start, end in fields_of(data):
         if _PROGRAM.get(number) != kind:
             return False
@@ -75,7 +76,7 @@ def program_of(data: bytes) -> Any:
 
 
 def value_of(attribute: Any) -> Any:
-    """What an attribute of an op holds, as plain data; None for a kind nobody knows."""
+    """Value of an op attribute as plain data; None for an unknown kind."""
     field = FIELDS.get(attribute.type)
     if field is None:
         return None

@@ -1,11 +1,11 @@
-"""Gradients as Caffe2's `AddGradientOperators` gives them: a list of ops over mutable names, and a map.
+"""Gradients in the form of Caffe2's `AddGradientOperators`: a list of ops over mutable names, and a map of gradients.
 
     Direct: in -> hidden1, in -> hidden2 ...      DirectGradient: hidden2_grad -> in_grad
                                                   DirectGradient: hidden1_grad -> _in_grad_autosplit_0
                                                   Sum: in_grad, _in_grad_autosplit_0 -> in_grad
 
-The gradients are those of the engine, asked for every value of the graph; only names and the way sums are
-written are Caffe2's: parts of one gradient are renamed apart, the first keeps the name, and so does the sum.
+The gradients are computed by `graph.autodiff`, for every value of the graph; this module assigns Caffe2's names and
+writes sums as Caffe2 does: terms of one gradient get distinct names, the first term and the sum share the plain name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SparseNames = dict[str, str]  # {"indices": name, "values": name}
 
 @dataclass(frozen=True, slots=True)
 class GradientOp:
-    """One generated op, in Caffe2's words."""
+    """One generated op, as in a Caffe2 net."""
 
     type: str
     inputs: list[str]
@@ -39,20 +39,20 @@ class GradientOp:
 
 @dataclass(frozen=True, slots=True)
 class Caffe2Gradients:
-    """What `AddGradientOperators` answers."""
+    """Result of `AddGradientOperators`."""
 
     ops: list[GradientOp]
-    by_name: dict[str, str | SparseNames]  # of several versions of a name, the one differentiated last
-    graph: Graph  # the same as a graph
+    by_name: dict[str, str | SparseNames]  # for several versions of a name, the one differentiated last
+    graph: Graph  # the same gradients as a graph
 
 
 def add_gradient_operators(
     graph: Graph, targets: list[str] | dict[str, str | None], gradient_rules: Mapping[str, Any] = {}, skip: int = 0
 ) -> Caffe2Gradients:
-    """Gradients of `targets`, all together, by every value there is; `graph` has ops named `caffe2::Type`.
+    """Gradients of all `targets` together with respect to every value; the ops of `graph` are named `caffe2::Type`.
 
-    A list of targets, or a map with null, means ones. The first `skip` ops are left out. Names stand for their
-    last version. Raises BadGraph.
+    `targets` is a list of names, or a map to names of initial gradients, null for ones. The first `skip` ops are not
+    differentiated. A name means its last version. Raises BadGraph.
     """
     if not isinstance(targets, list | dict):
         raise BadGraph.one(
@@ -67,81 +67,81 @@ def add_gradient_operators(
     declared = caffe2_rules(dict(gradient_rules), findings)
     findings.settle()
     last = last_versions(graph)
-    given = {last.get(name, name): head for name, head in _with_heads(targets).items()}
-    wanted = [value.name for value in graph.values if carries_gradient(value)] if given else []
+    initial = {last.get(name, name): head for name, head in _initial_gradients(targets).items()}
+    sources = [value.name for value in graph.values if carries_gradient(value)] if initial else []
     events: list[GradientEvent] = []
-    made = differentiate(
+    result = differentiate(
         graph,
-        given,
-        wanted,
+        initial,
+        sources,
         options=GradientOptions(gradient_rules=declared, skip={"first": skip}, row_sparse="all", versions="strict"),
         callbacks=[events.append],
     )
-    return _Caffe2Names(graph, made, given, events).gradients()
+    return _Caffe2Program(graph, result, initial, events).gradients()
 
 
-def _with_heads(targets: list[str] | dict[str, str | None]) -> dict[str, str | None]:
+def _initial_gradients(targets: list[str] | dict[str, str | None]) -> dict[str, str | None]:
     return targets if isinstance(targets, dict) else dict.fromkeys(targets)
 
 
 def last_versions(graph: Graph) -> dict[str, str]:
-    """The value each name stands for at the end."""
+    """Name -> its last version."""
     return {str(v.annotations.get("version_of", v.name)): v.name for v in graph.values}
 
 
-class _Caffe2Names:
-    """Names of the engine's values as Caffe2 gives them."""
+class _Caffe2Program:
+    """Caffe2 ops and names for the nodes and values that differentiation added to `graph`, giving `result`."""
 
-    def __init__(self, graph: Graph, made: Graph, targets: Mapping[str, Any], events: Sequence[GradientEvent]):
-        self.graph, self.made, self.targets = graph, made, targets
+    def __init__(self, graph: Graph, result: Graph, targets: Mapping[str, Any], events: Sequence[GradientEvent]):
+        self.graph, self.result, self.targets = graph, result, targets
         self.blob = [str(value.annotations.get("version_of", value.name)) for value in graph.values]
-        ids = {value.name: v for v, value in enumerate(made.values)}
+        ids = {value.name: v for v, value in enumerate(result.values)}
         self.ids = ids
-        self.of = {ids[g]: ids[v] for event in events for g, v in event.gradients.items()}  # gradient -> value
+        self.value_of = {ids[g]: ids[v] for event in events for g, v in event.gradients.items()}  # gradient -> value
         self.name: dict[int, str] = {v: self.blob[v] for v in range(len(graph.values))}
         self.ops: list[GradientOp] = []
-        self.writer: dict[int, tuple[GradientOp, int]] = {}  # gradient -> the op and place that writes it
+        self.writer: dict[int, tuple[GradientOp, int]] = {}  # gradient -> the op that writes it, output position
         self.rows: dict[int, tuple[int, int]] = {  # value -> (indices, values)
             ids[v]: (ids[pair["indices"]], ids[pair["values"]])
-            for v, pair in made.annotations.get(ROW_SPARSE, {}).items()
+            for v, pair in result.annotations.get(ROW_SPARSE, {}).items()
         }
-        self.gradient = dict(made.gradients)
-        for v, gradient in reversed(made.gradients):  # the last addition of a chain
-            self.of.setdefault(gradient, v)
-        self.partial: dict[int, list[int]] = {}  # value of an addition in a chain -> what it adds up
+        self.gradient = dict(result.gradients)
+        for v, gradient in reversed(result.gradients):  # the last addition of a chain
+            self.value_of.setdefault(gradient, v)
+        self.partial: dict[int, list[int]] = {}  # result of an addition within a chain -> its terms
 
     def gradients(self) -> Caffe2Gradients:
         for target, head in self.targets.items():
             v = self.ids[target]
             if head is None:
                 self._seed(v)
-        for node in self.made.nodes[len(self.graph.nodes) :]:
+        for node in self.result.nodes[len(self.graph.nodes) :]:
             self._translate(node)
-        return Caffe2Gradients(self.ops, self._by_name(), self.made)
+        return Caffe2Gradients(self.ops, self._by_name(), self.result)
 
     def _seed(self, v: int) -> None:
         name = f"{self.blob[v]}_autogen_grad"
         op = GradientOp("ConstantFill", [self.blob[v]], [name], {"value": 1.0})
         self.ops.append(op)
         head = self.ids.get(f"grad/{self.graph.values[v].name}/head")
-        if head is None:  # a scalar shared with others of its content
-            head = next(g for g in self._parts_of(v) if self.made.values[g].data is not None)
-        self.name[head], self.writer[head], self.of[head] = name, (op, 0), v
+        if head is None:  # a scalar constant shared by several initial gradients
+            head = next(g for g in self._terms_of(v) if self.result.values[g].data is not None)
+        self.name[head], self.writer[head], self.value_of[head] = name, (op, 0), v
 
-    def _parts_of(self, v: int) -> list[int]:
-        """The gradient of `v`, and what it is the sum of."""
+    def _terms_of(self, v: int) -> list[int]:
+        """The gradient of `v`, and the inputs of the node that writes it."""
         gradient = self.gradient[v]
-        node = next((node for node in self.made.nodes if gradient in node.writes), None)
+        node = next((node for node in self.result.nodes if gradient in node.writes), None)
         return [gradient, *(node.inputs if node is not None else ())]
 
     def _translate(self, node: Node) -> None:
-        """The op of one backward node."""
+        """Add the Caffe2 op of one backward node."""
         if node.op in ("Add", "Sum"):
             self._sum(node)
         elif node.op == "Concat":
-            self._joined(node)
+            self._concat(node)
         elif node.op == "Expand":
-            self._filled(node)
+            self._zeros(node)
         elif node.op == "remat::GatherGrad":
             v = self._densified(node)
             self._add(node, "SparseToDense", [node.inputs[1], node.inputs[0], v], [f"{self.blob[v]}_grad"])
@@ -154,16 +154,20 @@ class _Caffe2Names:
         device = node.annotations.get("device")
         op = GradientOp(type, [self.name[v] for v in reads if v != ABSENT], writes, dict(attributes), device)
         self.ops.append(op)
-        for place, (v, name) in enumerate(zip(node.writes, writes, strict=False)):
-            self.name[v], self.writer[v] = name, (op, place)
+        for position, (v, name) in enumerate(zip(node.writes, writes, strict=False)):
+            self.name[v], self.writer[v] = name, (op, position)
 
     def _written(self, gradient: int) -> str:
-        name = f"{self.blob[self.of[gradient]]}_grad" if gradient in self.of else f"{self.made.values[gradient].name}"
-        suffix = self.made.values[gradient].name.rpartition("/")[2]
+        name = (
+            f"{self.blob[self.value_of[gradient]]}_grad"
+            if gradient in self.value_of
+            else f"{self.result.values[gradient].name}"
+        )
+        suffix = self.result.values[gradient].name.rpartition("/")[2]
         return f"{name}_{suffix}" if suffix in ("indices", "values") else name
 
-    def _filled(self, node: Node) -> None:
-        """Zeros that a ZeroGradient asked for; ones are the seeds, which stand in front."""
+    def _zeros(self, node: Node) -> None:
+        """Add zeros required by a ZeroGradient; ones are initial gradients, which are added first."""
         (gradient,) = node.writes
         if gradient in self.writer:
             return
@@ -176,55 +180,57 @@ class _Caffe2Names:
         return next(v for v, pair in self.rows.items() if pair == (node.inputs[1], node.inputs[0]))
 
     def _sum(self, node: Node) -> None:
-        """Parts renamed apart: the first that an op writes keeps its name and gives it to the sum, read first.
+        """Add the Sum of a chain of additions, at the position of the last addition.
 
-        A chain of additions is one Sum, where its last addition stands.
+        The first term written by an op shares its name with the sum and is read first; the other terms are renamed.
         """
         (total,) = node.outputs
-        parts = [part for g in node.inputs for part in self.partial.get(g, [g])]
-        if total not in self.of:
-            self.partial[total] = parts
+        terms = [term for g in node.inputs for term in self.partial.get(g, [g])]
+        if total not in self.value_of:
+            self.partial[total] = terms
             return
-        own = [g for g in parts if self._is_part_of(self.of[total], g)]  # the others are passed on, and keep theirs
-        name = self.name[own[0]] if own else f"{self.blob[self.of[total]]}_grad"
+        own = [
+            g for g in terms if self._is_term_of(self.value_of[total], g)
+        ]  # incoming gradients that are passed through keep their names
+        name = self.name[own[0]] if own else f"{self.blob[self.value_of[total]]}_grad"
         for k, gradient in enumerate(own[1:]):
             self._rename(gradient, k)
-        reads = [g for g in parts if self.name[g] == name] + [g for g in parts if self.name[g] != name]
+        reads = [g for g in terms if self.name[g] == name] + [g for g in terms if self.name[g] != name]
         self._add(node, "Sum", reads, [name])
 
     def _rename(self, gradient: int, k: int) -> None:
-        op, place = self.writer[gradient]
-        self.name[gradient] = op.outputs[place] = f"_{op.outputs[place]}_autosplit_{k}"
+        op, position = self.writer[gradient]
+        self.name[gradient] = op.outputs[position] = f"_{op.outputs[position]}_autosplit_{k}"
 
-    def _joined(self, node: Node) -> None:
-        """Indices or values of rows: every part that an op writes is renamed."""
+    def _concat(self, node: Node) -> None:
+        """Add the Concat of the indices or values of sparse rows; every term written by an op is renamed."""
         kind = "indices" if any(node.outputs[0] == indices for indices, _ in self.rows.values()) else "values"
         v = next(v for v, pair in self.rows.items() if node.outputs[0] in pair)
-        for k, gradient in enumerate(g for g in node.inputs if self._is_part_of(v, g)):
+        for k, gradient in enumerate(g for g in node.inputs if self._is_term_of(v, g)):
             self._rename(gradient, k)
         name = f"{self.blob[v]}_grad_{kind}_concat"
         self._add(node, "Concat", node.inputs, [name, f"{name}_split"], {"axis": 0})
 
-    def _is_part_of(self, v: int, gradient: int) -> bool:
-        return gradient in self.writer and self.of.get(gradient) == v
+    def _is_term_of(self, v: int, gradient: int) -> bool:
+        return gradient in self.writer and self.value_of.get(gradient) == v
 
     def _by_name(self) -> dict[str, str | SparseNames]:
-        """Per name the gradient that was known last while ops were read backwards.
+        """Per name the gradient found last while visiting ops in reverse order.
 
-        A reader without gradient leaves what is known, unless it writes the name itself.
+        A reader without gradient keeps the gradient found before, unless it also writes the name.
         """
         found: dict[str, int | None] = {self.blob[self.ids[target]]: self.ids[target] for target in self.targets}
-        has = {*self.gradient, *self.rows}
+        differentiated = {*self.gradient, *self.rows}
         for node in reversed(self.graph.nodes):
-            if has.isdisjoint(node.writes) and node.op != ZERO_GRADIENT:
+            if differentiated.isdisjoint(node.writes) and node.op != ZERO_GRADIENT:
                 continue
             written = {self.blob[v] for v in node.writes}
             for v in node.reads:
-                if v in has or self.blob[v] not in found or self.blob[v] in written:
-                    found[self.blob[v]] = v if v in has else None
-        return {name: self._shown(v) for name, v in found.items() if v is not None and v in has}
+                if v in differentiated or self.blob[v] not in found or self.blob[v] in written:
+                    found[self.blob[v]] = v if v in differentiated else None
+        return {name: self._named_gradient(v) for name, v in found.items() if v is not None and v in differentiated}
 
-    def _shown(self, v: int) -> str | SparseNames:
+    def _named_gradient(self, v: int) -> str | SparseNames:
         if v in self.rows:
             indices, values = self.rows[v]
             return {"indices": self.name[indices], "values": self.name[values]}

@@ -1,10 +1,9 @@
-"""Caffe2's scoped subgraphs: Do, and While over one Do, with names bound from inside to outside and scope handles.
+"""Scoped subgraphs of Caffe2: Do, and While over one Do, with inner names bound to outer names, and scope handles.
 
     Do(X: outer_X, Y: outer_Y, W) -> Z: outer_Z, W        remat::Call(outer_X, outer_Y) -> outer_Z
 
-The last input and output is the handle, a stack of saved scopes. What a scope keeps for its gradient is found by
-differentiation and handed out by name, so a handle has no bytes of its own; it stays to say which scope a Do that
-re-uses one looks into.
+The last input and output is the handle, a stack of saved scopes. Differentiation finds the values of a scope that
+gradients need and returns them by name, so a handle has no bytes; it identifies the scope that a later Do re-uses.
 """
 
 from __future__ import annotations
@@ -23,24 +22,29 @@ from graph.ops.control_flow.interface import CALL
 
 @dataclass(frozen=True, slots=True)
 class DoOp:
-    """A Do as a file has it; None is what the file leaves out. The last input and output are the handle."""
+    """A Do op of a file; None for arguments that the file lacks. The last input and output are the handle."""
 
     name: str
     inputs: Sequence[str]
     outputs: Sequence[str]
     has_graph: bool = True
     bindings: Mapping[str, str] | None = None  # inner name -> outer name
-    inner_names: Sequence[Any] | None = None  # with `outer_index`, instead
-    outer_index: Sequence[Any] | None = None  # places among the inputs without handle, then the outputs without
+    inner_names: Sequence[Any] | None = None  # with `outer_index`: alternative to `bindings`
+    outer_index: Sequence[Any] | None = None  # positions in `outer`
     reuses_scope: bool = False
 
     @property
+    def place(self) -> str:
+        """Place of the op in messages."""
+        return f"op {quoted(self.name)}"
+
+    @property
     def outer(self) -> list[str]:
-        """Outer names in the order the places count them."""
+        """Outer names by position: inputs, then outputs, each without the handle."""
         return [*self.inputs[:-1], *self.outputs[:-1]]
 
     def bound(self) -> dict[str, str]:
-        """Inner name -> outer name. Raises BadGraph with what is wrong with the bindings."""
+        """Inner name -> outer name. Raises BadGraph with the faults of the bindings."""
         findings = Findings()
         pairs = _pairs(self, findings)
         findings.settle()
@@ -48,16 +52,15 @@ class DoOp:
 
 
 def check_do(do: DoOp) -> None:
-    """Nothing when the op is sound. Raises BadGraph with one finding a cause, naming the blob."""
+    """Raise BadGraph with one finding per cause, naming the blob, when the op is invalid."""
     findings = Findings()
-    where = f"op {quoted(do.name)}"
     if not do.has_graph:
-        findings.add("missing_body", where, "a Do without a subgraph", "a graph to run", "add the graph")
+        findings.add("missing_body", do.place, "a Do without a subgraph", "a graph to run", "add the graph")
     if not do.inputs or not do.outputs:
         side = "inputs" if not do.inputs else "outputs"
         findings.add(
             "missing_scope",
-            where,
+            do.place,
             f"a Do without {side}, not even a scope handle",
             "a scope handle at the end",
             "list the handle last among inputs and outputs",
@@ -66,7 +69,7 @@ def check_do(do: DoOp) -> None:
     if do.inputs[-1] != do.outputs[-1]:
         findings.add(
             "scope_mismatch",
-            where,
+            do.place,
             f"scope handle {quoted(do.inputs[-1])} goes in, {quoted(do.outputs[-1])} comes out",
             "one handle",
             "list the same handle last among inputs and outputs",
@@ -77,7 +80,7 @@ def check_do(do: DoOp) -> None:
             listed_twice.add(name)
             findings.add(
                 "duplicate_outer_name",
-                where,
+                do.place,
                 f"outer {side} {quoted(name)} twice",
                 "each outer name once",
                 "bind it to one inner name",
@@ -87,7 +90,7 @@ def check_do(do: DoOp) -> None:
     for name in _repeated([name for name in bound if name not in listed_twice]):
         findings.add(
             "outer_name_bound_twice",
-            where,
+            do.place,
             f"outer name {quoted(name)} bound to two inner names",
             "one inner name for each outer one",
             "remove a binding",
@@ -97,7 +100,7 @@ def check_do(do: DoOp) -> None:
             if name not in bound:
                 findings.add(
                     "unbound_outer_name",
-                    where,
+                    do.place,
                     f"outer name {quoted(name)} bound to nothing",
                     "a binding for each outer name",
                     "bind it, or leave it out of the inputs and outputs",
@@ -110,55 +113,21 @@ def _repeated(names: Sequence[str]) -> list[str]:
 
 
 def _pairs(do: DoOp, findings: Findings) -> list[tuple[str, str]]:
-    """(inner, outer) of every binding that can be told; what is wrong with the lists is collected."""
-    where = f"op {quoted(do.name)}"
-    lists = do.inner_names is not None or do.outer_index is not None
-    if do.bindings is not None and lists:
+    """(inner, outer) of every readable binding; faults of the lists are collected."""
+    if do.bindings is not None and (do.inner_names is not None or do.outer_index is not None):
         findings.add(
             "bindings_twice",
-            where,
+            do.place,
             f"bindings of {quoted(do.name)} given twice",
             "one list of bindings",
             "leave one of them out",
         )
         return []
-    if do.bindings is not None:
-        pairs = list(do.bindings.items())
-    elif do.inner_names is None or do.outer_index is None or not do.inner_names or not do.outer_index:
-        findings.add(
-            "missing_bindings",
-            where,
-            f"{quoted(do.name)} without a list of inner names or of places",
-            "a binding for each outer name",
-            "add the binding list",
-        )
-        return []
-    elif len(do.inner_names) != len(do.outer_index):
-        findings.add(
-            "length_mismatch",
-            where,
-            f"{len(do.inner_names)} inner names for {len(do.outer_index)} places of {quoted(do.name)}",
-            "one place for each inner name",
-            "make the lists equally long",
-        )
-        return []
-    else:
-        pairs = []
-        for inner, place in zip(do.inner_names, do.outer_index, strict=True):
-            if isinstance(place, bool) or not isinstance(place, int) or not 0 <= place < len(do.outer):
-                findings.add(
-                    "outer_index",
-                    where,
-                    f"place {place!r:.40} for inner name {quoted(str(inner))}",
-                    f"a place from 0 to {len(do.outer) - 1}: inputs, then outputs, handles left out",
-                    "correct the place",
-                )
-            else:
-                pairs.append((str(inner), do.outer[place]))
+    pairs = _listed_pairs(do, findings) if do.bindings is None else list(do.bindings.items())
     for inner in _repeated([str(inner) for inner, _ in pairs]):
         findings.add(
             "duplicate_inner_name",
-            where,
+            do.place,
             f"inner name {quoted(inner)} bound twice",
             "each inner name once",
             "rename one of them",
@@ -166,14 +135,48 @@ def _pairs(do: DoOp, findings: Findings) -> list[tuple[str, str]]:
     return pairs
 
 
+def _listed_pairs(do: DoOp, findings: Findings) -> list[tuple[str, str]]:
+    """(inner, outer) of bindings given as a list of inner names and a list of positions."""
+    if not do.inner_names or not do.outer_index:
+        findings.add(
+            "missing_bindings",
+            do.place,
+            f"{quoted(do.name)} without a list of inner names or of places",
+            "a binding for each outer name",
+            "add the binding list",
+        )
+        return []
+    if len(do.inner_names) != len(do.outer_index):
+        findings.add(
+            "length_mismatch",
+            do.place,
+            f"{len(do.inner_names)} inner names for {len(do.outer_index)} places of {quoted(do.name)}",
+            "one place for each inner name",
+            "make the lists equally long",
+        )
+        return []
+    pairs = []
+    for inner, position in zip(do.inner_names, do.outer_index, strict=True):
+        if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position < len(do.outer):
+            findings.add(
+                "outer_index",
+                do.place,
+                f"place {position!r:.40} for inner name {quoted(str(inner))}",
+                f"a place from 0 to {len(do.outer) - 1}: inputs, then outputs, handles left out",
+                "correct the place",
+            )
+        else:
+            pairs.append((str(inner), do.outer[position]))
+    return pairs
+
+
 def check_do_gradient(do: DoOp, gradients: Sequence[str | None]) -> None:
-    """Raise BadGraph where the gradient of a Do may not be asked for with these gradients of its outputs."""
+    """Raise BadGraph when a Do has no gradient for these gradients of its outputs."""
     findings = Findings()
-    where = f"op {quoted(do.name)}"
     if not _pairs(do, Findings()):
         findings.add(
             "missing_bindings",
-            where,
+            do.place,
             f"the gradient of {quoted(do.name)}, to which nothing is bound",
             "bindings through which a gradient can pass",
             "bind what is differentiated",
@@ -181,7 +184,7 @@ def check_do_gradient(do: DoOp, gradients: Sequence[str | None]) -> None:
     if do.reuses_scope:
         findings.add(
             "scope_reused",
-            where,
+            do.place,
             f"the gradient of {quoted(do.name)}, which runs in an older scope",
             "a scope of its own for every run: stacked scopes",
             "leave `reuse_workspace` out",
@@ -197,9 +200,9 @@ def check_while_gradient(
     body: Sequence[DoOp | None] | None,
     gradients: Sequence[str | None],
 ) -> None:
-    """Raise BadGraph where the gradient of a While may not be asked for.
+    """Raise BadGraph when a While has no gradient.
 
-    `body` are the ops of its loop graph, None standing for one that is no Do; None: there is no loop graph.
+    `body` lists the ops of its loop graph, with None for ops other than Do; None without a loop graph.
     """
     findings, where = Findings(), f"op {quoted(name)}"
     if not inputs:
@@ -235,7 +238,7 @@ def check_while_gradient(
 def check_if_gradient(
     name: str, inputs: Sequence[str], outputs: Sequence[str], has_then: bool, gradients: Sequence[str | None]
 ) -> None:
-    """Raise BadGraph where the gradient of an If may not be asked for with these gradients of its outputs."""
+    """Raise BadGraph when an If has no gradient for these gradients of its outputs."""
     findings, where = Findings(), f"op {quoted(name)}"
     if not inputs:
         findings.add("missing_condition", where, f"{quoted(name)} without inputs", "a condition first", "name it")
@@ -268,9 +271,9 @@ def _check_gradients(name: str, outputs: Sequence[str], gradients: Sequence[str 
 def distinct_gradients(
     outputs: Sequence[str], gradients: Sequence[str | None]
 ) -> tuple[list[tuple[str, str]], list[str | None]]:
-    """(copies to make: (gradient, its copy), the gradient of each output, no two the same).
+    """(copies as (gradient, copy), the gradient of each output), with distinct gradients for distinct outputs.
 
-    The first output with a gradient keeps it, each later one gets a copy; an output named again has what it got.
+    The first output with a gradient keeps it, each later one gets a copy; a repeated output keeps its gradient.
     """
     copies: list[tuple[str, str]] = []
     given: dict[str, str | None] = {}
@@ -290,9 +293,9 @@ def distinct_gradients(
 
 @dataclass(slots=True)
 class SavedScopes:
-    """The saved scopes of a program while it is read: per handle, where each local name of a scope can be read."""
+    """Saved scopes of a program while it is read: per handle a stack of scopes, each local name -> outer name."""
 
-    reused: Collection[str] = ()  # handles whose scopes some Do looks into again
+    reused: Collection[str] = ()  # handles whose scopes a later Do re-uses
     saved: dict[str, list[dict[str, str]]] = field(default_factory=dict)
 
     def create(self, handle: str) -> None:
@@ -300,17 +303,17 @@ class SavedScopes:
         self.saved[handle] = []
 
     def block(self, program: Program, do: DoOp) -> Block:
-        """The body of a Do, to be filled with its ops: it sees what is bound, and the scope it re-uses."""
+        """Empty body of a Do, in which the bound names and the re-used scope are visible."""
         check_do(do)
         bound = do.bound()
-        given = {inner: program.types[outer] for inner, outer in bound.items() if outer in program.types}
+        visible = {inner: program.types[outer] for inner, outer in bound.items() if outer in program.types}
         if do.reuses_scope:
             for inner, outer in self._newest(do).items():
-                given.setdefault(inner, program.types[outer])
-        return Block(program, given, sees=False)
+                visible.setdefault(inner, program.types[outer])
+        return Block(program, visible, sees=False)
 
     def add(self, program: Program, do: DoOp, block: Block) -> NodeRow:
-        """Add the call of a body that `block` made and that is filled now."""
+        """Add the call of a body made by `block`, once it contains its ops."""
         handle, bound = do.inputs[-1], do.bound()
         inner_of = {outer: inner for inner, outer in bound.items()}
         older = self._newest(do) if do.reuses_scope else {}
@@ -318,7 +321,7 @@ class SavedScopes:
         results = [inner_of[outer] for outer in do.outputs[:-1]]
         read.update(name for name in results if name not in block.names.writes)
         block.formals = {name: type for name, type in block.formals.items() if name in read}
-        # Locals are handed out under names of their own, where a later Do may look into this scope.
+        # Local names are returned under unique outer names when a later Do re-uses this scope.
         local = [name for name in block.names.writes if name not in bound and handle in self.reused]
         kept = {name: f"{do.name}/{handle}/{name}" for name in local}
         outside = {**older, **bound}
