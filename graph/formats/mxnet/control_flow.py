@@ -8,7 +8,7 @@ Source: src/operator/control_flow.cc; lists such as `in_data_locs` map outer inp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -40,7 +40,7 @@ def control_flow_rows(reader: SymbolReader, node: NodeRecord, inputs: list[str],
     symbols = [decode(raw, f"{path}.subgraphs[{i}]", reader.program.limits) for i, raw in enumerate(node.subgraphs)]
     before = len(reader.program.nodes)
     try:
-        made = kinds[node.op][1](reader, node, symbols, inputs, outputs)
+        row = kinds[node.op][1](reader, node, symbols, inputs, outputs)
     except (ValueError, LookupError) as error:
         raise BadGraph.one(
             "bad_body",
@@ -51,7 +51,7 @@ def control_flow_rows(reader: SymbolReader, node: NodeRecord, inputs: list[str],
         ) from None
     recompute = recompute_of(node.attributes)
     if recompute is not None:
-        made.recompute = recompute  # type: ignore[assignment]
+        row.recompute = recompute  # type: ignore[assignment]
     found = reader.program.nodes[before:]
     nested = [msgspec.json.decode(raw) for raw in node.subgraphs]
     attributes = {**preserved_attributes(node.attributes), "subgraphs": nested}
@@ -75,6 +75,15 @@ class _NestedSymbol:
 
     def type_of(self, output: int) -> TensorType | None:
         return self.program.types.get(self.outputs[output])
+
+    def result_types(self, emitted: int, trips: int | None) -> list[TensorType | None]:
+        """Types of the states, then of the first `emitted` outputs stacked over `trips` iterations."""
+        types = [self.type_of(i) for i in range(len(self.outputs))]
+        stacked = [
+            None if type is None or trips is None else TensorType(type.dtype, (trips, *type.shape))
+            for type in types[:emitted]
+        ]
+        return types[emitted:] + stacked
 
     def body(self, formal: list[str], captures: dict[str, str], outputs: list[str]) -> BodyRow:
         return BodyRow(formal, self.program.nodes, outputs, list(self.program.values.values()), captures)
@@ -127,89 +136,83 @@ def _foreach(
     )
     first = outer.get(data[0]) if data else None
     trips = None if first is None or not first.shape else first.shape[0]
-    stacked = [_stacked(inside.type_of(i), trips) for i in range(emitted)]
-    reader.program.add(row, [*(inside.type_of(i) for i in range(emitted, len(inside.outputs))), *stacked])
+    reader.program.add(row, inside.result_types(emitted, trips))
     return row
-
-
-def _stacked(type: TensorType | None, trips: int | None) -> TensorType | None:
-    return None if type is None or trips is None else TensorType(type.dtype, (trips, *type.shape))
 
 
 def _while_loop(
     reader: SymbolReader, node: NodeRecord, symbols: list[Symbol], inputs: list[str], outputs: list[str]
 ) -> NodeRow:
     """Loop whose condition is evaluated before the first iteration and at the end of each."""
-    a, program = Attributes(node.attributes), reader.program
+    a, program, name = Attributes(node.attributes), reader.program, node.name or node.op
     cond_at, func_at, var_at = (
         a.integers(k, default=()) for k in ("cond_input_locs", "func_input_locs", "func_var_locs")
     )
-    most, emitted = a.integer("max_iterations"), a.integer("num_out_data", default=0)
-    if not 0 <= most < 1 << 31:
-        raise ValueError(f"max_iterations {most}")
+    max_trips, emitted = a.integer("max_iterations"), a.integer("num_out_data", default=0)
+    if not 0 <= max_trips < 1 << 31:
+        raise ValueError(f"max_iterations {max_trips}")
     func = [inputs[p] for p in func_at]
     variables = [func[p] for p in var_at]
     inside = _NestedSymbol(reader, symbols[1], [program.types.get(name) for name in func])
     if len(inside.outputs) - emitted != len(variables):
         raise ValueError(f"{len(inside.outputs)} outputs, {emitted} of them data, for {len(variables)} variables")
-    asked = _NestedSymbol(reader, symbols[0], [program.types.get(inputs[p]) for p in cond_at])
-    name = node.name or node.op
-    first = f"{name}/holds"
-    _condition(program, asked, [inputs[p] for p in cond_at], first, f"{name}/ask")
-
-    body = inside.program
-    trip, held = f"{name}/trip", f"{name}/go"
-    new = {variables[i]: inside.outputs[emitted + i] for i in range(len(variables))}
-    formal = {inside.inputs[p]: func[p] for p in range(len(func)) if p not in var_at}
-    captures = dict(formal)
-    binding = []
-    for p in cond_at:
-        outer = inputs[p]
-        if outer in new:
-            binding.append(new[outer])
-            continue
-        known = next((inner for inner, source in captures.items() if source == outer), "")
-        if not known:
-            known = f"{name}/outer{len(captures)}"
-            captures[known] = outer
-            body.types[known] = program.types.get(outer)
-        binding.append(known)
-    asked_again = _NestedSymbol(reader, symbols[0], [program.types.get(inputs[p]) for p in cond_at])
-    again = f"{name}/again"
-    _condition(body, asked_again, binding, again, f"{name}/ask_again")
-    body.values[trip] = ValueRow(trip, [], "int64", "input")
+    condition_inputs = [inputs[p] for p in cond_at]
+    condition_types = [program.types.get(outer) for outer in condition_inputs]
+    first, following = f"{name}/holds", f"{name}/again"
+    _condition(program, _NestedSymbol(reader, symbols[0], condition_types), condition_inputs, first, f"{name}/ask")
+    captures = {inside.inputs[p]: outer for p, outer in enumerate(func) if p not in var_at}
+    updated = dict(zip(variables, inside.outputs[emitted:], strict=True))
+    bound = _names_inside(inside, condition_inputs, updated, captures, program.types, name)
+    condition = _NestedSymbol(reader, symbols[0], condition_types)
+    _condition(inside.program, condition, bound, following, f"{name}/ask_again")
+    trip, results = f"{name}/trip", [*inside.outputs[emitted:], *inside.outputs[:emitted]]
+    inside.program.values[trip] = ValueRow(trip, [], "int64", "input")
+    formal = [trip, f"{name}/go", *(inside.inputs[p] for p in var_at)]
     row = NodeRow(
         name,
         "Loop",
-        [program.constant(f"{name}/most", np.array(most, np.int64)), first, *variables],
+        [program.constant(f"{name}/most", np.array(max_trips, np.int64)), first, *variables],
         [*outputs[emitted:], *outputs[:emitted]],
-        bodies={
-            "body": inside.body(
-                [trip, held, *(inside.inputs[p] for p in var_at)],
-                captures,
-                [again, *inside.outputs[emitted:], *inside.outputs[:emitted]],
-            )
-        },
-        annotations={"max_trips": most},
+        bodies={"body": inside.body(formal, captures, [following, *results])},
+        annotations={"max_trips": max_trips},
     )
-    stacked = [_stacked(inside.type_of(i), most) for i in range(emitted)]
-    program.add(row, [*(inside.type_of(i) for i in range(emitted, len(inside.outputs))), *stacked])
+    program.add(row, inside.result_types(emitted, max_trips))
     return row
 
 
-def _condition(program: Any, asked: _NestedSymbol, binding: list[str], output: str, prefix: str) -> None:
+def _names_inside(
+    inside: _NestedSymbol,
+    outer_names: list[str],
+    updated: dict[str, str],
+    captures: dict[str, str],
+    types: Mapping[str, TensorType | None],
+    prefix: str,
+) -> list[str]:
+    """Name inside a loop body of each outer name: the updated variable, or a capture, added to `captures` if needed."""
+    found = []
+    for outer in outer_names:
+        known = updated.get(outer) or next((inner for inner, source in captures.items() if source == outer), "")
+        if not known:
+            known = f"{prefix}/outer{len(captures)}"
+            captures[known] = outer
+            inside.program.types[known] = types.get(outer)
+        found.append(known)
+    return found
+
+
+def _condition(program: Any, condition: _NestedSymbol, binding: list[str], output: str, prefix: str) -> None:
     """Inline the nodes of the condition; `output` is its value as a scalar bool."""
-    if len(asked.outputs) != 1:
-        raise ValueError(f"a condition with {len(asked.outputs)} outputs")
-    names = dict(zip(asked.inputs, binding, strict=True))
+    if len(condition.outputs) != 1:
+        raise ValueError(f"a condition with {len(condition.outputs)} outputs")
+    names = dict(zip(condition.inputs, binding, strict=True))
 
     def renamed(name: str) -> str:
         return names.get(name, f"{prefix}/{name}" if name else "")
 
-    for value in asked.program.values.values():
+    for value in condition.program.values.values():
         value.name = renamed(value.name)
         program.values[value.name] = value
-    for row in asked.program.nodes:
+    for row in condition.program.nodes:
         if row.bodies:
             raise ValueError("a condition with nested symbols")
         row.name = program.free_name(f"{prefix}/{row.name}")
@@ -217,7 +220,7 @@ def _condition(program: Any, asked: _NestedSymbol, binding: list[str], output: s
         row.outputs = [renamed(name) for name in row.outputs]
         row.annotations = None
         program.nodes.append(row)
-    type, found = asked.type_of(0), renamed(asked.outputs[0])
+    type, found = condition.type_of(0), renamed(condition.outputs[0])
     if type is not None and type.shape:
         shape = program.constant(f"{prefix}/scalar", np.zeros(0, np.int64))
         program.nodes.append(NodeRow(program.free_name(f"{prefix}/flat"), "Reshape", [found, shape], [f"{prefix}/one"]))
@@ -231,9 +234,9 @@ def _cond(
 ) -> NodeRow:
     a, program = Attributes(node.attributes), reader.program
     name = node.name or node.op
-    asked_at = a.integers("cond_input_locs", default=())
-    asked = _NestedSymbol(reader, symbols[0], [program.types.get(inputs[p]) for p in asked_at])
-    _condition(program, asked, [inputs[p] for p in asked_at], f"{name}/holds", f"{name}/ask")
+    condition_at = a.integers("cond_input_locs", default=())
+    condition = _NestedSymbol(reader, symbols[0], [program.types.get(inputs[p]) for p in condition_at])
+    _condition(program, condition, [inputs[p] for p in condition_at], f"{name}/holds", f"{name}/ask")
     branches = {}
     types: list[TensorType | None] = []
     for key, symbol, places in (

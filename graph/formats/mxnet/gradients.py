@@ -20,7 +20,7 @@ from graph.autodiff.gradients.accumulation import IndexedSlices
 from graph.autodiff.gradients.spec import carries_gradient
 from graph.autodiff.resolve_names import GradientOptions, resolve_gradient_spec
 from graph.builder.builder import Builder
-from graph.errors import Findings, quoted
+from graph.errors import BadGraph, Findings, quoted
 from graph.ir import EMPTY, Graph, Phase
 from graph.ops.registry.onnx_fallback import numpy_dtype
 
@@ -59,48 +59,58 @@ def gradient_graph(
 
     With `copies`, all entries are distinct values. Raises BadGraph and NoGradient.
     """
-    findings = Findings()
-    for name, given in (("targets", targets), ("wanted", wanted), ("head_gradients", head_gradients)):
-        if given is None:
-            findings.add("missing_field", name, "nothing", "a list", f"give `{name}`")
-    findings.settle()
-    assert targets is not None and wanted is not None and head_gradients is not None
+    if targets is None or wanted is None or head_gradients is None:
+        raise _missing_lists(targets=targets, wanted=wanted, head_gradients=head_gradients)
     ids = {value.name: v for v, value in enumerate(graph.values)}
     floating = [name for name in wanted if name not in ids or carries_gradient(graph.values[ids[name]])]
-    question = resolve_gradient_spec(
+    spec = resolve_gradient_spec(
         graph,
         targets,
         floating,
         list(head_gradients),
         options=GradientOptions(gradient_rules=gradient_rules, shared="copies" if copies else "one"),
     )
-    reaching = _reaching(graph, [v for v, _ in question.targets])
-    for place, name in enumerate(wanted, 1):
-        if ids[name] not in reaching:
-            findings.add(
-                "unreachable",
-                f"wanted[{place - 1}]",
-                f"{quoted(name)}, number {place} of the wanted, from which no target is reached",
-                "a value a target depends on",
-                "leave it out",
-            )
-    findings.settle()
+    reaching = _reaching(graph, [v for v, _ in spec.targets])
+    _check_reaching(wanted, ids, reaching)
     builder = Builder.from_graph(graph)
-    found = append_all_gradients(builder, graph, question)
-    heads = {int(head) for _, head in question.targets if isinstance(head, int)}
+    found = append_all_gradients(builder, graph, spec)
     known: dict[int, list[int]] = {}
     for v, gradient in found:
         known.setdefault(v, []).append(gradient.values if isinstance(gradient, IndexedSlices) else gradient)
-    entries, shown = [], dict.fromkeys(heads, 0)
+    copies_named = {int(head): 0 for _, head in spec.targets if isinstance(head, int)}
+    entries = []
     for name in wanted:
         v = ids[name]
         if v in known:
             gradient = known[v][0] if len(known[v]) == 1 else known[v].pop(0)
-            entries.append(_named(builder, name, gradient, shown))
+            entries.append(_named(builder, name, gradient, copies_named))
         else:
             entries.append(_zeros(builder, graph, v, reaching))
             found.append((v, ids_of(builder)[entries[-1].gradient]))
     return GradientGraph(with_gradient_outputs(builder, graph, found), entries)
+
+
+def _missing_lists(**lists: Sequence[Any] | None) -> BadGraph:
+    findings = Findings()
+    for name, given in lists.items():
+        if given is None:
+            findings.add("missing_field", name, "nothing", "a list", f"give `{name}`")
+    return BadGraph(findings.kept)
+
+
+def _check_reaching(wanted: Sequence[str], ids: Mapping[str, int], reaching: set[int]) -> None:
+    """Raise BadGraph naming the wanted values on which no target depends."""
+    findings = Findings()
+    for position, name in enumerate(wanted, 1):
+        if ids[name] not in reaching:
+            findings.add(
+                "unreachable",
+                f"wanted[{position - 1}]",
+                f"{quoted(name)}, number {position} of the wanted, from which no target is reached",
+                "a value a target depends on",
+                "leave it out",
+            )
+    findings.settle()
 
 
 def ids_of(builder: Builder) -> dict[str, int]:
@@ -116,16 +126,16 @@ def _reaching(graph: Graph, targets: Sequence[int]) -> set[int]:
     return found
 
 
-def _named(builder: Builder, wanted: str, gradient: int, shown: dict[int, int]) -> GradientEntry:
+def _named(builder: Builder, wanted: str, gradient: int, copies: dict[int, int]) -> GradientEntry:
     """The entry of a gradient; copies of one are numbered from 1."""
     name = builder.values[gradient].name
     node = next((node for node in builder.nodes if gradient in node.writes), None)
     if node is None or node.op != "remat::Copy" or "copy" not in node.annotations:
-        shown.setdefault(gradient, 0)
+        copies.setdefault(gradient, 0)
         return GradientEntry(wanted, name, name)
     (source,) = node.inputs
-    shown[source] = shown.get(source, 0) + 1
-    return GradientEntry(wanted, name, f"{builder.values[source].name}_{shown[source]}_copy")
+    copies[source] = copies.get(source, 0) + 1
+    return GradientEntry(wanted, name, f"{builder.values[source].name}_{copies[source]}_copy")
 
 
 def _zeros(builder: Builder, graph: Graph, v: int, reaching: set[int]) -> GradientEntry:

@@ -1,4 +1,4 @@
-"""Paddle's `while_loop(condition, body, variables)` converted to a Loop; the callables add ops, variables may be nested.
+"""Paddle's `while_loop(condition, body, variables)` as a Loop; the callables add ops, variables may be nested.
 
 variables [i, [x, y]]     condition(program, {i: i, x: x, y: y}) -> name of a scalar bool
                           body(block) -> [i1, [x1, y1]], nested like the variables

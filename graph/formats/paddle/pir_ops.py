@@ -9,35 +9,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: Ops whose results are known when the program is read.
+#: Ops whose results are constants.
 CONSTANTS = frozenset({"full", "full_int_array"})
 
-#: op -> (older op, per operand its name where it is an attribute there, None where it stays an operand)
 _SAME: tuple[None, ...] = ()
+#: op -> (older op, per operand the attribute that replaces it, None for one that stays an operand); other ops keep
+#: their name and operands
 _OPERANDS: dict[str, tuple[str, tuple[str | None, ...]]] = {
     "add": ("elementwise_add", _SAME),
     "subtract": ("elementwise_sub", _SAME),
     "multiply": ("elementwise_mul", _SAME),
     "divide": ("elementwise_div", _SAME),
-    "elementwise_pow": ("elementwise_pow", _SAME),
     "maximum": ("elementwise_max", _SAME),
     "minimum": ("elementwise_min", _SAME),
     "matmul": ("matmul_v2", _SAME),
     "remainder": ("elementwise_mod", _SAME),
-    "cross_entropy_with_softmax": ("cross_entropy_with_softmax", _SAME),
-    "embedding": ("embedding", _SAME),
     "gaussian": ("gaussian_random", ("shape",)),
     "uniform": ("uniform_random", ("shape", "min", "max")),
     "reshape": ("reshape2", (None, "shape")),
     "transpose": ("transpose2", _SAME),
     "sum": ("reduce_sum", (None, "axis")),
-    "mean": ("mean", _SAME),
     "max": ("reduce_max", (None, "axis")),
     "min": ("reduce_min", (None, "axis")),
     "prod": ("reduce_prod", (None, "axis")),
     "scale": ("scale", (None, "scale")),
     "concat": ("concat", (None, "axis")),
-    "stack": ("stack", _SAME),
     "split_with_num": ("split", (None, "axis")),
     "split": ("split", (None, "sections", "axis")),
     "slice": ("slice", (None, "starts", "ends")),
@@ -55,30 +51,22 @@ _OPERANDS: dict[str, tuple[str, tuple[str | None, ...]]] = {
     "argmax": ("argmax", (None, "axis")),
     "argmin": ("argmin", (None, "axis")),
     "full_like": ("full_like", (None, "value")),
-    "add_n": ("add_n", _SAME),
     "clip": ("clip", (None, "min", "max")),
     "hardswish": ("hard_swish", _SAME),
     "hardsigmoid": ("hard_sigmoid", _SAME),
     "dropout": ("dropout", (None, None, "p")),
-    "depthwise_conv2d": ("depthwise_conv2d", _SAME),
-    "assign": ("assign", _SAME),
-    "full": ("full", _SAME),
-    "greater_than": ("greater_than", _SAME),
-    "pow": ("pow", _SAME),
-    "increment": ("increment", _SAME),
-    "sigmoid_cross_entropy_with_logits": ("sigmoid_cross_entropy_with_logits", (None, None)),
 }
-#: Operands of the newer op in the order the older one takes them.
+#: Operands of the newer op in the order of the older one.
 _ORDERS = {"batch_norm": (0, 3, 4, 1, 2), "sync_batch_norm": (0, 3, 4, 1, 2)}
-#: Outputs in the older op's order; further ones are left out.
+#: Outputs in the order of the older op; the others are dropped.
 _OUTPUTS = {"batch_norm": (0, 1, 2, 3, 4)}
 
 
 def translated(
-    word: str, operands: Sequence[int], attributes: Mapping[str, Any], constants: Mapping[int, Any]
+    op: str, operands: Sequence[int], attributes: Mapping[str, Any], constants: Mapping[int, Any]
 ) -> tuple[str, list[int], dict[str, Any], tuple[int, ...] | None]:
-    """(older op, operands that stay, attributes with what constants say, order of outputs or None)."""
-    plain = word if word in _OPERANDS else word.rstrip("_")  # an op over its input has an underscore behind
+    """(older op, remaining operands, attributes including those from constants, order of outputs or None)."""
+    plain = op if op in _OPERANDS else op.rstrip("_")  # in-place ops end in an underscore
     attributes = {key: value for key, value in attributes.items() if value is not None}
     if plain in _ORDERS:
         return plain, [operands[i] for i in _ORDERS[plain]], attributes, _OUTPUTS.get(plain)
@@ -86,13 +74,13 @@ def translated(
         value = attributes.get("value", [])
         return "assign_value", [], {"shape": [len(value)], "dtype": "int64", "values": value}, None
     type, names = _OPERANDS.get(plain, (plain, _SAME))
-    left = []
+    remaining = []
     for k, operand in enumerate(operands):
         name = names[k] if k < len(names) else None
         if name is None:
-            left.append(operand)
+            remaining.append(operand)
         elif operand in constants:
             attributes[name] = constants[operand]
         else:
-            return f"{plain}", list(operands), attributes, None  # it is computed: the op stays opaque
-    return type, left, attributes, None
+            return f"{plain}", list(operands), attributes, None  # not constant: the op stays opaque
+    return type, remaining, attributes, None

@@ -1,17 +1,18 @@
-"""A Paddle program of 3.x (JSON) as a graph.
+"""Reader of Paddle 3.x programs (PIR in JSON).
 
 {"base_code": {"magic": "pir", "version": 1}, "program": {"regions": [{"#": "region_0", "blocks": [{"#": "block_0",
   "args": [], "ops": [{"#": "1.matmul", "I": [{"%": 1}, {"%": 2}], "O": [{"%": 3, "TT": {"#": "0.t_dtensor",
   "D": [{"#": "0.t_f32"}, [32, 10], "NCHW", [], 0]}}],
   "A": [{"N": "transpose_x", "AT": {"#": "0.a_bool", "D": false}}]}]}]}]}}
 
-Values have numbers; `p` is a parameter, `data` an input. Lists such as axes and shapes come from ops that make
-constants. Source: paddle/fluid/pir/serialize_deserialize.
+Values are numbered; `p` is a parameter, `data` an input. Lists such as axes and shapes are results of constant ops.
+Source: paddle/fluid/pir/serialize_deserialize.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -47,6 +48,7 @@ _TYPES = {
 }
 PARAMETER, YIELD = "p", "yield"
 CHECKPOINT = "recompute_checkpoint"
+MAX_ELEMENTS = 4096  # of a vector of values
 
 
 def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
@@ -63,10 +65,9 @@ def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
         (region, *_) = document["program"]["regions"]
         (block, *_) = region["blocks"]
         reader = PirReader(Program(PADDLE, limits, Findings()), shapes)
-        reader.program.limits = limits
         if len(block["ops"]) > limits.nodes:
             raise BadGraph.one("too_many_nodes", "ops", f"{len(block['ops'])}", f"at most {limits.nodes}", "send less")
-        reader.given(block)
+        reader.declare_externals(block)
         reader.ops(block["ops"], reader.program)
     except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
         raise BadGraph.one(
@@ -101,35 +102,57 @@ def _plain(attribute: Any, depth: int) -> Any:
     return data
 
 
+@dataclass(frozen=True, slots=True)
+class PirOp:
+    """One op of a block."""
+
+    source: Mapping[str, Any]  # as in the file
+    type: str  # without the dialect
+    operands: list[int]
+    outputs: list[Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, source: Mapping[str, Any]) -> PirOp:
+        """Raises KeyError, TypeError, ValueError."""
+        outputs = source["O"] if isinstance(source["O"], list) else [source["O"]]
+        operands = [int(entry["%"]) for entry in source.get("I", ())]
+        return cls(source, str(source["#"]).partition(".")[2], operands, outputs)
+
+    @property
+    def results(self) -> list[int]:
+        """Value numbers of the outputs."""
+        return [int(output["%"]) for output in self.outputs]
+
+
 class PirReader:
-    """Walks the ops of a block, and of those in its regions."""
+    """Reads the ops of a block and of its nested regions."""
 
     def __init__(self, program: Program, shapes: ShapeOverrides):
         self.program, self.shapes = program, shapes
         self.names: dict[int, str] = {}
-        self.lists: dict[int, list[int]] = {}  # values that stand for several
+        self.lists: dict[int, list[int]] = {}  # value that combines several -> these
         self.constants: dict[int, Any] = {}
         self.fetched: list[str] = []
         self.checkpoints: list[str] = []
-        self.skeleton: list[dict[str, Any]] = []  # ops of the outermost block, for writing them again
+        self.skeleton: list[dict[str, Any]] = []  # ops of the outermost block, for the writer
         self.read: set[str] = set()
         self.written: list[str] = []
 
-    def given(self, block: Mapping[str, Any]) -> None:
-        """Give the program its parameters and inputs. Raises BadGraph."""
+    def declare_externals(self, block: Mapping[str, Any]) -> None:
+        """Declare the parameters and inputs. Raises BadGraph."""
         inputs: list[str] = []
         for op in block["ops"]:
             kind = str(op["#"])
             if kind == PARAMETER:
                 name = str(op["A"][3])
-                self._give(op, name, "parameter" if op["A"][1] else "state")
+                self._declare(op, name, "parameter" if op["A"][1] else "state")
             elif kind.partition(".")[2] in ("data", "feed"):
                 name = str(attributes_of(op).get("name", f"input{len(inputs)}"))
                 inputs.append(name)
-                self._give(op, name, "input")
+                self._declare(op, name, "input")
         self.program.check_input_shapes(self.shapes, inputs)
 
-    def _give(self, op: Mapping[str, Any], name: str, role: str) -> None:
+    def _declare(self, op: Mapping[str, Any], name: str, role: str) -> None:
         (out, *_) = op["O"] if isinstance(op["O"], list) else [op["O"]]
         dtype, dims = _declared(out["TT"])
         if name in self.shapes.inputs:
@@ -147,89 +170,87 @@ class PirReader:
             self.program.values[name].stop_gradient = True
 
     def ops(self, ops: Sequence[Mapping[str, Any]], program: Program) -> list[int]:
-        """Add ops in order; value numbers a final yield hands out. Raises BadGraph."""
-        for op in ops:
-            kind = str(op["#"])
-            word = kind.partition(".")[2]
-            if kind == PARAMETER or word in ("data", "feed"):
-                self._keep(op, [], program)
+        """Add ops in order; the value numbers returned by a final yield. Raises BadGraph."""
+        for source in ops:
+            kind = str(source["#"])
+            type = kind.partition(".")[2]
+            if kind == PARAMETER or type in ("data", "feed"):
+                self._keep(source, [], program)
                 continue
-            operands = [int(entry["%"]) for entry in op.get("I", ())]
-            if word == YIELD:
-                return operands
+            if type == YIELD:
+                return [int(entry["%"]) for entry in source.get("I", ())]
             before = len(program.nodes)
-            self._op(op, word, operands, program)
-            self._keep(op, program.nodes[before:], program)
+            self._op(PirOp.of(source), program)
+            self._keep(source, program.nodes[before:], program)
         return []
 
-    def _keep(self, op: Mapping[str, Any], rows: Sequence[NodeRow], program: Program) -> None:
-        """Remember where an op stood: by itself, or by the rows it became."""
+    def _keep(self, source: Mapping[str, Any], rows: Sequence[NodeRow], program: Program) -> None:
+        """Record an op of the outermost block for the writer: as is, or by the name of its last row."""
         if program is self.program:
-            self.skeleton.append({"group": rows[-1].name} if rows else dict(op))
+            self.skeleton.append({"group": rows[-1].name} if rows else dict(source))
 
-    def _op(self, op: Mapping[str, Any], word: str, operands: list[int], program: Program) -> None:
-        attributes = attributes_of(op)
-        made = op["O"] if isinstance(op["O"], list) else [op["O"]]
-        results = [int(out["%"]) for out in made]
-        if word in ("fetch", "shadow_output"):
-            self.fetched += [self._name(v) for v in operands]
-            return
-        if word == "combine":
-            self.lists[results[0]] = operands
-            return
-        if word in ("split", "slice") and operands and operands[0] in self.lists and str(op["#"]).startswith("0."):
-            several = self.lists[operands[0]]
-            picked = several if word == "split" else [several[int(attributes.get("index", 0))]]
-            for v, source in zip(results, picked, strict=False):
-                self.names[v] = self._name(source)
-            return
-        if word in CONSTANTS and not operands:
-            self.constants[results[0]] = attributes.get("value")
-        for out, v in zip(made, results, strict=True):
-            self.names[v] = f"{word.rstrip('_')}_{v}" if out.get("TT", {}).get("#") != "NULL" else ""
-        if "regions" in op:
-            self._regions(op, word, operands, results, program)
-            return
-        self._plain_op(op, word, operands, made, results, attributes, program)
-
-    def _plain_op(
-        self,
-        op: Mapping[str, Any],
-        word: str,
-        operands: list[int],
-        made: Sequence[Any],
-        results: list[int],
-        attributes: dict[str, Any],
-        program: Program,
-    ) -> None:
-        backward = word.endswith("_grad") or bool(int(attributes.get("op_role", 0) or 0) & 1)
-        type, given, attributes, order = translated(word, operands, attributes, self.constants)
-        inputs = [self._name(v) if v >= 0 else "" for part in given for v in self.lists.get(part, [part])]
-        outputs: list[str] = []
-        declared: list[TensorType | None] = []
-        for out, v in zip(made, results, strict=True):
-            if out.get("TT", {}).get("#", "").endswith("t_vec"):
-                parts = [-(v * 4096 + k + 2) for k in range(min(len(out["TT"]["D"]), 4096))]
-                self.lists[v] = parts
-                for k, part in enumerate(parts):
-                    self.names[part] = f"{self.names[v]}_{k}"
-                    outputs.append(self.names[part])
-                    declared.append(self._type(out["TT"]["D"][k]))
+    def _op(self, op: PirOp, program: Program) -> None:
+        attributes, results = attributes_of(op.source), op.results
+        if op.type in ("fetch", "shadow_output"):
+            self.fetched += [self._name(v) for v in op.operands]
+        elif op.type == "combine":
+            self.lists[results[0]] = op.operands
+        elif self._reads_list(op):
+            values = self.lists[op.operands[0]]
+            selected = values if op.type == "split" else [values[int(attributes.get("index", 0))]]
+            self.names.update((v, self._name(source)) for v, source in zip(results, selected, strict=False))
+        else:
+            if op.type in CONSTANTS and not op.operands:
+                self.constants[results[0]] = attributes.get("value")
+            for output, v in zip(op.outputs, results, strict=True):
+                is_null = output.get("TT", {}).get("#") == "NULL"
+                self.names[v] = "" if is_null else f"{op.type.rstrip('_')}_{v}"
+            if "regions" in op.source:
+                self._regions(op, program)
             else:
-                outputs.append(self.names[v])
-                declared.append(self._type(out["TT"]) if self.names[v] else None)
+                self._plain_op(op, attributes, program)
+
+    def _reads_list(self, op: PirOp) -> bool:
+        """True for a builtin op that takes elements out of a combined value."""
+        if op.type not in ("split", "slice") or not str(op.source["#"]).startswith("0."):
+            return False
+        return bool(op.operands) and op.operands[0] in self.lists
+
+    def _plain_op(self, op: PirOp, attributes: dict[str, Any], program: Program) -> None:
+        phase = "forward"
+        if op.type.endswith("_grad") or int(attributes.get("op_role", 0) or 0) & 1:
+            phase = "backward"
+        type, operands, attributes, order = translated(op.type, op.operands, attributes, self.constants)
+        inputs = [self._name(v) if v >= 0 else "" for operand in operands for v in self.lists.get(operand, [operand])]
+        outputs, declared = self._outputs(op)
         if order is not None:
             outputs, declared = [outputs[i] for i in order], [declared[i] for i in order]
-        name = next((name for name in outputs if name), word)
+        written = [name for name in outputs if name]
         self.read.update(inputs)
-        self.written += [name for name in outputs if name]
-        origin = Origin("", word, "", {"json": dict(op)}, [], [])
-        phase = "backward" if backward else "forward"
+        self.written += written
+        name, origin = next(iter(written), op.type), Origin("", op.type, "", {"json": dict(op.source)}, [], [])
         rows = program.op(type, name, inputs, outputs, attributes, declared=declared, phase=phase, origin=origin)
         for row in rows:
             row.phase = phase  # type: ignore[assignment]
         if attributes.get(CHECKPOINT):
-            self.checkpoints += [name for name in outputs if name]
+            self.checkpoints += written
+
+    def _outputs(self, op: PirOp) -> tuple[list[str], list[TensorType | None]]:
+        """(names, declared types) of the outputs; an output that is a vector becomes one value per element."""
+        names: list[str] = []
+        types: list[TensorType | None] = []
+        for output, v in zip(op.outputs, op.results, strict=True):
+            type = output.get("TT", {})
+            if type.get("#", "").endswith("t_vec"):
+                elements = type["D"][:MAX_ELEMENTS]
+                self.lists[v] = [-(v * MAX_ELEMENTS + k + 2) for k in range(len(elements))]
+                self.names.update((element, f"{self.names[v]}_{k}") for k, element in enumerate(self.lists[v]))
+                names += [self.names[element] for element in self.lists[v]]
+                types += [self._type(element) for element in elements]
+            else:
+                names.append(self.names[v])
+                types.append(self._type(output["TT"]) if self.names[v] else None)
+        return names, types
 
     def _name(self, v: int) -> str:
         """Name of a value; -1 is an absent operand. Raises KeyError."""
@@ -241,75 +262,71 @@ class PirReader:
             dims[0] = self.shapes.batch
         return None if dtype is None or any(n < 0 for n in dims) else TensorType(dtype, checked_shape(dims))
 
-    def _regions(
-        self, op: Mapping[str, Any], word: str, operands: list[int], results: list[int], program: Program
-    ) -> None:
-        """An if of two regions, or a while whose region is given the variables and yields condition and variables."""
-        name = f"{word}_{results[0] if results else len(program.nodes)}"
+    def _regions(self, op: PirOp, program: Program) -> None:
+        """Add an if with two regions, or a while whose region takes the variables and yields condition, variables."""
+        results = op.results
+        name = f"{op.type}_{results[0] if results else len(program.nodes)}"
         before = len(program.nodes)
-        blocks = [region["blocks"][0] for region in op["regions"]]
-        self.read.update(self._name(v) for v in operands)
-        if word == "if" and len(blocks) == 2:
-            condition = program.as_bool(self._name(operands[0]), f"{name}/if")
-            sides = []
-            for block in blocks:
-                side = Block(program)
-                handed = [self._name(v) for v in self.ops(block["ops"], side.program)]
-                sides.append((side, handed))
-            (then, a), (other, b) = sides
+        blocks = [region["blocks"][0] for region in op.source["regions"]]
+        self.read.update(self._name(v) for v in op.operands)
+        if op.type == "if" and len(blocks) == 2:
+            condition = program.as_bool(self._name(op.operands[0]), f"{name}/if")
+            (then, a), (other, b) = (self._branch(block, program) for block in blocks)
             outputs = [self.names[v] for v in results]
             add_if(program, name, condition, then, other, list(zip(outputs, a, b, strict=True)))
-        elif word == "while" and len(blocks) == 1:
-            self._while(blocks[0], name, operands, results, program)
+        elif op.type == "while" and len(blocks) == 1:
+            self._while(blocks[0], name, op, program)
         else:
             raise BadGraph.one(
                 "bad_body",
-                f"op {quoted(word)}",
+                f"op {quoted(op.type)}",
                 f"{len(blocks)} regions",
                 "if of two regions, or while of one",
                 "export the program again",
             )
         rows = program.nodes[before:]
         self.written += [self.names[v] for v in results]
-        mark_origin(rows, "paddle", Origin(rows[-1].name, word, "", {"json": dict(op)}, [], []))
+        mark_origin(rows, "paddle", Origin(rows[-1].name, op.type, "", {"json": dict(op.source)}, [], []))
 
-    def _while(
-        self, block: Mapping[str, Any], name: str, operands: list[int], results: list[int], program: Program
-    ) -> None:
-        inside = Block(program)
+    def _branch(self, block: Mapping[str, Any], program: Program) -> tuple[Block, list[str]]:
+        """A branch of an if, and the names it yields."""
+        branch = Block(program)
+        return branch, [self._name(v) for v in self.ops(block["ops"], branch.program)]
+
+    def _while(self, block: Mapping[str, Any], name: str, op: PirOp, program: Program) -> None:
+        inside, (condition, *variables) = Block(program), op.operands
         arguments = [int(arg["#"] if isinstance(arg["#"], int) else arg["%"]) for arg in block["args"]]
-        for v, source in zip(arguments, operands[1:], strict=True):
+        for v, source in zip(arguments, variables, strict=True):
             self.names[v] = f"{name}/{v}"
             inside.program.types[self.names[v]] = program.types.get(self._name(source))
-        handed = [self._name(v) for v in self.ops(block["ops"], inside.program)]
-        again = inside.program.as_bool(handed[0], f"{name}/again")
-        first = program.as_bool(self._name(operands[0]), f"{name}/first")
+        next_condition, *after = [self._name(v) for v in self.ops(block["ops"], inside.program)]
+        next_condition = inside.program.as_bool(next_condition, f"{name}/again")
+        first = program.as_bool(self._name(condition), f"{name}/first")
         states = [
-            CarriedState(self._name(source), self.names[v], after, self.names[result])
-            for source, v, after, result in zip(operands[1:], arguments, handed[1:], results, strict=True)
+            CarriedState(self._name(source), self.names[v], end, self.names[result])
+            for source, v, end, result in zip(variables, arguments, after, op.results, strict=True)
         ]
-        add_loop(program, name, first, inside, again, states)
+        add_loop(program, name, first, inside, next_condition, states)
 
     def outputs(self) -> list[str]:
-        """What is fetched, else what is written and never read."""
+        """Fetched names; without any, names written and never read."""
         return self.fetched or [name for name in self.written if name not in self.read]
 
 
 def _declared(type: Mapping[str, Any]) -> tuple[str | None, list[int]]:
-    """(dtype, lengths, -1 where open) of a dense tensor type; (None, []) for anything else. Raises KeyError."""
+    """(dtype, lengths with -1 for unknown) of a dense tensor type; (None, []) for other types. Raises KeyError."""
     if not str(type.get("#", "")).endswith("dtensor"):
         return None, []
     data = type["D"]
     if isinstance(data[0], Mapping) and str(data[0].get("#", "")).endswith("t_dtensor"):
-        data = data[0]["D"]  # a distributed tensor says its dense type first
-    word = str(data[0]["#"]).rpartition(".")[2]
-    dtype = _TYPES.get(word)
+        data = data[0]["D"]  # a distributed tensor: its dense type comes first
+    dtype = _TYPES.get(str(data[0]["#"]).rpartition(".")[2])
     dims = [int(n) for n in data[1]]
     return (dtype, dims) if dtype in DTYPE_BITS else (None, [])
 
 
 def _flag(entry: Any, name: str) -> bool:
-    """Whether an attribute of an op's outputs holds for the first of them."""
+    """True when `entry` is the flag `name` of an op's outputs and is set for the first output."""
     if not isinstance(entry, Mapping) or entry.get("N") != name:
         return False
     found = _plain(entry.get("AT"), 0)

@@ -25,8 +25,8 @@ from graph.limits import Limits, ShapeOverrides
 
 #: Bits of `op_role`.
 BACKWARD, OPTIMIZE, SCHEDULE = 1, 2, 16
-#: Ops that only hand values in and out of the program.
-_DOORS = frozenset({"feed", "fetch"})
+#: Ops that pass values into and out of the program.
+_FEED_FETCH = frozenset({"feed", "fetch"})
 _BODIES = frozenset({"while", "conditional_block", "conditional_block_infer"})
 
 
@@ -44,7 +44,7 @@ def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
         )
     findings = Findings()
     reader = ProgramReader(message, Program(PADDLE, limits, findings), shapes)
-    reader.given()
+    reader.declare_externals()
     reader.ops(message.blocks[0].ops, reader.program)
     findings.settle()
     return reader.program.graph("", reader.outputs(), reader.note())
@@ -60,41 +60,45 @@ class ProgramReader:
         self.fetched: list[str] = []
         self.read: dict[str, None] = {}
         self.written: dict[str, None] = {}
-        self.under_way: list[int] = [0]
+        self.open_blocks: list[int] = [0]
         for block in message.blocks:
             for op in block.ops:
-                self.read.update((name, None) for slot in op.inputs for name in slot.arguments)
+                self.read.update(dict.fromkeys(_arguments(op.inputs)))
 
-    def given(self) -> None:
-        """Give the program its weights, states and inputs. Raises BadGraph."""
-        written: set[str] = set()
+    def declare_externals(self) -> None:
+        """Declare the weights, states and inputs that ops read. Raises BadGraph."""
+        fed, read_first = self._first_reads()
+        persistable = [var.name for var in self.message.blocks[0].vars if var.persistable]
+        names = [name for name in dict.fromkeys([*fed, *persistable, *read_first]) if self._is_tensor(name)]
+        self.program.check_input_shapes(self.shapes, [name for name in names if not self.vars[name].persistable])
+        for name in names:
+            if name in self.read or name in fed:
+                self._declare(name, self.vars[name])
+
+    def _first_reads(self) -> tuple[list[str], list[str]]:
+        """(fed names, names read before block 0 writes them), in order."""
         fed: dict[str, None] = {}
-        read_first: dict[str, None] = {}
+        reads: dict[str, None] = {}
+        written: set[str] = set()
         for op in self.message.blocks[0].ops:
             if op.type == "feed":
-                fed.update((name, None) for slot in op.outputs for name in slot.arguments)
+                fed.update(dict.fromkeys(_arguments(op.outputs)))
                 continue
-            reads = [name for slot in op.inputs for name in slot.arguments]
-            read_first.update((name, None) for name in reads if name not in written)
-            written.update(name for slot in op.outputs for name in slot.arguments)
-        names = dict.fromkeys([*fed, *(v.name for v in self.message.blocks[0].vars if v.persistable), *read_first])
-        names = {name: None for name in names if name in self.vars and self._is_tensor(self.vars[name])}
-        inputs = [name for name in names if not self.vars[name].persistable]
-        self.program.check_input_shapes(self.shapes, inputs)
-        for name in names:
-            if name not in self.read and name not in fed:
-                continue
-            self._give(name, self.vars[name])
+            reads.update((name, None) for name in _arguments(op.inputs) if name not in written)
+            written.update(_arguments(op.outputs))
+        return list(fed), list(reads)
 
-    def _is_tensor(self, var: Any) -> bool:
-        return bool(var.type.type == LOD_TENSOR and var.type.HasField("lod_tensor"))
+    def _is_tensor(self, name: str) -> bool:
+        """True for a declared dense tensor."""
+        var = self.vars.get(name)
+        return var is not None and var.type.type == LOD_TENSOR and bool(var.type.HasField("lod_tensor"))
 
-    def _give(self, name: str, var: Any) -> None:
+    def _declare(self, name: str, var: Any) -> None:
         role = "input"
         if var.persistable:
             role = "parameter" if var.is_parameter or not _is_state(name, self.message) else "state"
         type = self.shapes.inputs.get(name)
-        declared = self._declared(var, role == "input")
+        declared = self._declared_type(name, role == "input")
         if type is not None:
             dtype = "float32" if declared is None and not var.type.lod_tensor.tensor.data_type else self._dtype(var)
             declared = declared_type(name, dtype, type)
@@ -117,38 +121,33 @@ class ProgramReader:
             )
         return DTYPES[number]
 
-    def _declared(self, var: Any, binds: bool) -> TensorType | None:
-        """What the program says of a variable, the batch put in for a leading -1; None where a length stays open."""
-        if not self._is_tensor(var):
+    def _declared_type(self, name: str, is_input: bool = False) -> TensorType | None:
+        """Declared type with the batch as leading length of inputs and for -1; None when unknown."""
+        if not self._is_tensor(name):
             return None
+        var = self.vars[name]
         dims = list(var.type.lod_tensor.tensor.dims)
-        if dims and self.shapes.batch is not None and (dims[0] == -1 or binds):
+        if dims and self.shapes.batch is not None and (dims[0] == -1 or is_input):
             dims[0] = self.shapes.batch
         if any(n < 0 for n in dims):
             return None
-        return declared_type(var.name, self._dtype(var), dims)
+        return declared_type(name, self._dtype(var), dims)
 
     def ops(self, ops: Sequence[Any], program: Program) -> None:
         """Add the ops of a block in order. Raises BadGraph."""
         for op in ops:
             if op.type == "fetch":
-                self.fetched += [name for slot in op.inputs for name in slot.arguments]
-            elif op.type not in _DOORS:
+                self.fetched += _arguments(op.inputs)
+            elif op.type not in _FEED_FETCH:
                 self._op(op, program)
 
     def _op(self, op: Any, program: Program) -> None:
         given = {attribute.name: attribute for attribute in op.attrs}
         attributes = {name: value_of(attribute) for name, attribute in given.items()}
-        ins, outs = slots_of(op.type)
-        inputs = _ordered(op.inputs, ins)
-        outputs = _ordered(op.outputs, outs)
-        if "Out*" not in outs and "Y*" not in outs:  # masks and remembered shapes that nobody reads are left out
-            outputs = [name if k == 0 or name in self.read else "" for k, name in enumerate(outputs)]
+        inputs, outputs = self._operands(op)
         self.written.update((name, None) for name in outputs if name)
-        role = attributes.get("op_role", 0)
-        role = role if isinstance(role, int) else 0
-        phase = "update" if role & (OPTIMIZE | SCHEDULE) else "backward" if role & BACKWARD else "forward"
-        origin = Origin("", op.type, "", _kept(op), [], [])
+        phase = _phase(attributes.get("op_role", 0))
+        origin = Origin("", op.type, "", _plain_op(op), [], [])
         name = next((name for name in outputs if name), op.type)
         if op.type in _BODIES:
             rows = self._body(op, attributes, name, program)
@@ -156,25 +155,25 @@ class ProgramReader:
             mark_origin(rows, "paddle", origin)
         else:
             parameters = {k: v for k, v in attributes.items() if v is not None and AUTO_PARALLEL_SUFFIX not in k}
-            declared = [None if not name else self._of(name) for name in outputs]
+            declared = [self._declared_type(name) for name in outputs]
             rows = program.op(op.type, name, inputs, outputs, parameters, declared=declared, phase=phase, origin=origin)
         for row in rows:
             row.phase = phase  # type: ignore[assignment]
-        annotate_mesh(
-            rows,
-            op,
-            given,
-            program.types,
-            {name: self.vars[name].attrs for name in (*inputs, *outputs) if name in self.vars},
-        )
+        of_values = {name: self.vars[name].attrs for name in (*inputs, *outputs) if name in self.vars}
+        annotate_mesh(rows, op, given, program.types, of_values)
         for name in outputs:
             self._annotate(name, program)
 
-    def _of(self, name: str) -> TensorType | None:
-        return self._declared(self.vars[name], False) if name in self.vars else None
+    def _operands(self, op: Any) -> tuple[list[str], list[str]]:
+        """(inputs, outputs) in the order of the rule; unread masks and saved shapes are left out."""
+        input_slots, output_slots = slots_of(op.type)
+        outputs = _ordered(op.outputs, output_slots)
+        if "Out*" not in output_slots and "Y*" not in output_slots:
+            outputs = [name if k == 0 or name in self.read else "" for k, name in enumerate(outputs)]
+        return _ordered(op.inputs, input_slots), outputs
 
     def _annotate(self, name: str, program: Program) -> None:
-        """What the program notes on a variable that an op writes."""
+        """Declare a value with the distribution annotations of its variable."""
         var = self.vars.get(name)
         if var is None or name in program.values or program is not self.program:
             return
@@ -185,7 +184,7 @@ class ProgramReader:
     def _body(self, op: Any, attributes: Mapping[str, Any], name: str, program: Program) -> list[NodeRow]:
         """A loop or branch over another block."""
         index = attributes.get("sub_block")
-        if not isinstance(index, int) or index not in self.blocks or index in self.under_way:
+        if not isinstance(index, int) or index not in self.blocks or index in self.open_blocks:
             raise BadGraph.one(
                 "bad_body",
                 f"op {quoted(op.type)}",
@@ -193,53 +192,54 @@ class ProgramReader:
                 "the number of another block",
                 "export the program again",
             )
-        wanted = "Condition" if op.type == "while" else "Cond"
-        condition = next((name for slot in op.inputs if slot.parameter == wanted for name in slot.arguments), "")
+        parameter = "Condition" if op.type == "while" else "Cond"
+        condition = next((name for slot in op.inputs if slot.parameter == parameter for name in slot.arguments), "")
         if condition not in program.types:
             raise BadGraph.one(
                 "undefined_value",
                 f"op {quoted(op.type)}",
-                f"{wanted} {quoted(condition)}",
+                f"{parameter} {quoted(condition)}",
                 "a value made before",
                 "export the program again",
             )
         before = len(program.nodes)
-        self.under_way.append(index)
+        self.open_blocks.append(index)
         if op.type == "while":
             block = Block(program)
             self.ops(self.blocks[index].ops, block.program)
             first = program.as_bool(condition, f"{name}/first")
-            again = block.program.as_bool(condition, f"{name}/again")
-            add_loop(program, name, first, block, again, [s for s in carried_states(block) if s.before != condition])
+            next_condition = block.program.as_bool(condition, f"{name}/again")
+            states = [state for state in carried_states(block) if state.before != condition]
+            add_loop(program, name, first, block, next_condition, states)
         else:
-            self._defined(op, program)
+            self._define_outputs(op, program)
             block = Block(program)
             self.ops(self.blocks[index].ops, block.program)
             add_if(program, name, program.as_bool(condition, f"{name}/if"), block)
-        self.under_way.pop()
+        self.open_blocks.pop()
         return program.nodes[before:]
 
-    def _defined(self, op: Any, program: Program) -> None:
-        """Zeros for what only this branch makes: without it nobody reads them."""
+    def _define_outputs(self, op: Any, program: Program) -> None:
+        """Define names written by this branch only as zeros; they are not read when it does not run."""
         for name in _ordered(op.outputs, ["Out"]):
-            type = self._of(name)
+            type = self._declared_type(name)
             if name and name not in program.types and type is not None:
                 lengths = program.constant(f"{name}/shape", np.array(type.shape, np.int64))
                 row = NodeRow(f"{name}/unset", "ConstantOfShape", [lengths], [name], {"value": zero_tensor(type.dtype)})
                 program.add(row, [type])
 
     def outputs(self) -> list[str]:
-        """What is fetched, else what is written and never read."""
+        """Fetched names; without any, names written and never read."""
         known = self.program.types
-        found = [name for name in self.fetched if name in known]
-        return found or [name for name in self.written if name not in self.read and name in known]
+        fetched = [name for name in self.fetched if name in known]
+        return fetched or [name for name in self.written if name not in self.read and name in known]
 
     def note(self) -> dict[str, Any]:
-        """What else the program says, to be written again."""
+        """Rest of the program for the writer, and the names of checkpoints."""
         rest = type(self.message)()
         rest.CopyFrom(self.message)
         for block in rest.blocks[:1]:
-            kept = [op for op in block.ops if op.type in _DOORS]
+            kept = [op for op in block.ops if op.type in _FEED_FETCH]
             del block.ops[:]
             block.ops.extend(kept)
         checkpoints = [var.name for var in self.vars.values() if any(a.name == CHECKPOINT for a in var.attrs)]
@@ -249,29 +249,41 @@ class ProgramReader:
         return note
 
 
-def _ordered(slots: Sequence[Any], wanted: Sequence[str]) -> list[str]:
-    """Names in the order of the slots a rule takes; "" for one that is empty, further slots behind by name."""
-    by_slot = {slot.parameter: list(slot.arguments) for slot in slots}
+def _arguments(slots: Sequence[Any]) -> list[str]:
+    return [name for slot in slots for name in slot.arguments]
+
+
+def _phase(role: Any) -> str:
+    """Phase of an op by its `op_role`."""
+    bits = role if isinstance(role, int) else 0
+    if bits & (OPTIMIZE | SCHEDULE):
+        return "update"
+    return "backward" if bits & BACKWARD else "forward"
+
+
+def _ordered(given: Sequence[Any], slots: Sequence[str]) -> list[str]:
+    """Names in the order of the slots, "" for an empty slot; without any, the names of all given slots."""
+    by_slot = {slot.parameter: list(slot.arguments) for slot in given}
     found: list[str] = []
-    for slot in wanted:
+    for slot in slots:
         names = by_slot.pop(slot.rstrip("*"), [])
         found += names if slot.endswith("*") else (names[:1] or [""])
-    if not wanted or not any(found):
+    if not slots or not any(found):
         found = [name for names in by_slot.values() for name in names]
     while found and not found[-1]:
         found.pop()
     return found
 
 
-def _kept(op: Any) -> dict[str, Any]:
-    """The op as plain data, to be written again."""
+def _plain_op(op: Any) -> dict[str, Any]:
+    """The op as plain data for the writer."""
     found = message_to_dict(op)
     found.pop("type", None)
     return found
 
 
 def _is_state(name: str, message: Any) -> bool:
-    """Whether an op writes a persistable variable, or it holds running statistics."""
+    """True for a persistable variable that an op writes, or that holds running statistics."""
     for block in message.blocks:
         for op in block.ops:
             if any(name in slot.arguments for slot in op.outputs):

@@ -1,9 +1,9 @@
-"""Recomputation passes of Paddle: its two segment builders, its names and its op roles.
+"""Recomputation as in Paddle: its two segment builders, names of copies and op roles.
 
-    t ──▶ t.subprog_0        segments count from the last        ops of copies: role backward, recomputed
+    t ──▶ t.subprog_0        segments are numbered from the last        copied ops have the role backward
 
-`recompute_pass` takes a training graph as the auto-parallel pass does; segments are built as that pass, or as
-`append_backward`, builds them from a list of checkpoints.
+`recompute_pass` transforms a training graph like the auto-parallel pass; segments are built from checkpoints as in
+that pass or as in `append_backward`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ ROLE = "op_role"  # annotation of a node: "forward", "backward", "optimize", ...
 
 
 def append_backward_segments(statistics: ForwardPath, names: Sequence[str], unknown: str = "warn") -> Segments:
-    """One checkpoint not written by the first op gives [0, its writer]; several give one segment for each two
-    neighbours, and one in front of the first of these unless that starts at 0.
+    """Segments as built by `append_backward` from checkpoints in execution order.
+
+    Several checkpoints: one segment between each pair of neighbours, and one before the first unless it starts at 0.
+    A single checkpoint: from op 0 to its writer, unless op 0 writes it.
     """
     ordered, notes = ordered_checkpoints(statistics, names, unknown)
     ranges: list[SegmentRange] = [pair for a, b in pairwise(ordered) if (pair := statistics.between(a, b)) is not None]
@@ -89,7 +91,7 @@ def _annotated(node: Node, renamed: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _with_roles(graph: Graph) -> Graph:
-    """Copies in the role of backward ops, and on the mesh of what they copy, where the graph says roles."""
+    """The graph with role backward on recomputed nodes, when its nodes have roles."""
     if not any(ROLE in node.annotations for node in graph.nodes):
         return graph
     nodes = [

@@ -1,6 +1,6 @@
-"""Writer of Paddle programs (`.pdmodel`, JSON). The plan is a list of checkpoints: variables that are kept.
+"""Writer of Paddle programs (`.pdmodel`, JSON). The plan is a list of checkpoints: variables kept in memory.
 
-Each checkpoint is an attribute of its variable; `checkpoints_of` lists them for Paddle's `recompute_configs`.
+Each checkpoint is marked by an attribute of its variable; `checkpoints_of` lists them for Paddle's `recompute_configs`.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def dump(graph: Graph, checkpoints: Collection[str] | None = None, form: str | N
     else:
         _outline(program, graph, groups)
     block = program.blocks[0]
-    doors = list(block.ops)
+    feeds_and_fetches = list(block.ops)
     del block.ops[:]
-    for op in doors:
+    for op in feeds_and_fetches:
         if op.type == "feed":
             block.ops.add().CopyFrom(op)
     for group in groups:
         fill_message(block.ops.add(), {**group.origin.attributes, "type": group.origin.op}, "paddle")
-    for op in doors:
+    for op in feeds_and_fetches:
         if op.type == "fetch":
             block.ops.add().CopyFrom(op)
     _mark(program, marked)
@@ -62,24 +62,24 @@ def dump(graph: Graph, checkpoints: Collection[str] | None = None, form: str | N
 
 
 def checkpoints_of(graph: Graph) -> list[str]:
-    """Names of forward values that are kept for recomputation to start from, in order.
+    """Names of forward values that are kept as inputs of recomputation, in order.
 
-    Of a graph rewritten by a plan: what the first run made and a repeated node reads. Else what the graph notes.
+    In a graph rewritten by a plan: outputs of first runs that a recomputed node reads; else the graph's annotation.
     """
     writer = {v: n for n, node in enumerate(graph.nodes) for v in node.writes}
     kept: dict[str, None] = {}
-    again = [node for node in graph.nodes if _run(node.annotations) > 0 and "gradient_of" not in node.annotations]
-    for node in again:
+    recomputed = [node for node in graph.nodes if _run(node.annotations) > 0 and "gradient_of" not in node.annotations]
+    for node in recomputed:
         for v in node.inputs:
             if v == ABSENT or v not in writer:
                 continue
             source = graph.nodes[writer[v]]
             if source.phase is Phase.FORWARD and _run(source.annotations) == 0:
                 kept[graph.values[v].name] = None
-    if again:
+    if recomputed:
         return list(kept)
-    said = graph.annotations.get("checkpoints", ())
-    return [str(name) for name in said] if isinstance(said, list | tuple) else []
+    noted = graph.annotations.get("checkpoints", ())
+    return [str(name) for name in noted] if isinstance(noted, list | tuple) else []
 
 
 def _run(annotations: Mapping[str, Any]) -> int:
@@ -88,7 +88,7 @@ def _run(annotations: Mapping[str, Any]) -> int:
 
 
 def _mark(program: Any, checkpoints: set[str]) -> None:
-    """Mark the variables that are checkpoints, and no others. Raises BadGraph for one the program does not have."""
+    """Mark exactly the variables that are checkpoints. Raises BadGraph for an unknown variable."""
     missing = set(checkpoints)
     for block in program.blocks:
         for var in block.vars:
@@ -103,20 +103,20 @@ def _mark(program: Any, checkpoints: set[str]) -> None:
 
 
 def _outline(program: Any, graph: Graph, groups: list[OpGroup]) -> None:
-    """Block 0 with a variable for each value that an op touches, and doors for inputs and outputs."""
+    """Add block 0 with variables for the operands of the ops, and feed and fetch ops for inputs and outputs."""
     block = program.blocks.add(idx=0, parent_idx=-1)
     program.version.version = 0
-    touched = {
+    operands = {
         name
         for group in groups
         for slot in (*group.origin.attributes.get("inputs", ()), *group.origin.attributes.get("outputs", ()))
         for name in slot.get("arguments", ())
     }
     for value in graph.values:
-        if value.name in touched:
+        if value.name in operands:
             _variable(block.vars.add(), value)
     for k, v in enumerate(graph.inputs):
-        if graph.values[v].name in touched:
+        if graph.values[v].name in operands:
             op = block.ops.add(type="feed")
             op.inputs.add(parameter="X", arguments=["feed"])
             op.outputs.add(parameter="Out", arguments=[graph.values[v].name])

@@ -37,33 +37,34 @@ def op_groups(graph: Graph, framework: str) -> list[OpGroup]:
     """
     found: dict[str, OpGroup] = {}
     parts: dict[str, list[int]] = {}
-    repeated: set[str] = set()
+    recomputed: set[str] = set()
     findings = Findings()
-    is_plan = False
     for n, node in enumerate(graph.nodes):
-        run = _run(node)
-        is_plan = is_plan or run > 0 or (node.phase is not Phase.FORWARD and framework not in node.annotations)
         if "gradient_of" in node.annotations:
             continue
-        origin = _origin(node, framework)
+        origin, run = _origin(node, framework), _run(node)
         if origin is None:
             if node.phase is Phase.FORWARD and run == 0:
                 _foreign(findings, n, node, framework)
-            continue
-        key = origin.part_of or origin.id
-        if run > 0:
+        elif run > 0:
             if not origin.part_of:  # a recomputed part, such as a view, does not recompute the whole op
-                repeated.add(key)
+                recomputed.add(origin.id)
         elif origin.part_of:
-            parts.setdefault(key, []).append(n)
-        elif key not in found:
-            found[key] = OpGroup(origin, [n], node.phase, node.recompute)
+            parts.setdefault(origin.part_of, []).append(n)
+        else:
+            found.setdefault(origin.id, OpGroup(origin, [n], node.phase, node.recompute))
     findings.settle()
+    is_plan = any(_is_from_plan(node, framework) for node in graph.nodes)
     for key, group in found.items():
         group.nodes[:0] = parts.get(key, [])
         if is_plan and group.phase is Phase.FORWARD:
-            group.recompute = "prefer" if key in repeated else "never"
+            group.recompute = "prefer" if key in recomputed else "never"
     return list(found.values())
+
+
+def _is_from_plan(node: Node, framework: str) -> bool:
+    """True for a recomputed node, and for a backward or update node without an op of the framework."""
+    return _run(node) > 0 or (node.phase is not Phase.FORWARD and framework not in node.annotations)
 
 
 def note_of(graph: Graph, framework: str) -> Mapping[str, Any]:

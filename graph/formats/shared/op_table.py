@@ -112,11 +112,7 @@ class OpTable:
             return None
         builder = Builder(name)
         emit, use = Emit(builder, name or type, Phase.FORWARD), OpUse(type, attributes, outputs, tuple(declared))
-        given: list[Val | None] = []
-        for i, t in enumerate(inputs):
-            data = contents[i] if i < len(contents) else None
-            role = Role.INPUT if data is None else Role.CONSTANT
-            given.append(None if t is None else emit.val(builder.value(f"i{i}", t, role, data=data)))
+        given = _declared_inputs(emit, inputs, contents)
         try:
             returned = rule(emit, use, *given)
             results = returned if isinstance(returned, tuple) else (returned,)
@@ -140,6 +136,18 @@ class OpTable:
             "inputs and attributes the op takes",
             "correct the shapes or attributes of this op",
         )
+
+
+def _declared_inputs(
+    emit: Emit, types: Sequence[TensorType | None], contents: Sequence[np.ndarray | None]
+) -> list[Val | None]:
+    """Inputs i0, i1, ... of the translation; constants where the content is known, None where absent."""
+    found: list[Val | None] = []
+    for i, type in enumerate(types):
+        data = contents[i] if i < len(contents) else None
+        role = Role.INPUT if data is None else Role.CONSTANT
+        found.append(None if type is None else emit.val(emit.builder.value(f"i{i}", type, role, data=data)))
+    return found
 
 
 def _distinct_outputs(emit: Emit, results: Sequence[Val | None]) -> tuple[int | None, ...]:

@@ -7,7 +7,7 @@ The annotation of the last row records the original op, so that writers can rest
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from graph.formats.document.schema import NodeRow, ValueRow
 from graph.formats.document.tensor_content import encode_array, write_attributes
 from graph.formats.native.write import PHASE_WORDS
 from graph.formats.shared.op_table import Translation
-from graph.ir import ABSENT, Node, Role, TensorType
+from graph.ir import ABSENT, Graph, Node, Role, TensorType
 
 
 class Origin(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -49,21 +49,12 @@ def translation_rows(
     """
     graph = translation.graph
     names = {v: inputs[i] for i, v in enumerate(translation.inputs) if v is not None}
-    read_last = {v: n for n, node in enumerate(graph.nodes) for v in node.reads}
-    writer = {v: n for n, node in enumerate(graph.nodes) for v in node.writes}
-    given: dict[str, int] = {}
-    for i, v in enumerate(translation.inputs):
-        if v is not None:
-            given[inputs[i]] = max(given.get(inputs[i], -1), read_last.get(v, -1))
-    late: list[tuple[str, str]] = []
-    pairs = list(zip(translation.outputs, outputs, strict=False)) + list(zip(translation.losses, losses, strict=False))
-    for v, output in pairs:
-        if v is None or not output:
-            continue
+    delayed: list[tuple[str, str]] = []  # (name in the meantime, output) of outputs that are also inputs
+    for v, output in _named_outputs(translation, outputs, losses):
         names[v] = output
-        if given.get(output, -1) > writer[v]:
-            names[v] = f"{name}/late{len(late)}"
-            late.append((names[v], output))
+        if _is_read_after(translation, inputs, output, v):
+            names[v] = f"{name}/late{len(delayed)}"
+            delayed.append((names[v], output))
     values: list[ValueRow] = []
     for v, value in enumerate(graph.values):
         if v in names:
@@ -71,18 +62,47 @@ def translation_rows(
         names[v] = f"{name}/{len(names)}"
         if types is not None:
             types[names[v]] = value.type
-        if value.role is Role.CONSTANT and value.data is not None and value.type is not None:
-            values.append(
-                ValueRow(names[v], list(value.type.shape), value.type.dtype, "constant", data=encode_array(value.data))
-            )
-        elif value.type is not None and "::" in graph.nodes[writer[v]].op:
-            values.append(ValueRow(names[v], list(value.type.shape), value.type.dtype))
+        row = _intermediate(names[v], graph, v)
+        if row is not None:
+            values.append(row)
     names[ABSENT] = ""
     nodes = [_row(node, f"{name}/{n}", names, phase) for n, node in enumerate(graph.nodes)]
-    nodes += [NodeRow(f"{name}/{k}", "Identity", [a], [b], None, phase) for k, (a, b) in enumerate(late, len(nodes))]  # type: ignore[arg-type]
+    for k, (source, output) in enumerate(delayed, len(nodes)):
+        nodes.append(NodeRow(f"{name}/{k}", "Identity", [source], [output], None, phase))  # type: ignore[arg-type]
     if nodes:
         nodes[-1].name = name
     return values, nodes
+
+
+def _named_outputs(
+    translation: Translation, outputs: Sequence[str], losses: Sequence[str]
+) -> Iterator[tuple[int, str]]:
+    """(value, name) of the outputs and losses that the file names."""
+    for ids, names in ((translation.outputs, outputs), (translation.losses, losses)):
+        for v, name in zip(ids, names, strict=False):
+            if v is not None and name:
+                yield v, name
+
+
+def _is_read_after(translation: Translation, inputs: Sequence[str], name: str, v: int) -> bool:
+    """True when an input with this name is read after the node that writes `v`."""
+    same = {u for u, given in zip(translation.inputs, inputs, strict=False) if u is not None and given == name}
+    if not same:
+        return False
+    nodes = translation.graph.nodes
+    writer = next(n for n, node in enumerate(nodes) if v in node.writes)
+    return any(not same.isdisjoint(node.reads) for node in nodes[writer + 1 :])
+
+
+def _intermediate(name: str, graph: Graph, v: int) -> ValueRow | None:
+    """Row of a constant, or of a value whose type is not inferred; None for other values."""
+    value, type = graph.values[v], graph.values[v].type
+    if type is None:
+        return None
+    if value.role is Role.CONSTANT and value.data is not None:
+        return ValueRow(name, list(type.shape), type.dtype, "constant", data=encode_array(value.data))
+    opaque = any("::" in node.op for node in graph.nodes if v in node.writes)
+    return ValueRow(name, list(type.shape), type.dtype) if opaque else None
 
 
 def mark_origin(rows: Sequence[NodeRow], framework: str, origin: Origin) -> None:
