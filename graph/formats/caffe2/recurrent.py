@@ -166,14 +166,14 @@ def _state(recurrent: RecurrentNet, buffer: str, outputs: Sequence[str]) -> Recu
     end = [link.inner for link in links if link.offset > 0]
     if len(start) != 1 or len(end) != 1:
         raise _unsupported_link(recurrent.name, f"state {quoted(buffer)} without one link at 0 and one behind")
-    aliases = [alias for alias in recurrent.aliases if alias.buffer == buffer and alias.name in outputs]
-    every = [alias.name for alias in aliases if alias.offset == 1]
-    last = [alias.name for alias in aliases if alias.offset == -1]
-    if len(every) > 1 or len(last) > 1 or len(every) + len(last) < len(aliases):
-        raise _unsupported_link(
-            recurrent.name, f"state {quoted(buffer)} shown twice, or at other offsets than 1 and -1"
-        )
-    return RecurrentNetworkState(recurrent.buffers[buffer], start[0], end[0], "".join(every), "".join(last))
+    names: dict[int, str] = {}  # offset -> outer name
+    for alias in recurrent.aliases:
+        if alias.buffer == buffer and alias.name in outputs:
+            if alias.offset in names or alias.offset not in (1, -1):
+                found = f"state {quoted(buffer)} shown twice, or at other offsets than 1 and -1"
+                raise _unsupported_link(recurrent.name, found)
+            names[alias.offset] = alias.name
+    return RecurrentNetworkState(recurrent.buffers[buffer], start[0], end[0], names.get(1, ""), names.get(-1, ""))
 
 
 def _unsupported_link(name: str, found: str) -> BadGraph:

@@ -50,20 +50,20 @@ class TypeInference:
             check_present(node.op, self.opset, [v != ABSENT for v in node.inputs])
         if node.op in ("Shape", "Size") or (self.contents and any(v in self.contents for v in node.inputs)):
             return self._with_contents(node, types)
+        known = self._cached(node, types)
+        return infer(_call(node, types, self.opset, True)) if known is None else known
+
+    def _cached(self, node: Node, types: list[TensorType | None]) -> OutputTypes | None:
+        """Output types from the cache; None when they depend on declared output types."""
         inputs = tuple([None if v == ABSENT else types[v] for v in node.inputs])
-        key = (
-            node.op,
-            freeze(node.attributes) if node.attributes else (),
-            tuple(map(id, inputs)),
-            tuple([v != ABSENT for v in node.outputs]),
-        )
+        attributes = freeze(node.attributes) if node.attributes else ()
+        key = (node.op, attributes, tuple(map(id, inputs)), tuple([v != ABSENT for v in node.outputs]))
         cached = self._cache.get(key)
         if cached is None:
             outputs = infer(_call(node, types, self.opset, False))
             complete = all(t is not None for t, v in zip(outputs, node.outputs, strict=False) if v != ABSENT)
             cached = self._cache[key] = (outputs if complete and len(outputs) >= len(node.outputs) else None, inputs)
-        known = cached[0]  # None: the types depend on declared output types
-        return infer(_call(node, types, self.opset, True)) if known is None else known
+        return cached[0]
 
     def _with_contents(self, node: Node, types: list[TensorType | None]) -> OutputTypes:
         """As `outputs`, for a node that reads constants or shapes; small folded outputs are added to `contents`."""

@@ -74,9 +74,7 @@ def gradient_graph(
     _check_reaching(wanted, ids, reaching)
     builder = Builder.from_graph(graph)
     found = append_all_gradients(builder, graph, spec)
-    known: dict[int, list[int]] = {}
-    for v, gradient in found:
-        known.setdefault(v, []).append(gradient.values if isinstance(gradient, IndexedSlices) else gradient)
+    known = _dense_gradients(found)
     copies_named = {int(head): 0 for _, head in spec.targets if isinstance(head, int)}
     entries = []
     for name in wanted:
@@ -88,6 +86,14 @@ def gradient_graph(
             entries.append(_zeros(builder, graph, v, reaching))
             found.append((v, ids_of(builder)[entries[-1].gradient]))
     return GradientGraph(with_gradient_outputs(builder, graph, found), entries)
+
+
+def _dense_gradients(found: Sequence[tuple[int, int | IndexedSlices]]) -> dict[int, list[int]]:
+    """Value -> its gradients; for sparse rows their values."""
+    gradients: dict[int, list[int]] = {}
+    for v, gradient in found:
+        gradients.setdefault(v, []).append(gradient.values if isinstance(gradient, IndexedSlices) else gradient)
+    return gradients
 
 
 def _missing_lists(**lists: Sequence[Any] | None) -> BadGraph:

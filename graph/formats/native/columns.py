@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -131,16 +131,22 @@ def _check_indices(columns: Columns, findings: Findings) -> None:
     for i, index in enumerate(columns.node_op if "" in columns.strings else ()):
         if index < strings and not columns.strings[index]:
             findings.add("empty_name", f"node_op[{i}]", "an empty string", "the name of an op", "give it a name")
-    for field, extras, count in (("values", columns.extras.values, values), ("nodes", columns.extras.nodes, nodes)):
-        for key in extras:
-            if not (key.isascii() and key.isdigit() and str(int(key[:12])) == key and int(key) < count):
-                findings.add(
-                    "unknown_id",
-                    f"extras.{field}",
-                    quoted(key),
-                    f"the index of one of the {count} {field}",
-                    "write the index as a decimal number",
-                )
+    _check_extras("values", columns.extras.values, values, findings)
+    _check_extras("nodes", columns.extras.nodes, nodes, findings)
+
+
+def _check_extras(field: str, extras: Iterable[str], count: int, findings: Findings) -> None:
+    """Collect keys of `extras` that are not a decimal index below `count`."""
+    for key in extras:
+        is_index = key.isascii() and key.isdigit() and str(int(key[:12])) == key
+        if not is_index or int(key) >= count:
+            findings.add(
+                "unknown_id",
+                f"extras.{field}",
+                quoted(key),
+                f"the index of one of the {count} {field}",
+                "write the index as a decimal number",
+            )
 
 
 def _values(columns: Columns, reader: DocumentReader, draft: Draft) -> None:

@@ -159,20 +159,33 @@ def infer_types(draft: Draft, rebinding: ShapeRebinding, contents: dict[int, np.
             except TYPE_RULE_ERRORS as error:
                 _type_error(draft, rebinding, n, node, error if isinstance(error, ValueError) else None, findings)
                 continue
-        if inferred is None:
-            if changed and not node.bodies:
-                rebinding.cannot_follow(n, node, findings)
+        if inferred is not None:
+            _settle_outputs(draft, rebinding, n, inferred, changed, findings)
+        elif changed and not node.bodies:
+            rebinding.cannot_follow(n, node, findings)
+
+
+def _settle_outputs(
+    draft: Draft,
+    rebinding: ShapeRebinding,
+    n: int,
+    inferred: Sequence[TensorType | None],
+    changed: bool,
+    findings: Findings,
+) -> None:
+    """Compare the inferred types of a node's outputs with the declared ones; `changed`: it reads rebound values."""
+    node, types = draft.nodes[n], draft.types
+    for i, v in enumerate(node.outputs):
+        if v == ABSENT:
             continue
-        for i, v in enumerate(node.outputs):
-            if v == ABSENT:
-                continue
-            type, declared = inferred[i] if i < len(inferred) else None, types[v]
-            if declared is type:
-                continue
-            if declared is None or (declared != type and type is not None):
-                _settle_type(draft, rebinding, (n, i, v), type, findings)
-            elif type is None and changed:
+        type, declared = inferred[i] if i < len(inferred) else None, types[v]
+        if declared is type:
+            continue
+        if type is None:
+            if changed:
                 rebinding.cannot_follow(n, node, findings)
+        elif declared != type:
+            _settle_type(draft, rebinding, (n, i, v), type, findings)
 
 
 def _through_bodies(draft: Draft, n: int, contents: Mapping[int, np.ndarray]) -> Sequence[TensorType | None] | None:
@@ -188,48 +201,41 @@ def _through_bodies(draft: Draft, n: int, contents: Mapping[int, np.ndarray]) ->
 
 
 def _settle_type(
-    draft: Draft,
-    rebinding: ShapeRebinding,
-    position: tuple[int, int, int],
-    inferred: TensorType | None,
-    findings: Findings,
+    draft: Draft, rebinding: ShapeRebinding, position: tuple[int, int, int], inferred: TensorType, findings: Findings
 ) -> None:
     """Take the inferred type where none is declared or inference overrides; otherwise report a conflict.
 
     `position`: (node, output position, value).
     """
     n, i, v = position
-    declared, path = draft.types[v], f"{draft.path}nodes[{n}].outputs[{i}]"
-    name, op = quoted(draft.names[v]), draft.nodes[n].op
-    dtype, shape = draft.partial.get(v, (None, None))
-    if inferred is None:
-        if dtype is not None and shape is not None and not any(isinstance(length, str) for length in shape):
-            draft.types[v] = TensorType(dtype, tuple(int(length) for length in shape))
-    elif declared is None and (
-        (dtype or inferred.dtype) != inferred.dtype or (shape or inferred.shape) != inferred.shape
-    ):
-        partial = dtype if shape is None else f"{dtype or ''}[{','.join(map(str, shape))}]"
-        findings.add(
-            "type_conflict", path, f"{name} declared as {partial}", f"{inferred}, the output type of {op}", _CORRECT
-        )
+    declared, op = draft.types[v], draft.nodes[n].op
+    conflict = _partial_conflict(draft, v, inferred) if declared is None else ""
+    if conflict:
+        expected, remedy = f"{inferred}, the output type of {op}", "correct the declaration or leave it out"
     elif declared is None and not draft.fixed[v] and draft.bytes[v] not in (None, inferred.nbytes):
-        findings.add(
-            "type_conflict",
-            path,
-            f"{name} declared with {draft.bytes[v]} bytes",
-            f"{inferred.nbytes} bytes, the size of {inferred} from {op}",
-            "correct `bytes`, or keep it with `fixed_bytes`",
-        )
+        conflict = f"with {draft.bytes[v]} bytes"
+        expected = f"{inferred.nbytes} bytes, the size of {inferred} from {op}"
+        remedy = "correct `bytes`, or keep it with `fixed_bytes`"
     elif declared is None or v in draft.weakly_typed or rebinding.touches(draft.nodes[n]):
         rebinding.changed_to(v, inferred)
         draft.types[v] = inferred
-    elif not draft.fixed[v]:
-        findings.add(
-            "type_conflict", path, f"{name} declared as {declared}", f"{inferred}, the output type of {op}", _CORRECT
-        )
+        return
+    elif draft.fixed[v]:
+        return
+    else:
+        conflict = f"as {declared}"
+        expected, remedy = f"{inferred}, the output type of {op}", "correct the declaration or leave it out"
+    path = f"{draft.path}nodes[{n}].outputs[{i}]"
+    findings.add("type_conflict", path, f"{quoted(draft.names[v])} declared {conflict}", expected, remedy)
 
 
-_CORRECT = "correct the declaration or leave it out"
+def _partial_conflict(draft: Draft, v: int, inferred: TensorType) -> str:
+    """The partial declaration when it contradicts the inferred type, else ""."""
+    dtype, shape = draft.partial.get(v, (None, None))
+    if (dtype or inferred.dtype) == inferred.dtype and (shape or inferred.shape) == inferred.shape:
+        return ""
+    lengths = "" if shape is None else f"[{','.join(map(str, shape))}]"
+    return f"as {dtype or ''}{lengths}"
 
 
 def _type_error(

@@ -188,17 +188,7 @@ class _Nodes:
                 attributes = self.reader.attributes(row.attributes, f"{self.draft.path}nodes[{n}].attributes")
             phase = forward if row.phase == "forward" else PHASES[row.phase]
             cost = UNKNOWN_COST if row.cost is None else cost_of(row.cost)
-            if (
-                row.after
-                or row.alias_of
-                or row.in_place
-                or row.bodies
-                or row.annotations
-                or row.stream is not None
-                or row.effect is not None
-                or row.recompute is not None
-                or row.gradient_reads is not None
-            ):
+            if _has_rare_fields(row):
                 append(self._rare(n, row, Node(row.name, row.op, inputs, outputs, attributes, phase, (), cost)))
             else:
                 append(Node(row.name, row.op, inputs, outputs, attributes, phase, (), cost, heavy=row.heavy))
@@ -271,6 +261,12 @@ class _Nodes:
             if output in row.outputs and source in row.inputs:
                 positions.append((row.outputs.index(output), row.inputs.index(source)))
         return tuple(positions)
+
+
+def _has_rare_fields(row: NodeRow) -> bool:
+    rare = row.after or row.alias_of or row.in_place or row.bodies or row.annotations
+    optional = (row.stream, row.effect, row.recompute, row.gradient_reads)
+    return bool(rare) or optional != (None, None, None, None)
 
 
 def gradient_reads_of(

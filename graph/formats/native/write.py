@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from graph.formats.document.schema import (
     ValueRow,
 )
 from graph.formats.document.tensor_content import encode_array, write_attributes
-from graph.ir import ABSENT, UNKNOWN_COST, Body, Graph, Node, Role, Value
+from graph.ir import ABSENT, UNKNOWN_COST, Body, Cost, Graph, Node, Role, Value
 from graph.ssa.naming import naming_of, own_annotations
 
 #: Phase words by number. Literals, because `omit_defaults` compares a field with its default by identity.
@@ -120,8 +120,7 @@ def _value(names: DocumentNames, v: int, value: Value) -> ValueRow:
 
 
 def _node(names: DocumentNames, n: int, node: Node) -> NodeRow:
-    inputs, outputs, cost = names.of(node.inputs), names.of(node.outputs), node.cost
-    unknown = cost.seconds is None and cost == UNKNOWN_COST
+    inputs, outputs = names.of(node.inputs), names.of(node.outputs)
     return NodeRow(
         names.nodes[n],
         node.op,
@@ -130,7 +129,7 @@ def _node(names: DocumentNames, n: int, node: Node) -> NodeRow:
         write_attributes(node.attributes) if node.attributes else None,
         PHASE_WORDS[node.phase],
         [names.nodes[m] for m in node.after] if node.after else [],
-        None if unknown else CostRow(cost.seconds, cost.flops, cost.traffic_bytes, cost.workspace_bytes),
+        _cost(node.cost),
         None if node.effect is None else node.effect.value,
         None if node.stream is None else names.stream(node.stream),
         {outputs[o]: inputs[i] for o, i in node.views} if node.views else {},
@@ -141,6 +140,12 @@ def _node(names: DocumentNames, n: int, node: Node) -> NodeRow:
         {key: _body(names, body) for key, body in node.bodies.items()} if node.bodies else {},
         names.opaque(node.annotations),
     )
+
+
+def _cost(cost: Cost) -> CostRow | None:
+    if cost.seconds is None and cost == UNKNOWN_COST:
+        return None
+    return CostRow(cost.seconds, cost.flops, cost.traffic_bytes, cost.workspace_bytes)
 
 
 def _body(names: DocumentNames, body: Body) -> BodyRow:
@@ -167,10 +172,6 @@ def columns_of(graph: Graph) -> Columns:
         return strings.setdefault(text, len(strings))
 
     values, nodes = graph.values, graph.nodes
-    shapes = [() if value.type is None else value.type.shape for value in values]
-    aliases = [(n, o, i, taken) for n, node in enumerate(nodes) for o, i, taken in _aliases(node)]
-    costs = [node.cost for node in nodes]
-    has_after = any(node.after for node in nodes)
     columns = Columns(
         COLUMNS,
         [],
@@ -180,24 +181,8 @@ def columns_of(graph: Graph) -> Columns:
         *_flat([node.inputs for node in nodes]),
         *_flat([node.outputs for node in nodes]),
         list(graph.outputs),
-        value_role=_unless_all([value.role.value for value in values], "activation"),
-        value_dtype=_unless_all([None if value.type is None else value.type.dtype for value in values], None),
-        value_shape_pointer=_flat(shapes)[0] if any(shapes) else None,
-        value_shape=list(_flat(shapes)[1]),
-        value_bytes=_unless_all([-1 if value.bytes is None else value.bytes for value in values], -1),
-        value_fixed_bytes=_unless_all([value.fixed_bytes for value in values], False),
-        node_phase=_unless_all([PHASE_WORDS[node.phase] for node in nodes], "forward"),
-        node_seconds=_unless_all([cost.seconds for cost in costs], None),
-        node_flops=_unless_all([cost.flops for cost in costs], None),
-        node_traffic_bytes=_unless_all([cost.traffic_bytes for cost in costs], None),
-        node_workspace_bytes=_unless_all([cost.workspace_bytes for cost in costs], None),
-        node_effect=_unless_all([None if node.effect is None else node.effect.value for node in nodes], None),
-        node_recompute=_unless_all([node.recompute for node in nodes], None),
-        after_pointer=_flat([node.after for node in nodes])[0] if has_after else None,
-        after_index=_flat([node.after for node in nodes])[1] if has_after else [],
-        alias_output=[nodes[n].outputs[o] for n, o, _, _ in aliases],
-        alias_input=[nodes[n].inputs[i] for n, _, i, _ in aliases],
-        alias_in_place=[taken for _, _, _, taken in aliases],
+        **_value_columns(values),
+        **_node_columns(nodes),
         input_values=None if _inputs_in_order(graph) else list(graph.inputs),
         gradients=list(graph.gradients),
         extras=_extras(names),
@@ -209,6 +194,36 @@ def columns_of(graph: Graph) -> Columns:
     )
     columns.strings = list(strings)
     return columns
+
+
+def _value_columns(values: Sequence[Value]) -> dict[str, Any]:
+    shapes = [() if value.type is None else value.type.shape for value in values]
+    pointer, lengths = _flat(shapes)
+    return {
+        "value_role": _unless_all([value.role.value for value in values], "activation"),
+        "value_dtype": _unless_all([None if value.type is None else value.type.dtype for value in values], None),
+        "value_shape_pointer": pointer if any(shapes) else None,
+        "value_shape": lengths,
+        "value_bytes": _unless_all([-1 if value.bytes is None else value.bytes for value in values], -1),
+        "value_fixed_bytes": _unless_all([value.fixed_bytes for value in values], False),
+    }
+
+
+def _node_columns(nodes: Sequence[Node]) -> dict[str, Any]:
+    pointer, after = _flat([node.after for node in nodes])
+    aliases = [(n, o, i, in_place) for n, node in enumerate(nodes) for o, i, in_place in _aliases(node)]
+    costs = ("seconds", "flops", "traffic_bytes", "workspace_bytes")
+    return {
+        "node_phase": _unless_all([PHASE_WORDS[node.phase] for node in nodes], "forward"),
+        **{f"node_{cost}": _unless_all([getattr(node.cost, cost) for node in nodes], None) for cost in costs},
+        "node_effect": _unless_all([None if node.effect is None else node.effect.value for node in nodes], None),
+        "node_recompute": _unless_all([node.recompute for node in nodes], None),
+        "after_pointer": pointer if after else None,
+        "after_index": after,
+        "alias_output": [nodes[n].outputs[o] for n, o, _, _ in aliases],
+        "alias_input": [nodes[n].inputs[i] for n, _, i, _ in aliases],
+        "alias_in_place": [in_place for _, _, _, in_place in aliases],
+    }
 
 
 def _aliases(node: Node) -> list[tuple[int, int, bool]]:

@@ -6,12 +6,14 @@ planned order; these ops are expanded here, in place.
 
 from __future__ import annotations
 
-from onnx import helper, inliner
+from collections.abc import Sequence
+
+from onnx import ModelProto, NodeProto, helper, inliner
 
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.formats.onnx.read import load
-from graph.ir import ABSENT, Graph, Node, Role, Val
+from graph.ir import ABSENT, Graph, Node, Role, TensorType, Val
 from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry import find_op
 from graph.ops.registry.onnx_fallback import attribute_proto, onnx_dtype, schema_of
@@ -50,20 +52,25 @@ def decomposed(graph: Graph, node: Node) -> Graph | None:
         value = None if v == ABSENT else graph.values[v]
         inputs.append(None if value is None else emit.val(builder.value(value.name, value.type, Role.INPUT)))
     returned = record.body(emit, make_call(graph, node), *inputs)
-    results = returned if isinstance(returned, tuple) else (returned,)
+    outputs = _written_outputs(emit, node, returned if isinstance(returned, tuple) else (returned,))
+    nodes = _needed(builder.nodes, outputs)
+    return Graph(node.name, tuple(builder.values), nodes, tuple(outputs), tuple(builder.inputs), builder.opset)
+
+
+def _written_outputs(emit: Emit, node: Node, results: Sequence[Val | None]) -> list[int]:
+    """Ids of the present outputs; an input, a constant or a repeated result is copied by an Identity node."""
     outputs: list[int] = []
-    written = {v for part in builder.nodes for v in part.writes}
+    written = {v for part in emit.builder.nodes for v in part.writes}
     for i, v in enumerate(node.outputs):
         if v == ABSENT:
             continue
         result = results[i] if i < len(results) else None
         if result is None:
             raise ValueError(f"the body of {node.op} lacks output {i} of node {node.name}")
-        if result.id not in written or result.id in outputs:  # an input, a constant, or a repeated result
+        if result.id not in written or result.id in outputs:
             result = emit.op("Identity", result)
         outputs.append(result.id)
-    nodes = _needed(builder.nodes, outputs)
-    return Graph(node.name, tuple(builder.values), nodes, tuple(outputs), tuple(builder.inputs), builder.opset)
+    return outputs
 
 
 def _by_standard(graph: Graph, node: Node) -> Graph | None:
@@ -73,28 +80,36 @@ def _by_standard(graph: Graph, node: Node) -> Graph | None:
     types = graph.types_of(node.inputs)
     if schema is None or any(t is None for t, v in zip(types, node.inputs, strict=True) if v != ABSENT):
         return None
-    inputs = ["" if v == ABSENT else f"i{k}" for k, v in enumerate(node.inputs)]
-    outputs = ["" if v == ABSENT else f"o{k}" for k, v in enumerate(node.outputs)]
-    call = helper.make_node(node.op, inputs, outputs, name=node.name)
+    call = helper.make_node(
+        node.op,
+        ["" if v == ABSENT else f"i{k}" for k, v in enumerate(node.inputs)],
+        ["" if v == ABSENT else f"o{k}" for k, v in enumerate(node.outputs)],
+        name=node.name,
+    )
     for key, value in node.attributes.items():
         call.attribute.append(attribute_proto(key, value, schema.attributes[key].type))
-    given = [
-        helper.make_tensor_value_info(name, onnx_dtype(t.dtype), t.shape)
-        for name, t in zip(inputs, types, strict=True)
-        if t is not None
-    ]
-    results = [helper.make_empty_tensor_value_info(name) for name in outputs if name]
-    model = helper.make_model(
-        helper.make_graph([call], node.name, given, results),
-        opset_imports=[helper.make_opsetid("", opset)],
-        ir_version=_IR_VERSION,
-    )
+    model = _model_of(call, types, opset)
     inlined = inliner.inline_selected_functions(model, [("", node.op)], inline_schema_functions=True)
     expanded = load(inlined.SerializeToString(), Limits(), ShapeOverrides())
     parts = _needed(list(expanded.nodes), list(expanded.outputs))
     if any(part.op == node.op for part in parts) or any(v.role is Role.PARAMETER for v in expanded.values):
         return None  # no definition for these types
     return Graph(node.name, expanded.values, parts, expanded.outputs, expanded.inputs, expanded.opset)
+
+
+def _model_of(call: NodeProto, types: Sequence[TensorType | None], opset: int) -> ModelProto:
+    """Model with a single node; `types` are those of its inputs."""
+    given = [
+        helper.make_tensor_value_info(name, onnx_dtype(t.dtype), t.shape)
+        for name, t in zip(call.input, types, strict=True)
+        if t is not None
+    ]
+    results = [helper.make_empty_tensor_value_info(name) for name in call.output if name]
+    return helper.make_model(
+        helper.make_graph([call], call.name, given, results),
+        opset_imports=[helper.make_opsetid("", opset)],
+        ir_version=_IR_VERSION,
+    )
 
 
 def _needed(nodes: list[Node], outputs: list[int]) -> tuple[Node, ...]:

@@ -154,7 +154,7 @@ class ProgramReader:
             origin.id = rows[-1].name
             mark_origin(rows, "paddle", origin)
         else:
-            parameters = {k: v for k, v in attributes.items() if v is not None and AUTO_PARALLEL_SUFFIX not in k}
+            parameters = _parameters(attributes)
             declared = [self._declared_type(name) for name in outputs]
             rows = program.op(op.type, name, inputs, outputs, parameters, declared=declared, phase=phase, origin=origin)
         for row in rows:
@@ -251,6 +251,11 @@ class ProgramReader:
 
 def _arguments(slots: Sequence[Any]) -> list[str]:
     return [name for slot in slots for name in slot.arguments]
+
+
+def _parameters(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes for the rule of the op, without those of distribution."""
+    return {k: v for k, v in attributes.items() if v is not None and AUTO_PARALLEL_SUFFIX not in k}
 
 
 def _phase(role: Any) -> str:

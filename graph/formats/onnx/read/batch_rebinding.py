@@ -76,10 +76,7 @@ def _shapes_in_file(model: ModelProto, inputs: Sequence[GraphInput]) -> dict[str
     """
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), onnx_opset_version())
     types = {proto.name: _static(proto) for proto in (*model.graph.value_info, *model.graph.output)}
-    for item in inputs:
-        pairs = zip(item.declared or (), item.shape, strict=False)
-        lengths = item.shape if item.declared is None else tuple(d if isinstance(d, int) else n for d, n in pairs)
-        types[item.name] = TensorType(item.dtype, lengths)
+    types.update((item.name, _declared_in_file(item)) for item in inputs)
     contents: dict[str, np.ndarray] = {}
     for i, tensor in enumerate(model.graph.initializer):
         types[tensor.name] = type_of(tensor, f"graph.initializer[{i}]")
@@ -89,12 +86,18 @@ def _shapes_in_file(model: ModelProto, inputs: Sequence[GraphInput]) -> dict[str
     for n, proto in enumerate(model.graph.node):
         raw = raw_node(proto, f"graph.node[{n}]")
         if raw.op == "Constant" and raw.outputs:
-            content = next((np.asarray(v) for k, v in raw.attributes.items() if k in _CONTENTS), None)
-            if content is not None and content.dtype.kind in "biuf":
-                contents[raw.outputs[0]], types[raw.outputs[0]] = content, type_of_array(content)
+            _read_constant(raw, types, contents)
         elif not raw.bodies:
             _infer_node(raw, opset, types, contents)
     return {name: type.shape for name, type in types.items() if type is not None}
+
+
+def _declared_in_file(item: GraphInput) -> TensorType:
+    """Type of an input with the lengths of the file, and bound lengths for symbols."""
+    if item.declared is None:
+        return TensorType(item.dtype, item.shape)
+    pairs = zip(item.declared, item.shape, strict=False)
+    return TensorType(item.dtype, tuple(d if isinstance(d, int) else n for d, n in pairs))
 
 
 def _infer_node(raw: RawNode, opset: int, types: dict[str, TensorType | None], contents: dict[str, np.ndarray]) -> None:
@@ -116,6 +119,12 @@ def _infer_node(raw: RawNode, opset: int, types: dict[str, TensorType | None], c
     types.update((name, type) for name, type in zip(raw.outputs, outputs, strict=False) if name and type is not None)
     pairs = zip(raw.outputs, arrays or (), strict=False)
     contents.update((name, array) for name, array in pairs if name and array is not None)
+
+
+def _read_constant(raw: RawNode, types: dict[str, TensorType | None], contents: dict[str, np.ndarray]) -> None:
+    content = next((np.asarray(v) for k, v in raw.attributes.items() if k in _CONTENTS), None)
+    if content is not None and content.dtype.kind in "biuf":
+        contents[raw.outputs[0]], types[raw.outputs[0]] = content, type_of_array(content)
 
 
 def _static(proto: ValueInfoProto) -> TensorType | None:

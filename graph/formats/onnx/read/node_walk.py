@@ -267,11 +267,7 @@ class NodeWalk:
             )
         if len(raw.outputs) > len(function.output) or len(raw.inputs) > len(function.input):
             raise arity_error(raw, len(function.input), len(function.output))
-        given: dict[str, AttributeProto] = {a.name: a for a in function.attribute_proto}
-        for attribute in proto.attribute:
-            actual = scope.given.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
-            if actual is not None:
-                given[attribute.name] = actual
+        given = _actual_attributes(proto, function, scope)
         prefix = f"{scope.prefix}{raw.name or raw.outputs[0]}/"
         inner = Scope(scope.frame, opset_of(function.opset_import), None, prefix, given=given)
         actuals = self.inputs(raw, scope)
@@ -292,6 +288,16 @@ class NodeWalk:
         if name and builder.free_node_name(name) == name:
             return name
         return unique_name(f"{raw.op.rpartition('::')[2]}_{len(builder.nodes)}", self.model.node_names)
+
+
+def _actual_attributes(proto: NodeProto, function: FunctionProto, scope: Scope) -> dict[str, AttributeProto]:
+    """Attributes of a function call: the defaults of the function, overridden by those of the node."""
+    found: dict[str, AttributeProto] = {a.name: a for a in function.attribute_proto}
+    for attribute in proto.attribute:
+        actual = scope.given.get(attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+        if actual is not None:
+            found[attribute.name] = actual
+    return found
 
 
 def _node_id(scope: Scope, name: str, raw: RawNode) -> int:

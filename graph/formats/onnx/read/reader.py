@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -43,13 +43,11 @@ class OnnxModel:
         self.constant_bytes = 0
         self.functions = {(op_name(f.domain, f.name), f.overload): f for f in proto.functions}
         self.node_names = {node.name for node in proto.graph.node}
-        versions = [opset_of(proto.opset_import), *(opset_of(f.opset_import) for f in proto.functions)]
+        versions = [opset_of(part.opset_import) for part in (proto, *proto.functions)]
         self.opset = min(max(TARGET_OPSET, *versions), onnx_opset_version())
-        initializers = {t.name for t in proto.graph.initializer}
-        initializers |= {t.values.name for t in proto.graph.sparse_initializer}
         self.is_ours = note_of(proto) is not None  # written by remat, with notes
         self.notes = self._value_notes() if self.is_ours else {}
-        inputs = [v for v in proto.graph.input if v.name not in initializers]
+        inputs = _inputs_without_content(proto.graph)
         #: Parameters, constants and states that a file written by remat lists as inputs.
         self.resident = [
             v for v in inputs if self.notes.get(v.name, ValueNote()).role not in (Role.ACTIVATION, Role.INPUT)
@@ -128,22 +126,19 @@ class OnnxModel:
         Names may repeat in nested graphs and functions, except in files written by `remat`.
         """
         proto = self.declared.get(name) if in_model or self.is_ours else None
-        if (
-            proto is None
-            or self.notes.get(name, ValueNote()).untyped
-            or proto.type.WhichOneof("value") != "tensor_type"
-            or not proto.type.tensor_type.elem_type
-        ):
+        if proto is None or self.notes.get(name, ValueNote()).untyped or not _is_tensor(proto):
             return None
         dtype, lengths = declared_type(proto.type, name, f"value_info[{name}]")
-        if lengths is None:
-            return None
+        shape = None if lengths is None else self._bound_shape(lengths)
+        return None if shape is None else checked(TensorType(dtype, shape), quoted(name), "value_info")
+
+    def _bound_shape(self, lengths: Sequence[int | str | None]) -> tuple[int, ...] | None:
+        """Declared lengths with symbols replaced; None with an unbound symbol, or when declared for other shapes."""
         if (self.batch.is_changed or self.shapes.inputs) and all(isinstance(n, int) for n in lengths):
-            return None  # declared for other shapes
-        bound = [n if isinstance(n, int) else self.lengths.get(n or "") for n in lengths]
-        if any(n is None for n in bound):
             return None
-        return checked(TensorType(dtype, tuple(n for n in bound if n is not None)), quoted(name), "value_info")
+        bound = [n if isinstance(n, int) else self.lengths.get(n or "") for n in lengths]
+        known = tuple(n for n in bound if n is not None)
+        return known if len(known) == len(bound) else None
 
     def formal(self, proto: ValueInfoProto, path: str) -> TensorType:
         """Type of a formal input in a file written by `remat`. Raises BadGraph unless static."""
@@ -171,6 +166,17 @@ class OnnxModel:
         protos = [p for g in graphs for p in (*g.input, *g.initializer, *g.value_info, *g.output)]
         found = ((p.name, note_of(p)) for p in protos)
         return {name: decode_note(text, ValueNote, quoted(name)) for name, text in found if text is not None}
+
+
+def _inputs_without_content(graph: GraphProto) -> list[ValueInfoProto]:
+    """Inputs of the graph that are not initialisers."""
+    initializers = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    return [v for v in graph.input if v.name not in initializers]
+
+
+def _is_tensor(proto: ValueInfoProto) -> bool:
+    """True for a declared tensor with an element type."""
+    return proto.type.WhichOneof("value") == "tensor_type" and bool(proto.type.tensor_type.elem_type)
 
 
 def _graphs(graph: GraphProto) -> Iterator[GraphProto]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
@@ -219,38 +219,41 @@ class StructureChecker:
 def check_texts(model: ModelProto) -> None:
     """Raise BadGraph for names that are not UTF-8; protobuf returns those as bytes."""
     findings = Findings()
-
-    def check(path: str, *texts: object) -> None:
+    for path, texts in _texts(model):
         for text in texts:
             if isinstance(text, bytes):
                 findings.add("not_text", path, f"{text[:32]!r}, which is not UTF-8", "UTF-8 text", "correct the name")
-
-    def graph(proto: GraphProto, path: str) -> None:
-        check(
-            path, proto.name, *(t.name for t in proto.initializer), *(t.values.name for t in proto.sparse_initializer)
-        )
-        for info in (*proto.input, *proto.output, *proto.value_info):
-            dims = info.type.tensor_type.shape.dim
-            check(path, info.name, *(d.dim_param for d in dims), *_entries(info))
-        check(path, *_entries(proto), *(text for t in proto.initializer for text in _entries(t)))
-        nodes(proto.node, path)
-
-    def nodes(protos: Sequence[NodeProto], path: str) -> None:
-        for n, node in enumerate(protos):
-            here = f"{path}.node[{n}]"
-            check(here, node.name, node.op_type, node.domain, node.overload, *node.input, *node.output, *_entries(node))
-            for a in node.attribute:
-                check(here, a.name, a.ref_attr_name, a.t.name)
-                if a.HasField("g"):
-                    graph(a.g, f"{here}.{a.name!s}")
-
-    check("model", *(o.domain for o in model.opset_import), *_entries(model))
-    graph(model.graph, "graph")
-    for i, f in enumerate(model.functions):
-        names = (f.name, f.domain, f.overload, *f.input, *f.output, *f.attribute, *(o.domain for o in f.opset_import))
-        check(f"functions[{i}]", *names, *(a.name for a in f.attribute_proto))
-        nodes(f.node, f"functions[{i}]")
     findings.settle()
+
+
+def _texts(model: ModelProto) -> Iterator[tuple[str, Iterable[object]]]:
+    """(path, texts there) of the whole model."""
+    yield "model", [*(o.domain for o in model.opset_import), *_entries(model)]
+    yield from _texts_of_graph(model.graph, "graph")
+    for i, f in enumerate(model.functions):
+        path = f"functions[{i}]"
+        yield path, [f.name, f.domain, f.overload, *f.input, *f.output, *f.attribute]
+        yield path, [*(o.domain for o in f.opset_import), *(a.name for a in f.attribute_proto)]
+        yield from _texts_of_nodes(f.node, path)
+
+
+def _texts_of_graph(graph: GraphProto, path: str) -> Iterator[tuple[str, Iterable[object]]]:
+    yield path, [graph.name, *(t.name for t in graph.initializer), *(t.values.name for t in graph.sparse_initializer)]
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        dims = info.type.tensor_type.shape.dim
+        yield path, [info.name, *(d.dim_param for d in dims), *_entries(info)]
+    yield path, [*_entries(graph), *(text for t in graph.initializer for text in _entries(t))]
+    yield from _texts_of_nodes(graph.node, path)
+
+
+def _texts_of_nodes(nodes: Sequence[NodeProto], path: str) -> Iterator[tuple[str, Iterable[object]]]:
+    for n, node in enumerate(nodes):
+        here = f"{path}.node[{n}]"
+        yield here, [node.name, node.op_type, node.domain, node.overload, *node.input, *node.output, *_entries(node)]
+        for a in node.attribute:
+            yield here, [a.name, a.ref_attr_name, a.t.name]
+            if a.HasField("g"):
+                yield from _texts_of_graph(a.g, f"{here}.{a.name!s}")
 
 
 def _entries(proto: Any) -> list[object]:
