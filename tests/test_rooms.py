@@ -134,7 +134,9 @@ MAY_IMPORT: dict[str, str] = {
         "graph.builder graph.errors graph.execution graph.formats.onnx.read graph.ir graph.limits "
         "graph.loop_remat graph.ops.registry graph.transforms"
     ),
-    "graph.formats.onnx.read": "graph.builder graph.errors graph.ir graph.limits graph.ops.registry",
+    "graph.formats.onnx.read": (
+        "graph.builder graph.errors graph.formats.document graph.ir graph.limits graph.ops.registry"
+    ),
     "graph.formats.paddle": (
         "graph.autodiff graph.builder graph.errors graph.formats.document graph.formats.shared graph.ir "
         "graph.limits graph.ops.registry graph.ops.training graph.training"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graph.errors import Findings, quoted
-from graph.formats.document.faults import did_you_mean
+from graph.formats.document.shape_overrides import bind_symbols, check_lengths, check_names
 from graph.ir import ABSENT, MAX_BYTES, Node, Role, TensorType
 from graph.limits import ShapeOverrides
 
@@ -32,7 +32,10 @@ class ShapeRebinding:
         self.constants: dict[int, np.ndarray] = {}  # rewritten shape constants
         self._copies: dict[tuple[int, int], int] = {}  # (constant, leading length) -> rewritten copy
         if shapes.inputs or shapes.dims or shapes.batch is not None:
-            _check_names(draft, shapes, findings)
+            inputs = [name for name, role in zip(draft.names, draft.roles, strict=True) if role is Role.INPUT]
+            symbols = {n for _, shape in draft.partial.values() for n in shape or () if isinstance(n, str)}
+            check_names(shapes, inputs, symbols, findings)
+            check_lengths(shapes, findings)
         if len(findings):
             return
         self._bind_dimensions(shapes, findings)
@@ -138,15 +141,7 @@ class ShapeRebinding:
             if shape is None or draft.roles[v] is not Role.INPUT:
                 continue
             if requested is not None and len(requested) == len(shape):
-                for symbol, length in zip(shape, requested, strict=True):
-                    if isinstance(symbol, str) and lengths.setdefault(symbol, length) != length:
-                        findings.add(
-                            "dimension_conflict",
-                            f"inputs.{draft.names[v]}",
-                            f"{length} for dimension {quoted(symbol)}",
-                            f"{lengths[symbol]}, as given elsewhere",
-                            "give the dimension one length",
-                        )
+                bind_symbols(draft.names[v], shape, requested, lengths, findings)
             elif requested is None and shapes.batch is not None and shape and isinstance(shape[0], str):
                 lengths.setdefault(shape[0], shapes.batch)
         return lengths
@@ -186,30 +181,3 @@ class ShapeRebinding:
             findings.add(
                 "cannot_rebind", "batch", str(shapes.batch), "an input with a leading length", "leave the batch out"
             )
-
-
-def _check_names(draft: Draft, shapes: ShapeOverrides, findings: Findings) -> None:
-    """Collect overrides of unknown inputs and dimensions, and negative lengths."""
-    inputs = [name for name, role in zip(draft.names, draft.roles, strict=True) if role is Role.INPUT]
-    symbols = {n for _, shape in draft.partial.values() for n in shape or () if isinstance(n, str)}
-    for name in shapes.inputs:
-        if name not in inputs:
-            findings.add(
-                "unknown_input",
-                f"inputs.{name}",
-                f"{quoted(name)}, which is no input of the model",
-                "one of " + ", ".join(map(quoted, inputs[:8])),
-                did_you_mean(name, inputs, "correct the name"),
-            )
-    for name in shapes.dims:
-        if name not in symbols:
-            findings.add(
-                "unknown_dimension",
-                f"dims.{name}",
-                f"{quoted(name)}, which is no dimension of the document",
-                "one of " + ", ".join(map(quoted, sorted(symbols)[:8])) if symbols else "nothing: lengths are numbers",
-                did_you_mean(name, symbols, "correct the name, or give the shape with --input NAME=16x3x224x224"),
-            )
-    for path, length in shapes.lengths():
-        if length < 0:
-            findings.add("negative_size", path, str(length), "a length of 0 or more", "correct it")

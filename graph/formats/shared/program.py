@@ -6,6 +6,7 @@ Names are mutable: the type of a name is that of its latest write. Unknown types
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ import numpy as np
 
 from graph.errors import BadGraph, Findings, quoted
 from graph.formats.document.schema import ROWS, Document, NodeRow, ValueRow
+from graph.formats.document.shape_overrides import check_names
 from graph.formats.document.tensor_content import encode_array, write_attributes
 from graph.formats.native.rows import graph_of
 from graph.formats.shared.op_helpers import checked_shape
@@ -22,6 +24,22 @@ from graph.ir import Graph, TensorType
 from graph.ir.names import reserve_name
 from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One op of the program by the names it reads and writes."""
+
+    type: str
+    name: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    attributes: Mapping[str, Any]
+    declared: tuple[TensorType | None, ...]  # types of the leading outputs
+    phase: str
+
+    def declared_type(self, output: int) -> TensorType | None:
+        return self.declared[output] if output < len(self.declared) else None
 
 
 class Program:
@@ -82,17 +100,11 @@ class Program:
 
         An op without a translation, or with an input of unknown type, stays opaque.
         """
-        name = self.free_name(name or type)
-        translation = None
-        if self._typed(inputs):
-            translation = self._translated(type, name, inputs, len(outputs), attributes, tuple(declared))
-        if translation is None:
-            rows = [self._opaque(type, name, inputs, outputs, attributes, declared, phase)]
-        else:
-            rows = self._translation_rows(translation, name, inputs, outputs, declared, phase)
-        if origin is None:
-            origin = Origin("", type, name, dict(attributes), list(inputs), list(outputs))
-        origin.id = name
+        call = _Call(type, self.free_name(name or type), inputs, outputs, attributes, tuple(declared), phase)
+        translation = self._translated(call) if self._typed(inputs) else None
+        rows = [self._opaque(call)] if translation is None else self._translation_rows(call, translation)
+        origin = origin or Origin("", type, call.name, dict(attributes), list(inputs), list(outputs))
+        origin.id = call.name
         mark_origin(rows, self.table.framework, origin)
         for row in rows:
             for field, value in (fields or {}).items():
@@ -122,36 +134,9 @@ class Program:
             "give its shape with --input NAME=SHAPE, or in the file",
         )
 
-    def absent_output(
-        self, rows: list[NodeRow], name: str, output: str, declared: Sequence[TensorType | None], outputs: Sequence[str]
-    ) -> None:
-        """Add an empty tensor for an output that the translation lacks, such as a saved shape."""
-        at = list(outputs).index(output)
-        known = declared[at] if at < len(declared) else None
-        type = known if known is not None and not known.elements else TensorType("int64", (0,))
-        self.types[output] = type
-        fill = self.constant(f"{name}/none{len(rows)}", np.array(type.shape, np.int64))
-        rows.insert(
-            0,
-            NodeRow(f"{name}/none{len(rows)}", "ConstantOfShape", [fill], [output], {"value": zero_tensor(type.dtype)}),
-        )
-
     def check_input_shapes(self, shapes: ShapeOverrides, names: Sequence[str]) -> None:
         """Raise BadGraph for shapes of unknown inputs, and for named dimensions, which these formats lack."""
-        for name in shapes.inputs:
-            if name not in names:
-                first = ", ".join(names[:8])
-                self.findings.add(
-                    "unknown_input", f"inputs.{name}", quoted(name), f"one of {first}", "correct the name"
-                )
-        for name in shapes.dims:
-            self.findings.add(
-                "unknown_dimension",
-                f"dims.{name}",
-                quoted(name),
-                "no named dimension: lengths in this format are numbers",
-                "give complete shapes with --input NAME=SHAPE",
-            )
+        check_names(shapes, names, (), self.findings)
         self.findings.settle()
 
     def as_bool(self, condition: str, name: str) -> str:
@@ -199,84 +184,68 @@ class Program:
         """True when every present input has a known type."""
         return all(not v or self.types.get(v) is not None for v in inputs)
 
-    def _translation_rows(
-        self,
-        translation: Translation,
-        name: str,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        declared: Sequence[TensorType | None],
-        phase: str,
-    ) -> list[NodeRow]:
+    def _translation_rows(self, call: _Call, translation: Translation) -> list[NodeRow]:
         """Rows of a translated op, with the types of its outputs and losses recorded."""
-        losses = [f"{name}_loss{i or ''}" for i in range(len(translation.losses))]
+        losses = [f"{call.name}_loss{i or ''}" for i in range(len(translation.losses))]
         self.losses += losses
         values, rows = translation_rows(
-            translation, name, inputs, outputs, losses=losses, phase=phase, types=self.types
+            translation, call.name, call.inputs, call.outputs, losses=losses, phase=call.phase, types=self.types
         )
         self.values.update((value.name, value) for value in values)
-        for v, output in zip((*translation.outputs, *translation.losses), (*outputs, *losses), strict=True):
+        for v, output in zip((*translation.outputs, *translation.losses), (*call.outputs, *losses), strict=True):
             if output and v is not None:
                 self.types[output] = translation.graph.values[v].type
                 self._declare_if_opaque(translation, v, output)
             elif output:
-                self.absent_output(rows, name, output, declared, outputs)
+                rows.insert(0, self._absent_output(call, output, len(rows)))
         return rows
 
-    def _translated(
-        self,
-        type: str,
-        name: str,
-        inputs: Sequence[str],
-        outputs: int,
-        attributes: Mapping[str, Any],
-        declared: tuple[TensorType | None, ...],
-    ) -> Translation | None:
+    def _absent_output(self, call: _Call, output: str, k: int) -> NodeRow:
+        """Empty tensor for an output that the translation lacks, such as a saved shape."""
+        known = call.declared_type(list(call.outputs).index(output))
+        type = known if known is not None and not known.elements else TensorType("int64", (0,))
+        self.types[output] = type
+        shape = self.constant(f"{call.name}/none{k}", np.array(type.shape, np.int64))
+        return NodeRow(f"{call.name}/none{k}", "ConstantOfShape", [shape], [output], {"value": zero_tensor(type.dtype)})
+
+    def _translated(self, call: _Call) -> Translation | None:
         """Translation of an op; without constant inputs it is cached by op, attributes and types."""
-        types = [self.types[v] if v else None for v in inputs]
-        contents = [self.contents.get(v) for v in inputs]
+        types = [self.types[v] if v else None for v in call.inputs]
+        contents = [self.contents.get(v) for v in call.inputs]
+        count = len(call.outputs)
         if any(c is not None for c in contents):
             return self.table.translate(
-                type, attributes, types, name=name, outputs=outputs, declared=declared, contents=contents
+                call.type,
+                call.attributes,
+                types,
+                name=call.name,
+                outputs=count,
+                declared=call.declared,
+                contents=contents,
             )
-        use = (type, sorted(attributes.items()), [str(t) for t in types], outputs, [str(t) for t in declared])
+        declared = [str(t) for t in call.declared]
+        use = (call.type, sorted(call.attributes.items()), [str(t) for t in types], count, declared)
         key = msgspec.json.encode(use, enc_hook=str)
         if key not in self._translations:
             self._translations[key] = self.table.translate(
-                type, attributes, types, name=name, outputs=outputs, declared=declared
+                call.type, call.attributes, types, name=call.name, outputs=count, declared=call.declared
             )
         return self._translations[key]
 
-    def _opaque(
-        self,
-        type: str,
-        name: str,
-        inputs: Sequence[str],
-        outputs: Sequence[str],
-        attributes: Mapping[str, Any],
-        declared: Sequence[TensorType | None],
-        phase: str,
-    ) -> NodeRow:
-        typed = self._typed(inputs)
-        for i, output in enumerate(outputs):
+    def _opaque(self, call: _Call) -> NodeRow:
+        typed = self._typed(call.inputs)
+        for i, output in enumerate(call.outputs):
             if not output:
                 continue
-            known = declared[i] if i < len(declared) else None
-            self.types[output] = known
+            known = self.types[output] = call.declared_type(i)
             if known is not None:
                 row = self.values.setdefault(output, ValueRow(output))
                 if row.role == "activation":
                     row.shape, row.dtype = list(known.shape), known.dtype
             elif typed:
-                self.untyped(output, f"op {quoted(type)}")
-        return NodeRow(
-            name,
-            f"{self.table.framework}::{type}",
-            list(inputs),
-            list(outputs),
-            plain_attributes(attributes) or None,
-            phase,  # type: ignore[arg-type]
-        )
+                self.untyped(output, f"op {quoted(call.type)}")
+        op, attributes = f"{self.table.framework}::{call.type}", plain_attributes(call.attributes) or None
+        return NodeRow(call.name, op, list(call.inputs), list(call.outputs), attributes, call.phase)  # type: ignore[arg-type]
 
     def _declare_if_opaque(self, translation: Translation, v: int, output: str) -> None:
         type = translation.graph.values[v].type

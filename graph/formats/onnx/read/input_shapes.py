@@ -9,6 +9,7 @@ from typing import Any
 from onnx import ValueInfoProto
 
 from graph.errors import BadGraph, Findings, quoted
+from graph.formats.document.shape_overrides import bind_symbols, check_lengths, check_names
 from graph.formats.onnx.read.protos import checked
 from graph.ir import TensorType
 from graph.limits import ShapeOverrides
@@ -63,7 +64,9 @@ def bind_shapes(protos: Sequence[ValueInfoProto], shapes: ShapeOverrides) -> tup
     """
     inputs = [GraphInput(p.name, *declared_type(p.type, p.name, f"graph.input[{i}]")) for i, p in enumerate(protos)]
     findings = Findings()
-    _check_names(inputs, shapes, findings)
+    symbols = dict.fromkeys(d for item in inputs for d in item.declared or () if isinstance(d, str))
+    check_names(shapes, [item.name for item in inputs], symbols, findings)
+    check_lengths(shapes, findings)
     lengths = dict(shapes.dims)
     for item in inputs:
         if item.name in shapes.inputs:
@@ -79,33 +82,6 @@ def bind_shapes(protos: Sequence[ValueInfoProto], shapes: ShapeOverrides) -> tup
     return bound, lengths
 
 
-def _check_names(inputs: Sequence[GraphInput], shapes: ShapeOverrides, findings: Findings) -> None:
-    """Collect overrides of unknown inputs and dimensions, and negative lengths."""
-    names = [item.name for item in inputs]
-    symbols = list(dict.fromkeys(d for item in inputs for d in item.declared or () if isinstance(d, str)))
-    for name in shapes.inputs:
-        if name not in names:
-            findings.add(
-                "unknown_input",
-                f"inputs.{name}",
-                f"{quoted(name)}, which is no input of the model",
-                "one of " + ", ".join(map(quoted, names)),
-                "correct the name",
-            )
-    for name in shapes.dims:
-        if name not in symbols:
-            findings.add(
-                "unknown_dimension",
-                f"dims.{name}",
-                f"{quoted(name)}, which is no dimension of an input",
-                "one of " + ", ".join(map(quoted, symbols)) if symbols else "nothing: all lengths are numbers",
-                "correct the name, or give the shape with --input NAME=16x3x224x224",
-            )
-    for path, length in shapes.lengths():
-        if length < 0:
-            findings.add("negative_size", path, str(length), "a length of 0 or more", "correct it")
-
-
 def _take_symbols(item: GraphInput, shape: tuple[int, ...], lengths: dict[str, int], findings: Findings) -> None:
     """Bind the symbols of an input whose shape is overridden."""
     if item.declared is None:
@@ -119,15 +95,7 @@ def _take_symbols(item: GraphInput, shape: tuple[int, ...], lengths: dict[str, i
             "give all lengths",
         )
         return
-    for symbol, length in zip(item.declared, shape, strict=True):
-        if isinstance(symbol, str) and lengths.setdefault(symbol, length) != length:
-            findings.add(
-                "dimension_conflict",
-                f"inputs.{item.name}",
-                f"{length} for dimension {quoted(symbol)}",
-                f"{lengths[symbol]}, as given elsewhere",
-                "give the dimension one length",
-            )
+    bind_symbols(item.name, item.declared, shape, lengths, findings)
 
 
 def _check_symbols(
