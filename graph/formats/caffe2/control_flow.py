@@ -93,49 +93,54 @@ def _while(net: NetReader, name: str, attributes: Mapping[str, Any], inputs: lis
         inside.add(cond)
     states = [o for o in dict.fromkeys([*outputs, *inside.written]) if o != condition and o in program.types]
     states = [o for o in states if o in inside.written]
-    held = f"{name}/held"
     captures = captures_of(net, name, inside, [*states, condition])
-    again = inside.program.as_bool(condition, f"{name}/again")
+    next_condition = inside.program.as_bool(condition, f"{name}/again")
     if condition not in inside.written:
         captures[condition] = condition
-    elif condition in inside.first_reads:  # read before it is written: it is handed from trip to trip
+    elif condition in inside.first_reads:  # carried from trip to trip
         raise ValueError(f"{quoted(condition)} is read in the loop before it is written")
     first = program.as_bool(condition, f"{name}/first")
     inside.program.values[f"{name}/trip"] = ValueRow(f"{name}/trip", [], "int64", "input")
-    body = inside.body([f"{name}/trip", held, *states], captures, [again, *states])
-    most = Attributes(attributes).maybe_integer("max_trips")
+    body = inside.body([f"{name}/trip", f"{name}/held", *states], captures, [next_condition, *states])
+    max_trips = Attributes(attributes).maybe_integer("max_trips")
     row = NodeRow(name, "Loop", ["", first, *states], list(states), bodies={"body": body})
-    if most is not None:
-        row.annotations = {"max_trips": most}
+    if max_trips is not None:
+        row.annotations = {"max_trips": max_trips}
     program.add(row, [inside.type_of(state) for state in states])
 
 
 def _do(net: NetReader, name: str, attributes: Mapping[str, Any], inputs: list[str], outputs: list[str]) -> None:
     """Call with inner names bound to outer ones: inputs, then outputs; the last of each is the scope handle."""
     nested = nested_net(attributes, "net")
-    inner = Attributes(attributes).raw(("inner_blobs",)) or []
-    places = Attributes(attributes).integers("outer_blobs_idx", default=())
-    inner = [inner] if isinstance(inner, str) else inner
-    do = DoOp(name, inputs, outputs, nested is not None, inner_names=inner, outer_index=places)
+    names = Attributes(attributes).raw(("inner_blobs",)) or []
+    positions = Attributes(attributes).integers("outer_blobs_idx", default=())
+    do = DoOp(
+        name,
+        inputs,
+        outputs,
+        nested is not None,
+        inner_names=[names] if isinstance(names, str) else names,
+        outer_index=positions,
+    )
     check_do(do)
     bound = do.bound()
     outer_types = net.program.types
-    inside = NestedNet(net, nested, {word: outer_types.get(outer) for word, outer in bound.items()})
-    formal = [word for word in inside.first_reads if word in bound]
-    unbound = [word for word in inside.first_reads if word not in bound]
+    inside = NestedNet(net, nested, {inner: outer_types.get(outer) for inner, outer in bound.items()})
+    formal = [inner for inner in inside.first_reads if inner in bound]
+    unbound = [inner for inner in inside.first_reads if inner not in bound]
     if unbound:
         raise undefined_error(name, f"{quoted(unbound[0])} is read inside, where it is neither bound nor written")
-    inner_of = {outer: word for word, outer in bound.items()}
+    inner_of = {outer: inner for inner, outer in bound.items()}
     results = []
     for output in outputs[:-1]:
-        word = inner_of[output]
-        if word not in inside.written and word not in formal:
-            formal.append(word)
-        results.append(word)
+        inner = inner_of[output]
+        if inner not in inside.written and inner not in formal:
+            formal.append(inner)
+        results.append(inner)
     scope = f"{name}/scope"
     body = inside.body([*formal, scope], {}, [*results, scope])
     row = NodeRow(
-        name, "remat::Call", [*(bound[word] for word in formal), inputs[-1]], list(outputs), bodies={"body": body}
+        name, "remat::Call", [*(bound[inner] for inner in formal), inputs[-1]], list(outputs), bodies={"body": body}
     )
-    types = [inside.type_of(word) for word in results]
+    types = [inside.type_of(inner) for inner in results]
     net.program.add(row, [*types, outer_types.get(inputs[-1])])

@@ -54,9 +54,9 @@ class NestedNet:
         return self.program.types.get(name)
 
 
-def captures_of(net: NetReader, what: str, inside: NestedNet, besides: Sequence[str] = ()) -> dict[str, str]:
+def captures_of(net: NetReader, what: str, inside: NestedNet, formal: Sequence[str] = ()) -> dict[str, str]:
     """Captures of a nested net: names it reads before writing them, without its formal inputs. Raises BadGraph."""
-    reads = [name for name in inside.first_reads if name not in besides]
+    reads = [name for name in inside.first_reads if name not in formal]
     for name in reads:
         if name not in net.program.types:
             raise undefined_error(what, f"{quoted(name)} is read inside, and nothing outside defines it")

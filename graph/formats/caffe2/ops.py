@@ -311,7 +311,7 @@ def gru_unit(e: Emit, use: OpUse, hidden: Val, gates: Val, *rest: Val) -> Val:
 def _time(e: Emit, use: OpUse, rest: tuple[Val, ...]) -> list[Val]:
     """Lengths of the sequences and the time, where a sequence may end early."""
     if len(rest) not in (1, 2):
-        raise ValueError(f"{len(rest)} inputs behind the gates; lengths and the time, or the time alone")
+        raise ValueError(f"{len(rest)} inputs after the gates; lengths and the time, or the time alone")
     if len(rest) == 1 or not use.flag("sequence_lengths", default=True):
         return []
     return [rest[0], e.cast(rest[1], rest[0].dtype)]

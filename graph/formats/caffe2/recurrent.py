@@ -165,7 +165,8 @@ def _state(recurrent: RecurrentNet, buffer: str, outputs: Sequence[str]) -> Recu
     start = [link.inner for link in links if link.offset == 0]
     end = [link.inner for link in links if link.offset > 0]
     if len(start) != 1 or len(end) != 1:
-        raise _unsupported_link(recurrent.name, f"state {quoted(buffer)} without one link at 0 and one behind")
+        found = f"state {quoted(buffer)} without one link at offset 0 and one at a later offset"
+        raise _unsupported_link(recurrent.name, found)
     names: dict[int, str] = {}  # offset -> outer name
     for alias in recurrent.aliases:
         if alias.buffer == buffer and alias.name in outputs:

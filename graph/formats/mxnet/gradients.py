@@ -1,9 +1,9 @@
 """Gradients as returned by MXNet's `Gradient` pass: one entry per requested value, with named zeros and copies.
 
     x, idx ──▶ batch_take ──▶ y ──▶ stop_gradient ──▶ z       y_in0_backward(x), y_in1_backward(idx): zeros
-                                                               behind the barrier every gradient is zero
+                                                               before the barrier every gradient is zero
 
-A requested value that reaches no target is an error. Behind a gradient barrier the gradient is zeros, for integers
+A requested value that reaches no target is an error. Before a gradient barrier the gradient is zeros, for integers
 too. A value requested twice, or sharing its gradient with another value, gets a copy.
 """
 
@@ -145,7 +145,7 @@ def _named(builder: Builder, wanted: str, gradient: int, copies: dict[int, int])
 
 
 def _zeros(builder: Builder, graph: Graph, v: int, reaching: set[int]) -> GradientEntry:
-    """Zeros of the type of `v`, made by an op called after the first one that reads `v` on the way to a target."""
+    """Zeros of the type of `v`, from an op named after the first reader of `v` on a path to a target."""
     value = graph.values[v]
     reader = next(node for node in graph.nodes if v in node.reads and not reaching.isdisjoint(node.writes))
     written = graph.values[reader.writes[0]].name
@@ -153,7 +153,7 @@ def _zeros(builder: Builder, graph: Graph, v: int, reaching: set[int]) -> Gradie
     called = f"{written}_in{reader.inputs.index(v)}_backward" if many else f"{written}_backward"
     assert value.type is not None
     shape = builder.constant(np.asarray(value.type.shape, np.int64), f"{called}/shape")
-    (made,) = builder.node(
+    (zeros,) = builder.node(
         "ConstantOfShape",
         [shape],
         name=called,
@@ -162,4 +162,4 @@ def _zeros(builder: Builder, graph: Graph, v: int, reaching: set[int]) -> Gradie
         attributes={"value": np.zeros(1, numpy_dtype(value.type.dtype))},
         annotations={"gradient_of": reader.name},
     )
-    return GradientEntry(value.name, builder.values[made].name, called, (value.name,), (written,))
+    return GradientEntry(value.name, builder.values[zeros].name, called, (value.name,), (written,))

@@ -45,9 +45,11 @@ def while_loop(
     block.program.types.update((v, program.types.get(v)) for v in flat)
     returned = body(block)
     after = _checked_results(name, variables, returned)
-    again = _checked_condition(block.program, name, condition(block.program, dict(zip(flat, after, strict=True))))
+    next_condition = _checked_condition(
+        block.program, name, condition(block.program, dict(zip(flat, after, strict=True)))
+    )
     states = [CarriedState(v, v, new, result) for v, new, result in zip(flat, after, results, strict=True)]
-    return add_loop(program, name, first, block, again, states, max_trips)
+    return add_loop(program, name, first, block, next_condition, states, max_trips)
 
 
 def _bad(name: str, what: str, found: str, expected: str, remedy: str) -> BadGraph:

@@ -1,6 +1,6 @@
 """Ops of the PIR dialect converted to the older ops of the op table.
 
-reshape(x, shape)   shape made by full_int_array      reshape2(X), attribute shape
+reshape(x, shape)   shape: result of full_int_array   reshape2(X), attribute shape
 batch_norm_(x, mean, variance, scale, bias)           batch_norm(X, Scale, Bias, Mean, Variance)
 """
 

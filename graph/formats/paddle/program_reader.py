@@ -199,7 +199,7 @@ class ProgramReader:
                 "undefined_value",
                 f"op {quoted(op.type)}",
                 f"{parameter} {quoted(condition)}",
-                "a value made before",
+                "a value defined before",
                 "export the program again",
             )
         before = len(program.nodes)

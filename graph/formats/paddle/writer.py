@@ -169,10 +169,10 @@ def _json(graph: Graph, groups: list[OpGroup], note: Mapping[str, Any], checkpoi
         if group is None:
             continue
         op = dict(group.origin.attributes["json"])
-        made = {graph.values[v].name for n in group.nodes for v in graph.nodes[n].writes} & checkpoints
+        written = {graph.values[v].name for n in group.nodes for v in graph.nodes[n].writes} & checkpoints
         notes = [attribute for attribute in op.get("A", ()) if attribute.get("N") != CHECKPOINT]
-        if made:
-            missing -= made
+        if written:
+            missing -= written
             notes.append({"N": CHECKPOINT, "AT": {"#": "0.a_bool", "D": True}})
         ops.append({**op, "A": notes})
     if missing:

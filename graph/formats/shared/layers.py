@@ -86,9 +86,9 @@ def layer_norm(
     shape, epsilon = x.shape[axis:], use.number("epsilon", default=1e-5)
     scale = filled(e, shape, 1, x.dtype) if scale is None else e.reshape(scale, shape)
     inputs = present(x, scale, None if bias is None else e.reshape(bias, shape))
-    wanted = (True, use.outputs > 1, use.outputs > 2)
+    used = (True, use.outputs > 1, use.outputs > 2)
     found: tuple[Val, Val | None, Val | None] = e.op(
-        "LayerNormalization", *inputs, outputs=wanted, axis=axis, epsilon=epsilon
+        "LayerNormalization", *inputs, outputs=used, axis=axis, epsilon=epsilon
     )
     return found
 

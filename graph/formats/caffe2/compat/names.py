@@ -66,5 +66,5 @@ def _named_like(initial: Graph, names: dict[NameVersion, str]) -> Graph:
                 "fills of one output in a graph that makes parameters",
                 "compute it in the main graph",
             )
-    made = {v: names.get((base_name(value), 0)) for v, value in enumerate(initial.values)}
-    return with_names(initial, {v: name for v, name in made.items() if name is not None})
+    found = {v: names.get((base_name(value), 0)) for v, value in enumerate(initial.values)}
+    return with_names(initial, {v: name for v, name in found.items() if name is not None})
