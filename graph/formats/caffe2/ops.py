@@ -300,7 +300,7 @@ def lstm_unit(e: Emit, use: OpUse, hidden: Val, cell: Val, gates: Val, *rest: Va
     time, drop = _time(e, use, rest), int(use.flag("drop_states"))
     bias = use.number("forget_bias", default=0.0)
     inputs = (hidden, cell, gates, *time)
-    return e.op("remat::LSTMUnit", *inputs, outputs=2, forget_bias=bias, drop_states=drop)  # type: ignore[no-any-return]
+    return e.op("remat::LSTMUnit", *inputs, outputs=2, forget_bias=bias, drop_states=drop)
 
 
 @CAFFE2.op("GRUUnit")

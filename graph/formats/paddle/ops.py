@@ -14,7 +14,7 @@ from typing import Any
 
 from graph.builder.emit import Emit
 from graph.formats.shared import elementwise, layers, reshaping
-from graph.formats.shared.attributes import AttributeReader, number
+from graph.formats.shared.attributes import number
 from graph.formats.shared.elementwise import aligned, squared, unary, variadic, with_attributes, with_scalar
 from graph.formats.shared.op_helpers import (
     arg_extreme,
@@ -158,10 +158,6 @@ PADDLE.rows(partial(elementwise.binary, axis=_axis), _BINARY)
 PADDLE.rows(lambda op: with_scalar(op, "scalar"), {op: f"{op}Scalar" for op in ("Add", "Sub", "Mul")})
 
 
-def _constant(number: float) -> AttributeReader:
-    return lambda attributes: number
-
-
 PADDLE.rules_of(
     {
         "hard_swish": unary("HardSwish"),
@@ -172,7 +168,7 @@ PADDLE.rules_of(
         "rsqrt": elementwise.rsqrt,
         "swish": elementwise.swish,
         "clip": elementwise.clip(number("min"), number("max")),
-        "relu6": elementwise.clip(_constant(0), number("threshold", default=6.0)),
+        "relu6": elementwise.clip(lambda use: 0, number("threshold", default=6.0)),
         "leaky_relu": with_attributes("LeakyRelu", alpha=number("alpha", default=0.02)),
         "elu": with_attributes("Elu", alpha=number("alpha", default=1.0)),
         "hard_sigmoid": with_attributes(
@@ -244,7 +240,7 @@ def fc(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
         return y
     if act == "softmax":
         return e.op("Softmax", y, axis=-1)
-    return PADDLE.rules[act](e, use, y)  # type: ignore[no-any-return]
+    return PADDLE.rules[act](e, use, y)
 
 
 @PADDLE.op("matmul", "matmul_v2", "bmm")
@@ -502,7 +498,7 @@ def one_hot(e: Emit, use: OpUse, x: Val) -> Val:
 def top_k(e: Emit, use: OpUse, x: Val) -> tuple[Val, ...]:
     count, axis = e.ints([use.integer("k", default=1)]), use.integer("axis", default=-1)
     largest = int(use.flag("largest", default=True))
-    return e.op("TopK", x, count, outputs=2, axis=axis, largest=largest)  # type: ignore[no-any-return]
+    return e.op("TopK", x, count, outputs=2, axis=axis, largest=largest)
 
 
 @PADDLE.op("cumsum")

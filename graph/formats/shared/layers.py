@@ -87,10 +87,7 @@ def layer_norm(
     scale = filled(e, shape, 1, x.dtype) if scale is None else e.reshape(scale, shape)
     inputs = present(x, scale, None if bias is None else e.reshape(bias, shape))
     used = (True, use.outputs > 1, use.outputs > 2)
-    found: tuple[Val, Val | None, Val | None] = e.op(
-        "LayerNormalization", *inputs, outputs=used, axis=axis, epsilon=epsilon
-    )
-    return found
+    return e.op("LayerNormalization", *inputs, outputs=used, axis=axis, epsilon=epsilon)
 
 
 def dropout(e: Emit, use: OpUse, x: Val, ratio: float, *, is_test: bool = False) -> tuple[Val, Val | None]:
@@ -98,7 +95,7 @@ def dropout(e: Emit, use: OpUse, x: Val, ratio: float, *, is_test: bool = False)
     inputs = [x, e.constant(ratio, "float32")]
     if is_test:
         inputs.append(e.constant(False, "bool"))
-    return e.op("Dropout", *inputs, outputs=(True, use.outputs > 1))  # type: ignore[no-any-return]
+    return e.op("Dropout", *inputs, outputs=(True, use.outputs > 1))
 
 
 def flat_softmax(e: Emit, op: str, x: Val, axis: int) -> Val:
@@ -108,9 +105,7 @@ def flat_softmax(e: Emit, op: str, x: Val, axis: int) -> Val:
 
 def softmax_loss(e: Emit, scores: Val, labels: Val, **attributes: Any) -> tuple[Val, Val]:
     """(cross-entropy, log-probabilities) of integer labels."""
-    return e.op(  # type: ignore[no-any-return]
-        "SoftmaxCrossEntropyLoss", scores, labels, outputs=2, **attributes
-    )
+    return e.op("SoftmaxCrossEntropyLoss", scores, labels, outputs=2, **attributes)
 
 
 def label_log_loss(e: Emit, prob: Val, labels: Val) -> Val:

@@ -6,7 +6,8 @@ MXNET = OpTable("mxnet")
 def flatten(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op("Flatten", x, axis=1)
 
-Rules receive typed inputs and may emit constant shapes. An op without a rule stays opaque as `mxnet::Name`.
+Ops that only rename or rescale are rows: MXNET.rows(unary, {"Neg": "negative"}). Rules receive typed inputs and may
+emit constant shapes. An op without a rule stays opaque as `mxnet::Name`.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def split(e: Emit, x: Val, parts: int, axis: int, sizes: Sequence[int] | None = 
         sizes = [x.shape[axis] // parts] * parts
     if parts == 1:
         return (x,)
-    return e.op("Split", x, e.ints(sizes), outputs=parts, axis=axis)  # type: ignore[no-any-return]
+    return e.op("Split", x, e.ints(sizes), outputs=parts, axis=axis)
 
 
 def sliced(e: Emit, x: Val, axes: Sequence[int], begin: Sequence[int], end: Sequence[int], step: Sequence[int]) -> Val:

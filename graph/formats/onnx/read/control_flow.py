@@ -33,12 +33,8 @@ def control_flow(walk: NodeWalk, raw: RawNode, slots: Sequence[Slot | None], sco
         return
     readers = {"If": _if, "Loop": _loop, "Scan": _scan}
     if raw.op not in readers:
-        raise BadGraph.one(
-            "unsupported_op",
-            raw.path,
-            f"{raw.shown}, which has nested graphs",
-            "If, Loop or Scan",
-            "export the model without this op",
+        raise raw.error(
+            "unsupported_op", ", which has nested graphs", "If, Loop or Scan", "export the model without this op"
         )
     bodies, types = readers[raw.op](walk, raw, slots, scope)
     walk.make(raw, slots, types, scope, bodies)
@@ -82,10 +78,9 @@ def _if(
     other, second = _body(walk, _graph(raw, "else_branch"), [], scope, f"{raw.path}.else_branch")
     for i, (a, b) in enumerate(zip(first, second, strict=False)):
         if a != b:
-            raise BadGraph.one(
+            raise raw.error(
                 "type_conflict",
-                raw.path,
-                f"{raw.shown}, whose output {i} is {a} in one branch and {b} in the other",
+                f", whose output {i} is {a} in one branch and {b} in the other",
                 "the same type from both branches",
                 "make the condition a constant, or pad the outputs to one shape",
             )
@@ -101,10 +96,9 @@ def _loop(
     stacked = types[1 + len(carried) :]
     trips = slots[0].known if slots and slots[0] is not None else None
     if stacked and trips is None:
-        raise BadGraph.one(
+        raise raw.error(
             "unknown_size",
-            raw.path,
-            f"{raw.shown}, which stacks outputs over an unknown number of iterations",
+            ", which stacks outputs over an unknown number of iterations",
             "a constant trip count",
             "export the model with a constant trip count",
         )
@@ -125,12 +119,8 @@ def _scan(
     axes = _axes(raw, "scan_input_axes", sequences, 0)
     lengths = {t.shape[axis] for t, axis in zip(sequences, axes, strict=True)}
     if len(lengths) != 1:
-        raise BadGraph.one(
-            "type_conflict",
-            raw.path,
-            f"{raw.shown} over sequences of lengths {sorted(lengths)}",
-            "one length",
-            "correct the shapes or axes",
+        raise raw.error(
+            "type_conflict", f" over sequences of lengths {sorted(lengths)}", "one length", "correct the shapes or axes"
         )
     slices = [_without(t, axis) for t, axis in zip(sequences, axes, strict=True)]
     body, types = _body(walk, _graph(raw, "body"), [*carried, *slices], scope, f"{raw.path}.body")
@@ -186,38 +176,29 @@ def _copied(walk: NodeWalk, slot: Slot, scope: Scope, name: str, path: str) -> S
 
 def _graph(raw: RawNode, name: str) -> GraphProto:
     if name not in raw.bodies:
-        raise BadGraph.one(
-            "bad_attribute", raw.path, f"{raw.shown} without {name}", f"a graph as attribute {name}", "add it"
-        )
+        raise raw.error("bad_attribute", f" without {name}", f"a graph as attribute {name}", "add it")
     return raw.bodies[name]
 
 
 def _typed(raw: RawNode, slots: Sequence[Slot | None]) -> TypeList:
     found = [slot.type for slot in slots if slot is not None and slot.type is not None]
     if len(found) != len(slots):
-        raise BadGraph.one(
-            "type_conflict", raw.path, f"{raw.shown} with an absent or untyped input", "typed inputs", "give them all"
-        )
+        raise raw.error("type_conflict", " with an absent or untyped input", "typed inputs", "give them all")
     return found
 
 
 def _carries(raw: RawNode, before: TypeList, after: TypeList) -> None:
     for i, (a, b) in enumerate(zip(before, after, strict=False)):
         if a != b:
-            raise BadGraph.one(
+            raise raw.error(
                 "type_conflict",
-                raw.path,
-                f"{raw.shown}, whose loop-carried value {i} enters as {a} and leaves as {b}",
+                f", whose loop-carried value {i} enters as {a} and leaves as {b}",
                 "a loop-carried value of constant type",
                 "give it its final shape before the loop",
             )
     if len(before) != len(after):
-        raise BadGraph.one(
-            "bad_body",
-            raw.path,
-            f"{raw.shown} whose body returns {len(after)} carried values",
-            f"{len(before)}",
-            "correct the nested graph",
+        raise raw.error(
+            "bad_body", f" whose body returns {len(after)} carried values", f"{len(before)}", "correct the nested graph"
         )
 
 
@@ -234,7 +215,7 @@ def _axes(raw: RawNode, name: str, types: TypeList, more: int) -> list[int]:
 
 
 def _bad_attribute(raw: RawNode, found: str, expected: str) -> BadGraph:
-    return BadGraph.one("bad_attribute", raw.path, f"{raw.shown} with {found}", expected, "correct the node")
+    return raw.error("bad_attribute", f" with {found}", expected, "correct the node")
 
 
 def _without(type: TensorType, axis: int) -> TensorType:

@@ -15,10 +15,9 @@ def untyped_error(raw: RawNode, name: str, opset: int) -> BadGraph:
     schema = schema_of(raw.op, opset)
     kinds = {t for output in schema.outputs for t in output.types} if schema is not None else {"tensor()"}
     if not any(kind.startswith("tensor(") for kind in kinds):
-        return BadGraph.one(
+        return raw.error(
             "unsupported_op",
-            raw.path,
-            f"{raw.shown}, which outputs {', '.join(sorted(kinds)[:2])}",
+            f", which outputs {', '.join(sorted(kinds)[:2])}",
             "ops on tensors",
             "export the model with tensors instead of sequences and optionals",
         )
@@ -42,10 +41,9 @@ def conflict_error(raw: RawNode, slots: Sequence[Slot | None], reason: str) -> B
         is_shape = known is not None and known.ndim < 2 and known.size <= 16
         shown = f"constant {quoted(name)} = {known.tolist()}" if is_shape and known is not None else quoted(name)
         read.append(f"{shown}: {slot.type}")
-    return BadGraph.one(
+    return raw.error(
         "type_conflict",
-        raw.path,
-        f"{raw.shown}: {reason}; it reads {', '.join(read) or 'nothing'}",
+        f": {reason}; it reads {', '.join(read) or 'nothing'}",
         "types and shapes the op accepts",
         "correct the node, or give input shapes that fit the constants baked into the model",
     )
@@ -53,10 +51,9 @@ def conflict_error(raw: RawNode, slots: Sequence[Slot | None], reason: str) -> B
 
 def arity_error(raw: RawNode, inputs: int, outputs: int) -> BadGraph:
     """Error for a call or branch with more inputs or outputs than its definition."""
-    return BadGraph.one(
+    return raw.error(
         "bad_body",
-        raw.path,
-        f"{raw.shown} with {len(raw.inputs)} inputs and {len(raw.outputs)} outputs",
+        f" with {len(raw.inputs)} inputs and {len(raw.outputs)} outputs",
         f"at most {inputs} inputs and {outputs} outputs, as in its definition",
         "correct the node or the definition",
     )

@@ -237,19 +237,16 @@ class NodeWalk:
             is_float = "float" in key or (content.size > 0 and content.dtype.kind == "f")
             content = content.astype(np.float32 if is_float else np.int64)
         if not isinstance(content, np.ndarray) or len(raw.attributes) != 1 or len(raw.outputs) != 1:
-            raise BadGraph.one(
+            raise raw.error(
                 "bad_attribute",
-                raw.path,
-                f"{raw.shown} with {', '.join(raw.attributes) or 'no attribute'}",
+                f" with {', '.join(raw.attributes) or 'no attribute'}",
                 "one of value, value_int, value_ints, value_float, value_floats",
                 "correct the node",
             )
         try:
             type = type_of_array(content)
         except ValueError as error:
-            raise BadGraph.one(
-                "unknown_dtype", raw.path, f"{raw.shown}: {error}", "a tensor of numbers", "remove it"
-            ) from None
+            raise raw.error("unknown_dtype", f": {error}", "a tensor of numbers", "remove it") from None
         role = Role.CONSTANT  # a Constant inside a function is part of the function, not a weight
         if not scope.in_function:
             role = weights.role_of(raw.outputs[0], type, content, self.model.uses, self.model.signature)
@@ -304,10 +301,9 @@ def _node_id(scope: Scope, name: str, raw: RawNode) -> int:
     """Id of an earlier node of the same graph by its name in the file."""
     node_id = scope.frame.node_ids.get(name)
     if node_id is None:
-        raise BadGraph.one(
+        raise raw.error(
             "bad_note",
-            raw.path,
-            f"{raw.shown} runs after {quoted(name)}, which is not an earlier node",
+            f" runs after {quoted(name)}, which is not an earlier node",
             "an earlier node",
             "export the graph again",
         )

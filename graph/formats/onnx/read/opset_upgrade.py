@@ -15,7 +15,6 @@ import numpy as np
 import onnx
 from onnx import NodeProto
 
-from graph.errors import BadGraph
 from graph.formats.onnx.read.protos import RawNode
 from graph.ir import TensorType
 from graph.ops.registry.onnx_fallback import numpy_dtype, schema_of
@@ -58,10 +57,9 @@ def check_old(proto: NodeProto, opset: int, raw: RawNode) -> None:
     try:
         onnx.checker.check_node(proto, _context(opset))
     except onnx.checker.ValidationError as error:
-        raise BadGraph.one(
+        raise raw.error(
             "type_conflict",
-            raw.path,
-            f"{raw.shown}: {str(error).splitlines()[0]}",
+            f": {str(error).splitlines()[0]}",
             f"a node valid in opset {opset}",
             "correct the node's inputs, outputs or attributes",
         ) from None
@@ -82,10 +80,9 @@ def upgrade(raw: RawNode, opset: int, place: UpgradeContext) -> Sequence[RawNode
     try:
         return rule(raw, place)
     except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
-        raise BadGraph.one(
+        raise raw.error(
             "type_conflict",
-            raw.path,
-            f"{raw.shown} with {len(raw.inputs)} inputs and attributes "
+            f" with {len(raw.inputs)} inputs and attributes "
             f"{', '.join(raw.attributes) or '(none)'} ({one_line(error)})",
             f"a node valid in opset {opset}",
             "correct the node's inputs, outputs or attributes",
@@ -209,10 +206,9 @@ def _batch_norm_spatial(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode
 def _batch_norm(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
     """Outputs after the first select training mode, which is not supported below opset 14."""
     if any(raw.outputs[1:]):
-        raise BadGraph.one(
+        raise raw.error(
             "unsupported_op",
-            raw.path,
-            f"{raw.shown} of an opset below 14 in training mode (with statistics out)",
+            " of an opset below 14 in training mode (with statistics out)",
             "inference mode, with one output",
             "export the model for inference; differentiation switches to training",
         )
@@ -306,10 +302,9 @@ def _group_norm(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
 
 @_rule(9, "Scan")
 def _scan(raw: RawNode, place: UpgradeContext) -> Sequence[RawNode]:
-    raise BadGraph.one(
+    raise raw.error(
         "unsupported_op",
-        raw.path,
-        f"{raw.shown} of opset 8, which loops over a batch of sequences",
+        " of opset 8, which loops over a batch of sequences",
         "Scan of opset 9 or newer",
         "export the model again with a newer opset",
     )

@@ -38,6 +38,10 @@ class RawNode:
     def shown(self) -> str:
         return f"{self.op} {quoted(self.name or self.outputs[0] if self.outputs else self.name)}"
 
+    def error(self, code: str, what: str, expected: str, remedy: str) -> BadGraph:
+        """Error at this node; `what` follows the name of the node: ", which has nested graphs"."""
+        return BadGraph.one(code, self.path, self.shown + what, expected, remedy)
+
 
 def op_name(domain: str, op_type: str) -> str:
     return op_type if domain in _STANDARD else f"{domain}::{op_type}"
