@@ -47,6 +47,7 @@ DTYPES = {
     7: "bool",
     12: "bfloat16",
 }
+DTYPE_NUMBERS = {name: number for number, name in DTYPES.items()}
 
 
 def dtype_of(word: str) -> str:

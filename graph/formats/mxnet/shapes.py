@@ -17,13 +17,12 @@ InputTypes = Sequence[TensorType | None]
 
 _IN, _WEIGHT, _STATE = "input", "parameter", "state"
 _LAYER = (_IN, _WEIGHT, _WEIGHT)
+_BATCH_NORMS = ("BatchNorm", "BatchNorm_v1", "CuDNNBatchNorm", "batch_norm")
 #: Roles of the inputs of each op, by position; the last role applies to all further inputs.
 ROLES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("FullyConnected", "dense", "Convolution", "Convolution_v1", "conv2d", "Deconvolution"), _LAYER),
     **dict.fromkeys(("LayerNorm", "InstanceNorm", "GroupNorm"), _LAYER),
-    **dict.fromkeys(
-        ("BatchNorm", "BatchNorm_v1", "CuDNNBatchNorm", "batch_norm"), (_IN, _WEIGHT, _WEIGHT, _STATE, _STATE)
-    ),
+    **dict.fromkeys(_BATCH_NORMS, (_IN, _WEIGHT, _WEIGHT, _STATE, _STATE)),
     "Embedding": (_IN, _WEIGHT),
     "LeakyReLU": (_IN, _WEIGHT),
     "RNN": (_IN, _WEIGHT, _IN, _IN),
@@ -129,23 +128,13 @@ def _recurrent(a: Attributes, x: Shape) -> list[Shape]:
 
 
 _RULES: dict[str, Callable[[Attributes, Shape], list[Shape]]] = {
-    "FullyConnected": _dense,
-    "dense": _dense,
-    "Convolution": _convolution,
-    "Convolution_v1": _convolution,
-    "conv2d": _convolution,
+    **dict.fromkeys(("FullyConnected", "dense"), _dense),
+    **dict.fromkeys(("Convolution", "Convolution_v1", "conv2d"), _convolution),
     "Deconvolution": _deconvolution,
-    "BatchNorm": _channels,
-    "BatchNorm_v1": _channels,
-    "CuDNNBatchNorm": _channels,
-    "batch_norm": _channels,
-    "InstanceNorm": _channels,
-    "GroupNorm": _channels,
+    **dict.fromkeys((*_BATCH_NORMS, "InstanceNorm", "GroupNorm", "LeakyReLU"), _channels),
     "LayerNorm": _last,
     "Embedding": _embedding,
-    "SoftmaxOutput": _labels,
-    "Softmax": _labels,
-    "LeakyReLU": _channels,
+    **dict.fromkeys(("SoftmaxOutput", "Softmax"), _labels),
     "RNN": _recurrent,
     "softmax_cross_entropy": lambda a, x: [x[:1]],
     "pick": lambda a, x: [x[:-1]],

@@ -71,54 +71,38 @@ def decode(data: bytes | msgspec.Raw, path: str, limits: Limits) -> Symbol:
 
 
 def _check(symbol: Symbol, path: str, limits: Limits) -> None:
-    findings = Findings()
-    count, largest = len(symbol.nodes), [0] * len(symbol.nodes)
+    """Raise BadGraph for entries that are no output of an earlier node, long names and too many outputs."""
+    findings, largest = Findings(), [0] * len(symbol.nodes)
 
-    def is_entry(entry: list[int], before: int) -> bool:
-        """True for an output of an earlier node; variables have one output."""
-        if len(entry) not in (2, 3) or not 0 <= entry[0] < before or not 0 <= entry[1] < 1 << 16:
-            return False
-        largest[entry[0]] = max(largest[entry[0]], entry[1])
-        return entry[1] == 0 or symbol.nodes[entry[0]].op != VARIABLE
+    def check_entry(entry: list[int], before: int, place: str) -> None:
+        """Check an output of one of the first `before` nodes; variables have one output."""
+        if len(entry) in (2, 3) and 0 <= entry[0] < before and 0 <= entry[1] < 1 << 16:
+            largest[entry[0]] = max(largest[entry[0]], entry[1])
+            if entry[1] == 0 or symbol.nodes[entry[0]].op != VARIABLE:
+                return
+        expected = f"an output of one of the {before} nodes before"
+        findings.add("undefined_value", place, str(entry)[:80], expected, _IN_ORDER)
 
     for n, node in enumerate(symbol.nodes):
-        where = f"{path}.nodes[{n}]"
+        place = f"{path}.nodes[{n}]"
         if len(node.name) > limits.name_length or len(node.op) > limits.name_length:
-            findings.add(
-                "name_too_long", where, quoted(node.name), f"at most {limits.name_length} characters", "shorten it"
-            )
+            expected = f"at most {limits.name_length} characters"
+            findings.add("name_too_long", place, quoted(node.name), expected, "shorten it")
         for i, entry in enumerate(node.inputs):
-            if not is_entry(entry, n):
-                findings.add(
-                    "undefined_value",
-                    f"{where}.inputs[{i}]",
-                    str(entry)[:80],
-                    f"an output of one of the {n} nodes before",
-                    "save the symbol again: its nodes stand in order",
-                )
+            check_entry(entry, n, f"{place}.inputs[{i}]")
         for i, dep in enumerate(node.control_deps):
             if not 0 <= dep < n:
-                findings.add(
-                    "unknown_node",
-                    f"{where}.control_deps[{i}]",
-                    str(dep),
-                    f"one of the {n} nodes before",
-                    "save the symbol again: its nodes stand in order",
-                )
+                expected = f"one of the {n} nodes before"
+                findings.add("unknown_node", f"{place}.control_deps[{i}]", str(dep), expected, _IN_ORDER)
     for i, entry in enumerate(symbol.heads):
-        if not is_entry(entry, count):
-            findings.add(
-                "undefined_value",
-                f"{path}.heads[{i}]",
-                str(entry)[:80],
-                f"an output of one of {count} nodes",
-                "save the symbol again",
-            )
+        check_entry(entry, len(symbol.nodes), f"{path}.heads[{i}]")
+    outputs = sum(largest) + len(symbol.nodes)
     if sum(largest) > limits.values:
-        findings.add(
-            "too_many_values", path, f"{sum(largest) + count} outputs", f"at most {limits.values}", "save it again"
-        )
+        findings.add("too_many_values", path, f"{outputs} outputs", f"at most {limits.values}", "save it again")
     findings.settle()
+
+
+_IN_ORDER = "save the symbol again: its nodes stand in order"
 
 
 def recompute_of(attributes: dict[str, Any]) -> str | None:

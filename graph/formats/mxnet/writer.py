@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from graph.errors import quoted
+from graph.formats.mxnet.ops import DTYPE_NUMBERS
 from graph.formats.mxnet.shapes import role_by_name, role_by_position
 from graph.formats.mxnet.symbol import MIRRORING, VARIABLE, attribute_text
 from graph.formats.mxnet.write_ops import OP_CONVERTERS
@@ -20,17 +21,6 @@ from graph.formats.shared.groups import OpGroup, not_representable, note_of, op_
 from graph.formats.shared.op_writer import with_framework_ops
 from graph.ir import Graph, Role, Value
 
-_DTYPES = {
-    "float32": 0,
-    "float64": 1,
-    "float16": 2,
-    "uint8": 3,
-    "int32": 4,
-    "int8": 5,
-    "int64": 6,
-    "bool": 7,
-    "bfloat16": 12,
-}
 VERSION = ["int", 10900]
 
 
@@ -120,7 +110,7 @@ class _SymbolWriter:
         attributes: dict[str, Any] = (
             dict(note["attributes"]) if isinstance(note, Mapping) and "attributes" in note else {}
         )
-        if value.type is None or value.data is not None or value.type.dtype not in _DTYPES:
+        if value.type is None or value.data is not None or value.type.dtype not in DTYPE_NUMBERS:
             raise not_representable(
                 f"values.{value.name}",
                 f"{value.role} {quoted(value.name)} with content or without a type MXNet has",
@@ -128,7 +118,7 @@ class _SymbolWriter:
             )
         attributes["__shape__"] = str(value.type.shape)
         if value.type.dtype != "float32":
-            attributes["__dtype__"] = str(_DTYPES[value.type.dtype])
+            attributes["__dtype__"] = str(DTYPE_NUMBERS[value.type.dtype])
         if self._role_of(value) != value.role:
             attributes["__role__"] = value.role.value
         return {"attrs": attributes}

@@ -54,6 +54,7 @@ DTYPES = {
     33: "float8e5m2",
 }
 
+DTYPE_NUMBERS = {name: number for number, name in DTYPES.items()}
 #: Input and output slots in the order of the rules, and the ops that have them; `*` marks a slot with several names.
 #: Other ops have the slots X and Out.
 _SLOTS: dict[tuple[str, str], str] = {

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graph.formats.paddle.mesh_attributes import AUTO_PARALLEL_SUFFIX, MAPPING, MESH, MESH_SHAPE, flat_mesh
-from graph.formats.paddle.ops import DTYPES, slots_of
+from graph.formats.paddle.ops import DTYPE_NUMBERS, slots_of
 from graph.formats.shared.op_writer import (
     FrameworkOp,
     NodeView,
@@ -24,7 +24,6 @@ from graph.ir import ABSENT, Phase
 from graph.ops.registry.onnx_fallback import dtype_name
 
 _ROLE = {Phase.FORWARD: 0, Phase.BACKWARD: 1, Phase.UPDATE: 2}
-_NUMBERS = {name: number for number, name in DTYPES.items()}
 
 
 def op_attribute(name: str, value: Any) -> dict[str, Any]:
@@ -80,9 +79,9 @@ def _norm_axis(view: NodeView) -> int | None:
 
 def _cast(view: NodeView) -> FrameworkOp | None:
     x, to = view.type(0), dtype_name(view.attribute("to"))
-    if x is None or to not in _NUMBERS:
+    if x is None or to not in DTYPE_NUMBERS:
         return None
-    return "cast", {"in_dtype": _NUMBERS[x.dtype], "out_dtype": _NUMBERS[to]}, [0]
+    return "cast", {"in_dtype": DTYPE_NUMBERS[x.dtype], "out_dtype": DTYPE_NUMBERS[to]}, [0]
 
 
 _MATMUL = written(

@@ -12,16 +12,13 @@ import msgspec
 
 from graph.errors import BadGraph, quoted
 from graph.formats.paddle.mesh_attributes import AUTO_PARALLEL_SUFFIX, CHECKPOINT, MAPPING, MESH, MESH_SHAPE, flat_mesh
-from graph.formats.paddle.ops import DTYPES
+from graph.formats.paddle.ops import DTYPE_NUMBERS
 from graph.formats.paddle.proto import LOD_TENSOR, paddle
 from graph.formats.paddle.write_ops import OP_CONVERTERS, op_message
-from graph.formats.shared.groups import OpGroup, not_representable, note_of, op_groups
+from graph.formats.shared.groups import OpGroup, not_representable, note_of, op_groups, run_of
 from graph.formats.shared.op_writer import with_framework_ops
 from graph.formats.shared.protobuf import fill_message
 from graph.ir import ABSENT, Graph, Phase, Role, Value
-
-_NUMBERS = {name: number for number, name in DTYPES.items()}
-
 
 FORMS = ("protobuf", "json")
 
@@ -68,23 +65,18 @@ def checkpoints_of(graph: Graph) -> list[str]:
     """
     writer = {v: n for n, node in enumerate(graph.nodes) for v in node.writes}
     kept: dict[str, None] = {}
-    recomputed = [node for node in graph.nodes if _run(node.annotations) > 0 and "gradient_of" not in node.annotations]
+    recomputed = [node for node in graph.nodes if run_of(node) > 0 and "gradient_of" not in node.annotations]
     for node in recomputed:
         for v in node.inputs:
             if v == ABSENT or v not in writer:
                 continue
             source = graph.nodes[writer[v]]
-            if source.phase is Phase.FORWARD and _run(source.annotations) == 0:
+            if source.phase is Phase.FORWARD and run_of(source) == 0:
                 kept[graph.values[v].name] = None
     if recomputed:
         return list(kept)
     noted = graph.annotations.get("checkpoints", ())
     return [str(name) for name in noted] if isinstance(noted, list | tuple) else []
-
-
-def _run(annotations: Mapping[str, Any]) -> int:
-    origin = annotations.get("origin")
-    return origin[1] if isinstance(origin, list | tuple) and len(origin) == 2 and isinstance(origin[1], int) else 0
 
 
 def _mark(program: Any, checkpoints: set[str]) -> None:
@@ -131,7 +123,7 @@ def _outline(program: Any, graph: Graph, groups: list[OpGroup]) -> None:
 def _variable(var: Any, value: Value) -> None:
     if (
         value.type is None
-        or value.type.dtype not in _NUMBERS
+        or value.type.dtype not in DTYPE_NUMBERS
         or (value.role is Role.CONSTANT and value.data is not None)
     ):
         raise not_representable(
@@ -140,7 +132,7 @@ def _variable(var: Any, value: Value) -> None:
             "a tensor of a type Paddle has",
         )
     var.name, var.type.type = value.name, LOD_TENSOR
-    var.type.lod_tensor.tensor.data_type = _NUMBERS[value.type.dtype]
+    var.type.lod_tensor.tensor.data_type = DTYPE_NUMBERS[value.type.dtype]
     var.type.lod_tensor.tensor.dims.extend(value.type.shape)
     if value.role in (Role.PARAMETER, Role.STATE):
         var.persistable = True

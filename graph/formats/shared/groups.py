@@ -42,7 +42,7 @@ def op_groups(graph: Graph, framework: str) -> list[OpGroup]:
     for n, node in enumerate(graph.nodes):
         if "gradient_of" in node.annotations:
             continue
-        origin, run = _origin(node, framework), _run(node)
+        origin, run = _origin(node, framework), run_of(node)
         if origin is None:
             if node.phase is Phase.FORWARD and run == 0:
                 _foreign(findings, n, node, framework)
@@ -64,7 +64,7 @@ def op_groups(graph: Graph, framework: str) -> list[OpGroup]:
 
 def _is_from_plan(node: Node, framework: str) -> bool:
     """True for a recomputed node, and for a backward or update node without an op of the framework."""
-    return _run(node) > 0 or (node.phase is not Phase.FORWARD and framework not in node.annotations)
+    return run_of(node) > 0 or (node.phase is not Phase.FORWARD and framework not in node.annotations)
 
 
 def note_of(graph: Graph, framework: str) -> Mapping[str, Any]:
@@ -73,7 +73,7 @@ def note_of(graph: Graph, framework: str) -> Mapping[str, Any]:
     return note if isinstance(note, Mapping) else {}
 
 
-def _run(node: Node) -> int:
+def run_of(node: Node) -> int:
     """Index of this run of its node in a graph rewritten by a plan; 0 elsewhere."""
     origin = node.annotations.get("origin")
     if isinstance(origin, list | tuple) and len(origin) == 2 and isinstance(origin[1], int):

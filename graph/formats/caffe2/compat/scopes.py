@@ -34,137 +34,106 @@ class DoOp:
     reuses_scope: bool = False
 
     @property
-    def place(self) -> str:
-        """Place of the op in messages."""
-        return f"op {quoted(self.name)}"
-
-    @property
     def outer(self) -> list[str]:
         """Outer names by position: inputs, then outputs, each without the handle."""
         return [*self.inputs[:-1], *self.outputs[:-1]]
 
     def bound(self) -> dict[str, str]:
         """Inner name -> outer name. Raises BadGraph with the faults of the bindings."""
-        findings = Findings()
-        pairs = _pairs(self, findings)
-        findings.settle()
+        faults = _Faults(self.name)
+        pairs = _pairs(self, faults)
+        faults.settle()
         return dict(pairs)
+
+
+class _Faults(Findings):
+    """Faults of one op."""
+
+    def __init__(self, name: str):
+        super().__init__()
+        self.place = f"op {quoted(name)}"
+
+    def fault(self, code: str, found: str) -> None:
+        self.add(code, self.place, found, *_RULES[code])
+
+
+#: Code -> (rule that the op violates, remedy).
+_RULES = {
+    "bindings_twice": ("one list of bindings", "leave one of them out"),
+    "duplicate_inner_name": ("each inner name once", "rename one of them"),
+    "duplicate_outer_name": ("each outer name once", "bind it to one inner name"),
+    "gradient_count": ("one for each output, the scope handle included", "give null where there is none"),
+    "length_mismatch": ("one place for each inner name", "make the lists equally long"),
+    "loop_body": ("exactly one Do", "wrap the body in a Do"),
+    "missing_bindings": ("a binding for each outer name", "add the binding list"),
+    "missing_body": ("a graph to run", "add the graph"),
+    "missing_condition": ("a condition first", "name it"),
+    "missing_scope": ("a scope handle at the end", "list the handle last among inputs and outputs"),
+    "no_output_gradient": ("at least one: there is nothing to differentiate", "give the gradient of an output"),
+    "outer_index": ("a place among the inputs, then the outputs, handles left out", "correct the place"),
+    "outer_name_bound_twice": ("one inner name for each outer one", "remove a binding"),
+    "scope_mismatch": ("one handle", "list the same handle last among inputs and outputs"),
+    "scope_reused": ("a scope of its own for every run: stacked scopes", "leave `reuse_workspace` out"),
+    "unbound_outer_name": ("a binding for each outer name", "bind it, or leave it out of the inputs and outputs"),
+}
 
 
 def check_do(do: DoOp) -> None:
     """Raise BadGraph with one finding per cause, naming the blob, when the op is invalid."""
-    findings = Findings()
+    faults = _Faults(do.name)
     if not do.has_graph:
-        findings.add("missing_body", do.place, "a Do without a subgraph", "a graph to run", "add the graph")
+        faults.fault("missing_body", "a Do without a subgraph")
     if not do.inputs or not do.outputs:
         side = "inputs" if not do.inputs else "outputs"
-        findings.add(
-            "missing_scope",
-            do.place,
-            f"a Do without {side}, not even a scope handle",
-            "a scope handle at the end",
-            "list the handle last among inputs and outputs",
-        )
-        findings.settle()
+        faults.fault("missing_scope", f"a Do without {side}, not even a scope handle")
+        faults.settle()
     if do.inputs[-1] != do.outputs[-1]:
-        findings.add(
-            "scope_mismatch",
-            do.place,
-            f"scope handle {quoted(do.inputs[-1])} goes in, {quoted(do.outputs[-1])} comes out",
-            "one handle",
-            "list the same handle last among inputs and outputs",
-        )
+        first, last = quoted(do.inputs[-1]), quoted(do.outputs[-1])
+        faults.fault("scope_mismatch", f"scope handle {first} goes in, {last} comes out")
     listed_twice = set()
     for side, names in (("input", do.inputs[:-1]), ("output", do.outputs[:-1])):
         for name in _repeated(names):
             listed_twice.add(name)
-            findings.add(
-                "duplicate_outer_name",
-                do.place,
-                f"outer {side} {quoted(name)} twice",
-                "each outer name once",
-                "bind it to one inner name",
-            )
-    pairs = _pairs(do, findings)
-    bound = [outer for _, outer in pairs]
+            faults.fault("duplicate_outer_name", f"outer {side} {quoted(name)} twice")
+    bound = [outer for _, outer in _pairs(do, faults)]
     for name in _repeated([name for name in bound if name not in listed_twice]):
-        findings.add(
-            "outer_name_bound_twice",
-            do.place,
-            f"outer name {quoted(name)} bound to two inner names",
-            "one inner name for each outer one",
-            "remove a binding",
-        )
-    if len(findings) == 0:
+        faults.fault("outer_name_bound_twice", f"outer name {quoted(name)} bound to two inner names")
+    if len(faults) == 0:
         for name in dict.fromkeys(do.outer):
             if name not in bound:
-                findings.add(
-                    "unbound_outer_name",
-                    do.place,
-                    f"outer name {quoted(name)} bound to nothing",
-                    "a binding for each outer name",
-                    "bind it, or leave it out of the inputs and outputs",
-                )
-    findings.settle()
+                faults.fault("unbound_outer_name", f"outer name {quoted(name)} bound to nothing")
+    faults.settle()
 
 
 def _repeated(names: Sequence[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-def _pairs(do: DoOp, findings: Findings) -> list[tuple[str, str]]:
+def _pairs(do: DoOp, faults: _Faults) -> list[tuple[str, str]]:
     """(inner, outer) of every readable binding; faults of the lists are collected."""
     if do.bindings is not None and (do.inner_names is not None or do.outer_index is not None):
-        findings.add(
-            "bindings_twice",
-            do.place,
-            f"bindings of {quoted(do.name)} given twice",
-            "one list of bindings",
-            "leave one of them out",
-        )
+        faults.fault("bindings_twice", f"bindings of {quoted(do.name)} given twice")
         return []
-    pairs = _listed_pairs(do, findings) if do.bindings is None else list(do.bindings.items())
+    pairs = _listed_pairs(do, faults) if do.bindings is None else list(do.bindings.items())
     for inner in _repeated([str(inner) for inner, _ in pairs]):
-        findings.add(
-            "duplicate_inner_name",
-            do.place,
-            f"inner name {quoted(inner)} bound twice",
-            "each inner name once",
-            "rename one of them",
-        )
+        faults.fault("duplicate_inner_name", f"inner name {quoted(inner)} bound twice")
     return pairs
 
 
-def _listed_pairs(do: DoOp, findings: Findings) -> list[tuple[str, str]]:
+def _listed_pairs(do: DoOp, faults: _Faults) -> list[tuple[str, str]]:
     """(inner, outer) of bindings given as a list of inner names and a list of positions."""
     if not do.inner_names or not do.outer_index:
-        findings.add(
-            "missing_bindings",
-            do.place,
-            f"{quoted(do.name)} without a list of inner names or of places",
-            "a binding for each outer name",
-            "add the binding list",
-        )
+        faults.fault("missing_bindings", f"{quoted(do.name)} without a list of inner names or of places")
         return []
     if len(do.inner_names) != len(do.outer_index):
-        findings.add(
-            "length_mismatch",
-            do.place,
-            f"{len(do.inner_names)} inner names for {len(do.outer_index)} places of {quoted(do.name)}",
-            "one place for each inner name",
-            "make the lists equally long",
-        )
+        counts = f"{len(do.inner_names)} inner names for {len(do.outer_index)} places"
+        faults.fault("length_mismatch", f"{counts} of {quoted(do.name)}")
         return []
     pairs = []
     for inner, position in zip(do.inner_names, do.outer_index, strict=True):
         if isinstance(position, bool) or not isinstance(position, int) or not 0 <= position < len(do.outer):
-            findings.add(
-                "outer_index",
-                do.place,
-                f"place {position!r:.40} for inner name {quoted(str(inner))}",
-                f"a place from 0 to {len(do.outer) - 1}: inputs, then outputs, handles left out",
-                "correct the place",
-            )
+            place = f"place {position!r:.40} of {len(do.outer)}"
+            faults.fault("outer_index", f"{place} for inner name {quoted(str(inner))}")
         else:
             pairs.append((str(inner), do.outer[position]))
     return pairs
@@ -172,25 +141,13 @@ def _listed_pairs(do: DoOp, findings: Findings) -> list[tuple[str, str]]:
 
 def check_do_gradient(do: DoOp, gradients: Sequence[str | None]) -> None:
     """Raise BadGraph when a Do has no gradient for these gradients of its outputs."""
-    findings = Findings()
-    if not _pairs(do, Findings()):
-        findings.add(
-            "missing_bindings",
-            do.place,
-            f"the gradient of {quoted(do.name)}, to which nothing is bound",
-            "bindings through which a gradient can pass",
-            "bind what is differentiated",
-        )
+    faults = _Faults(do.name)
+    if not _pairs(do, _Faults(do.name)):
+        faults.fault("missing_bindings", f"the gradient of {quoted(do.name)}, to which nothing is bound")
     if do.reuses_scope:
-        findings.add(
-            "scope_reused",
-            do.place,
-            f"the gradient of {quoted(do.name)}, which runs in an older scope",
-            "a scope of its own for every run: stacked scopes",
-            "leave `reuse_workspace` out",
-        )
-    _check_gradients(do.name, do.outputs, gradients, findings)
-    findings.settle()
+        faults.fault("scope_reused", f"the gradient of {quoted(do.name)}, which runs in an older scope")
+    _check_gradients(do.name, do.outputs, gradients, faults)
+    faults.settle()
 
 
 def check_while_gradient(
@@ -204,68 +161,42 @@ def check_while_gradient(
 
     `body` lists the ops of its loop graph, with None for ops other than Do; None without a loop graph.
     """
-    findings, where = Findings(), f"op {quoted(name)}"
+    faults = _Faults(name)
     if not inputs:
-        findings.add("missing_condition", where, f"{quoted(name)} without inputs", "a condition first", "name it")
+        faults.fault("missing_condition", f"{quoted(name)} without inputs")
     if body is None:
-        findings.add("missing_body", where, f"{quoted(name)} without a loop graph", "a graph to repeat", "add it")
+        faults.fault("missing_body", f"{quoted(name)} without a loop graph")
     elif len(body) != 1 or body[0] is None:
-        what = f"{len(body)} ops" if len(body) != 1 else "an op that is no Do"
-        findings.add(
-            "loop_body", where, f"{what} as loop graph of {quoted(name)}", "exactly one Do", "wrap the body in a Do"
-        )
+        content = f"{len(body)} ops" if len(body) != 1 else "an op that is no Do"
+        faults.fault("loop_body", f"{content} as loop graph of {quoted(name)}")
     else:
+        inner = quoted(body[0].name)
         if body[0].reuses_scope:
-            findings.add(
-                "scope_reused",
-                where,
-                f"{quoted(body[0].name)} in the loop {quoted(name)} runs in an older scope",
-                "a scope of its own for every trip",
-                "leave `reuse_workspace` out",
-            )
+            faults.fault("scope_reused", f"{inner} in the loop {quoted(name)} runs in an older scope")
         if not body[0].outputs:
-            findings.add(
-                "missing_scope",
-                where,
-                f"{quoted(body[0].name)} without outputs, not even a scope handle",
-                "a scope handle at the end",
-                "list the handle last among inputs and outputs",
-            )
-    _check_gradients(name, outputs, gradients, findings)
-    findings.settle()
+            faults.fault("missing_scope", f"{inner} without outputs, not even a scope handle")
+    _check_gradients(name, outputs, gradients, faults)
+    faults.settle()
 
 
 def check_if_gradient(
     name: str, inputs: Sequence[str], outputs: Sequence[str], has_then: bool, gradients: Sequence[str | None]
 ) -> None:
     """Raise BadGraph when an If has no gradient for these gradients of its outputs."""
-    findings, where = Findings(), f"op {quoted(name)}"
+    faults = _Faults(name)
     if not inputs:
-        findings.add("missing_condition", where, f"{quoted(name)} without inputs", "a condition first", "name it")
+        faults.fault("missing_condition", f"{quoted(name)} without inputs")
     if not has_then:
-        findings.add("missing_body", where, f"{quoted(name)} without a then graph", "a graph to run", "add the graph")
-    _check_gradients(name, outputs, gradients, findings)
-    findings.settle()
+        faults.fault("missing_body", f"{quoted(name)} without a then graph")
+    _check_gradients(name, outputs, gradients, faults)
+    faults.settle()
 
 
-def _check_gradients(name: str, outputs: Sequence[str], gradients: Sequence[str | None], findings: Findings) -> None:
-    where = f"op {quoted(name)}"
+def _check_gradients(name: str, outputs: Sequence[str], gradients: Sequence[str | None], faults: _Faults) -> None:
     if len(gradients) != len(outputs):
-        findings.add(
-            "gradient_count",
-            where,
-            f"{len(gradients)} gradients for {len(outputs)} outputs of {quoted(name)}",
-            "one for each output, the scope handle included",
-            "give null where there is none",
-        )
+        faults.fault("gradient_count", f"{len(gradients)} gradients for {len(outputs)} outputs of {quoted(name)}")
     elif not any(gradient is not None for gradient in gradients):
-        findings.add(
-            "no_output_gradient",
-            where,
-            f"no gradient of any output of {quoted(name)}",
-            "at least one: there is nothing to differentiate",
-            "give the gradient of an output",
-        )
+        faults.fault("no_output_gradient", f"no gradient of any output of {quoted(name)}")
 
 
 def distinct_gradients(
