@@ -15,7 +15,7 @@ import numpy as np
 from graph.builder.emit import Emit
 from graph.formats.shared import elementwise, layers, reshaping
 from graph.formats.shared.attributes import integer, number
-from graph.formats.shared.elementwise import aligned, combined, squared, unary, with_attributes, with_scalar
+from graph.formats.shared.elementwise import aligned, squared, unary, with_attributes, with_scalar
 from graph.formats.shared.op_helpers import (
     arg_extreme,
     axis_of,
@@ -100,24 +100,17 @@ _REVERSED = {
 }
 MXNET.rows(unary, _UNARY)
 MXNET.rows(elementwise.binary, _BINARY)
-MXNET.rows(lambda op: with_scalar(op, "scalar", "exponent"), _SCALARS)
-MXNET.rows(lambda op: with_scalar(op, "scalar", reverse=True), _REVERSED)
+MXNET.rows(lambda op: with_scalar(op, number("scalar", "exponent")), _SCALARS)
+MXNET.rows(lambda op: with_scalar(op, number("scalar"), reverse=True), _REVERSED)
 
 
-def _comparison(op: str) -> TranslationRule:
+def _comparison(compare: TranslationRule) -> TranslationRule:
     """Comparison whose result has the element type of the first operand."""
 
-    def comparison_rule(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
-        return e.cast(combined(e, op, x, y), x.dtype)
+    def comparison_rule(e: Emit, use: OpUse, x: Val, *more: Val) -> Val:
+        return e.cast(compare(e, use, x, *more), x.dtype)
 
     return comparison_rule
-
-
-def _scalar_comparison(op: str) -> TranslationRule:
-    def scalar_comparison_rule(e: Emit, use: OpUse, x: Val) -> Val:
-        return e.cast(combined(e, op, x, e.scalar_like(use.number("scalar"), x)), x.dtype)
-
-    return scalar_comparison_rule
 
 
 _COMPARISONS = {
@@ -128,8 +121,14 @@ _COMPARISONS = {
     "Less": "lesser",
     "LessOrEqual": "lesser_equal",
 }
-MXNET.rows(_comparison, {op: f"broadcast_{name} _{name}" for op, name in _COMPARISONS.items()})
-MXNET.rows(_scalar_comparison, {op: f"_{name}_scalar" for op, name in _COMPARISONS.items()})
+MXNET.rows(
+    lambda op: _comparison(elementwise.binary(op)),
+    {op: f"broadcast_{name} _{name}" for op, name in _COMPARISONS.items()},
+)
+MXNET.rows(
+    lambda op: _comparison(with_scalar(op, number("scalar"))),
+    {op: f"_{name}_scalar" for op, name in _COMPARISONS.items()},
+)
 
 MXNET.rules_of(
     {

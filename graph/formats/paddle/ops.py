@@ -156,14 +156,15 @@ _BINARY = {
 }
 PADDLE.rows(unary, _UNARY)
 PADDLE.rows(partial(elementwise.binary, axis=_axis), _BINARY)
-PADDLE.rows(lambda op: with_scalar(op, "scalar"), {op: f"{op}Scalar" for op in ("Add", "Sub", "Mul")})
-
+PADDLE.rows(lambda op: with_scalar(op, number("scalar")), {op: f"{op}Scalar" for op in ("Add", "Sub", "Mul")})
 
 PADDLE.rules_of(
     {
         "hard_swish": unary("HardSwish"),
         "elementwise_mod": elementwise.binary("Mod"),
-        "RSubScalar": with_scalar("Sub", "scalar", reverse=True),
+        "increment": with_scalar("Add", number("step", default=1.0)),
+        "pow": with_scalar("Pow", number("factor", "y", default=1.0)),
+        "RSubScalar": with_scalar("Sub", number("scalar"), reverse=True),
         "sum add_n": variadic("Sum"),
         "square": elementwise.square,
         "rsqrt": elementwise.rsqrt,
@@ -175,11 +176,9 @@ PADDLE.rules_of(
         "hard_sigmoid": with_attributes(
             "HardSigmoid", alpha=number("slope", default=0.2), beta=number("offset", default=0.5)
         ),
-        "increment": lambda e, use, x: e.add(x, e.scalar_like(use.number("step", default=1.0), x)),
         "gelu": lambda e, use, x: e.op("Gelu", x, approximate="tanh" if use.flag("approximate") else "none"),
         "silu": lambda e, use, x: e.mul(x, e.op("Sigmoid", x)),
         "where": lambda e, use, condition, x, y: e.where(condition, x, y),
-        "pow": lambda e, use, x: e.op("Pow", x, e.scalar_like(use.number("factor", "y", default=1.0), x)),
     }
 )
 

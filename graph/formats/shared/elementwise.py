@@ -43,11 +43,11 @@ def binary(op: str, axis: Callable[[OpUse], int] = lambda use: -1) -> Translatio
     return binary_rule
 
 
-def with_scalar(op: str, *names: str, reverse: bool = False) -> TranslationRule:
+def with_scalar(op: str, number: AttributeReader, reverse: bool = False) -> TranslationRule:
     """The op of `combined` on the input and the number in an attribute; the number comes first with `reverse`."""
 
     def scalar_rule(e: Emit, use: OpUse, x: Val) -> Val:
-        scalar = e.scalar_like(use.number(*names), x)
+        scalar = e.scalar_like(number(use), x)
         return combined(e, op, scalar, x) if reverse else combined(e, op, x, scalar)
 
     return scalar_rule
