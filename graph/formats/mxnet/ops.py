@@ -136,8 +136,8 @@ MXNET.rules_of(
         "BlockGrad stop_gradient block_grad": unary("remat::StopGradient"),
         "square": elementwise.square,
         "rsqrt": elementwise.rsqrt,
-        "log2": elementwise.logarithm(math.log(2)),
-        "log10": elementwise.logarithm(math.log(10)),
+        "log2": lambda e, use, x: scaled(e, e.op("Log", x), 1 / math.log(2)),
+        "log10": lambda e, use, x: scaled(e, e.op("Log", x), 1 / math.log(10)),
         "clip": elementwise.clip(number("a_min"), number("a_max")),
         "hard_sigmoid": with_attributes(
             "HardSigmoid", alpha=number("alpha", default=0.2), beta=number("beta", default=0.5)

@@ -407,7 +407,7 @@ def softmax_with_cross_entropy(e: Emit, use: OpUse, x: Val, labels: Val) -> tupl
 PADDLE.rules_of(
     {
         "stack": reshaping.stack,
-        "gather_nd": reshaping.gather_nd,
+        "gather_nd": lambda e, use, x, index: e.op("GatherND", x, e.cast(index, "int64")),
         "tile": lambda e, use, x: reshaping.tiled(e, x, use.integers("repeat_times")),
         "unsqueeze unsqueeze2": lambda e, use, x: reshaping.with_axes(e, x, use.integers("axes", "axis", default=())),
         "shape": lambda e, use, x: e.cast(e.op("Shape", x), "int32"),

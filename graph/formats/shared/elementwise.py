@@ -100,15 +100,6 @@ def swish(e: Emit, use: OpUse, x: Val) -> Val:
     return e.mul(x, e.op("Sigmoid", scaled(e, x, use.number("beta", default=1.0))))
 
 
-def logarithm(base_log: float) -> TranslationRule:
-    """Logarithm to the base with the natural logarithm `base_log`."""
-
-    def log_rule(e: Emit, use: OpUse, x: Val) -> Val:
-        return scaled(e, e.op("Log", x), 1 / base_log)
-
-    return log_rule
-
-
 def clip(low: AttributeReader, high: AttributeReader) -> TranslationRule:
     def clip_rule(e: Emit, use: OpUse, x: Val) -> Val:
         return e.op("Clip", x, e.scalar_like(low(use), x), e.scalar_like(high(use), x))

@@ -103,10 +103,6 @@ def tiled(e: Emit, x: Val, times: Sequence[int]) -> Val:
     return e.op("Tile", wide, e.ints(times))
 
 
-def gather_nd(e: Emit, use: OpUse, x: Val, indices: Val) -> Val:
-    return e.op("GatherND", x, e.cast(indices, "int64"))
-
-
 def pad(e: Emit, x: Val, pads: Sequence[int], mode: str, number: float) -> Val:
     """Pad with ONNX pads: all begins, then all ends; `number` fills in constant mode."""
     fill = e.scalar_like(number, x)
