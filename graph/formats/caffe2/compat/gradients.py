@@ -144,7 +144,7 @@ class _Caffe2Program:
             self._zeros(node)
         elif node.op == "remat::GatherGrad":
             v = self._densified(node)
-            self._add(node, "SparseToDense", [node.inputs[1], node.inputs[0], v], [f"{self.blob[v]}_grad"])
+            self._add(node, "SparseToDense", [node.inputs[1], node.inputs[0], v], [self._plain_name(v)])
         else:
             self._add(node, node.op.removeprefix(DOMAIN), node.inputs, [self._written(g) for g in node.writes])
 
@@ -158,13 +158,15 @@ class _Caffe2Program:
             self.name[v], self.writer[v] = name, (op, position)
 
     def _written(self, gradient: int) -> str:
-        name = (
-            f"{self.blob[self.value_of[gradient]]}_grad"
-            if gradient in self.value_of
-            else f"{self.result.values[gradient].name}"
-        )
-        suffix = self.result.values[gradient].name.rpartition("/")[2]
+        """Name of a gradient written by an op."""
+        own = self.result.values[gradient].name
+        name = self._plain_name(self.value_of[gradient]) if gradient in self.value_of else own
+        suffix = own.rpartition("/")[2]
         return f"{name}_{suffix}" if suffix in ("indices", "values") else name
+
+    def _plain_name(self, v: int) -> str:
+        """Name of the gradient of `v`, before several terms are told apart."""
+        return f"{self.blob[v]}_grad"
 
     def _zeros(self, node: Node) -> None:
         """Add zeros required by a ZeroGradient; ones are initial gradients, which are added first."""
@@ -172,7 +174,7 @@ class _Caffe2Program:
         if gradient in self.writer:
             return
         owner = next(v for v, value in enumerate(self.graph.values) if value.name == node.annotations["gradient_of"])
-        op = GradientOp("ConstantFill", [self.blob[owner]], [f"{self.blob[owner]}_grad"], {"value": 0.0})
+        op = GradientOp("ConstantFill", [self.blob[owner]], [self._plain_name(owner)], {"value": 0.0})
         self.ops.append(op)
         self.name[gradient], self.writer[gradient] = op.outputs[0], (op, 0)
 
@@ -189,10 +191,9 @@ class _Caffe2Program:
         if total not in self.value_of:
             self.partial[total] = terms
             return
-        own = [
-            g for g in terms if self._is_term_of(self.value_of[total], g)
-        ]  # incoming gradients that are passed through keep their names
-        name = self.name[own[0]] if own else f"{self.blob[self.value_of[total]]}_grad"
+        v = self.value_of[total]
+        own = [g for g in terms if self._is_term_of(v, g)]  # gradients that are passed through keep their names
+        name = self.name[own[0]] if own else self._plain_name(v)
         for k, gradient in enumerate(own[1:]):
             self._rename(gradient, k)
         reads = [g for g in terms if self.name[g] == name] + [g for g in terms if self.name[g] != name]
@@ -208,7 +209,7 @@ class _Caffe2Program:
         v = next(v for v, pair in self.rows.items() if node.outputs[0] in pair)
         for k, gradient in enumerate(g for g in node.inputs if self._is_term_of(v, g)):
             self._rename(gradient, k)
-        name = f"{self.blob[v]}_grad_{kind}_concat"
+        name = f"{self._plain_name(v)}_{kind}_concat"
         self._add(node, "Concat", node.inputs, [name, f"{name}_split"], {"axis": 0})
 
     def _is_term_of(self, v: int, gradient: int) -> bool:
