@@ -81,7 +81,7 @@ def _last_axis(view: NodeView) -> int | None:
     return axis % len(x.shape) if x is not None and axis in (-1, len(x.shape) - 1) else None
 
 
-_REDUCTION = {"axes": NodeView.reduced_axes, "keepdims": attribute("keepdims", 1)}
+_REDUCTION: dict[str, Any] = {"axes": NodeView.reduced_axes, "keepdims": attribute("keepdims", 1)}
 
 OP_CONVERTERS: Mapping[str, OpConverter] = {
     "Gemm": _gemm,

@@ -276,7 +276,7 @@ def pooling(e: Emit, use: OpUse, x: Val) -> Val:
 
 @MXNET.op("max_pool2d", "avg_pool2d")
 def nnvm_pool(e: Emit, use: OpUse, x: Val) -> Val:
-    window = layers.window(use, 2, strides="strides", pads="padding", kernel=("pool_size", "pool"))
+    window: dict[str, Any] = layers.window(use, 2, strides="strides", pads="padding", kernel=("pool_size", "pool"))
     op = "MaxPool" if use.op == "max_pool2d" else "AveragePool"
     return e.op(op, x, **window, ceil_mode=int(use.flag("ceil_mode")))
 

@@ -172,15 +172,19 @@ def columns_of(graph: Graph) -> Columns:
         return strings.setdefault(text, len(strings))
 
     values, nodes = graph.values, graph.nodes
+    input_pointer, inputs = _flat([node.inputs for node in nodes])
+    output_pointer, outputs = _flat([node.outputs for node in nodes])
     columns = Columns(
         COLUMNS,
         [],
         [string(value.name) for value in values],
         [string(node.name) for node in nodes],
         [string(node.op) for node in nodes],
-        *_flat([node.inputs for node in nodes]),
-        *_flat([node.outputs for node in nodes]),
-        list(graph.outputs),
+        input_pointer=input_pointer,
+        input_index=inputs,
+        output_pointer=output_pointer,
+        output_index=outputs,
+        output_values=list(graph.outputs),
         **_value_columns(values),
         **_node_columns(nodes),
         input_values=None if _inputs_in_order(graph) else list(graph.inputs),

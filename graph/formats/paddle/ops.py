@@ -417,8 +417,10 @@ PADDLE.rules_of(
 
 @PADDLE.op("reshape", "reshape2")
 def reshape(e: Emit, use: OpUse, x: Val, shape: Val | None = None) -> Val:
-    known = e.known(shape)
-    codes = use.integers("shape", default=()) if known is None else known_integers(e, shape)
+    if shape is None or e.known(shape) is None:
+        codes = use.integers("shape", default=())
+    else:
+        codes = known_integers(e, shape)
     if not codes and shape is not None:
         return reshaping.reshaped(e, x, use.output_type().shape)
     return reshaping.reshaped(e, x, reshaping.decoded_shape(x.shape, codes))

@@ -90,7 +90,11 @@ _MATMUL = written(
     trans_x=lambda view: bool(view.attribute("trans_a", 0)),
     trans_y=lambda view: bool(view.attribute("trans_b", 0)),
 )
-_REDUCTION = {"dim": NodeView.reduced_axes, "keep_dim": NodeView.keeps_dimensions, "reduce_all": NodeView.reduces_all}
+_REDUCTION: dict[str, Any] = {
+    "dim": NodeView.reduced_axes,
+    "keep_dim": NodeView.keeps_dimensions,
+    "reduce_all": NodeView.reduces_all,
+}
 
 OP_CONVERTERS: Mapping[str, OpConverter] = {
     "MatMul": _MATMUL,

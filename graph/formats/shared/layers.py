@@ -32,7 +32,7 @@ def gather(e: Emit, x: Val, indices: Val, axis: int = 0) -> Val:
     return e.op("Gather", x, integral(e, indices), axis=axis)
 
 
-def convolution(e: Emit, op: str, x: Val, w: Val, bias: Val | None, group: int, **window: list[int]) -> Val:
+def convolution(e: Emit, op: str, x: Val, w: Val, bias: Val | None, group: int, **window: Any) -> Val:
     """Conv or ConvTranspose with the kernel lengths of the weight. Raises ValueError for other ranks."""
     if x.rank < 3 or w.rank != x.rank:
         raise ValueError(f"data {x.type} and weight {w.type}")
@@ -71,7 +71,7 @@ def batch_norm(
     A file that names one output only uses the running statistics.
     """
     epsilon, momentum = use.number("epsilon", default=1e-5), use.number("momentum", default=0.9)
-    rates = {"epsilon": epsilon, "momentum": momentum}
+    rates: dict[str, Any] = {"epsilon": epsilon, "momentum": momentum}
     if not training or use.outputs == 1:
         return (e.op("BatchNormalization", x, scale, bias, mean, variance, **rates),)
     y, now, inv_std = e.op("remat::BatchNorm", x, scale, bias, outputs=3, epsilon=epsilon)
