@@ -160,7 +160,7 @@ class _BodyPlanSearch:
         savings: list[SavePolicy | None], figures: list[AlternativeCost], known: set[SavePolicy | None]
     ) -> list[int]:
         """Pareto set of the policies with a tail and of the unchanged graph, without the known ones."""
-        rows = [i for i, saving in enumerate(savings) if saving is None or saving.tail]
+        rows = [i for i, saving in enumerate(savings) if saving is None or saving.checkpoints]
         best = [rows[k] for k in pareto([figures[i] for i in rows], MAX_TAILS)]
         return [i for i in best if savings[i] not in known]
 
