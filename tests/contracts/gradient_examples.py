@@ -289,6 +289,7 @@ def _windows() -> list[Example]:
         "Conv",
         ([real(2, 3, 5, 6), real(4, 3, 3, 2), real(4)], {"pads": [1, 0, 1, 1], "strides": [2, 1]}),
         ([real(2, 4, 5, 5), real(6, 2, 3, 3)], {"group": 2, "dilations": [2, 1], "pads": [2, 1, 2, 1]}),
+    found += _uses("SpaceToDepth", ([real(1, 2, 4, 6)], {"blocksize": 2, "mode": "CRD"}), opset=28)
         ([real(1, 2, 7), real(3, 2, 3), real(3)], {"strides": [3]}),
         ([real(1, 2, 3, 4, 3), real(2, 1, 2, 2, 2)], {"group": 2}),
         ([real(1, 3, 5, 4), real(3, 1, 3, 3)], {"group": 3, "auto_pad": "SAME_UPPER", "strides": [2, 2]}),
@@ -472,3 +473,4 @@ EXAMPLES: list[Example] = [
     *_resizing(),
     *_marks(),
 ]
+        ([real(2, 3, 4), real(4), real(3, 1)], {"axis": 1, "stash_type": 1}),

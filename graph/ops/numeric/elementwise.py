@@ -53,11 +53,14 @@ def _remainder(call: Call, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _shift(call: Call, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Bit shift; shifting by the bit width or more gives 0."""
-    places = y.astype(x.dtype)
-    left = call.attribute("direction") == "LEFT"
-    moved = np.left_shift(x, places) if left else np.right_shift(x, places)
-    return np.where(places < x.dtype.itemsize * 8, moved, np.zeros((), x.dtype))
+    """Bit shift, arithmetic to the right; shifting by the bit width or more leaves copies of the sign, or 0."""
+    width = x.dtype.itemsize * 8
+    inside = (y >= 0) & (y < width)  # as an unsigned number, a negative shift exceeds the width
+    places = np.where(inside, y, width - 1).astype(x.dtype)
+    if call.attribute("direction") == "RIGHT":
+        moved = np.right_shift(x, places)
+        return np.where(inside | (moved < 0), moved, np.zeros((), x.dtype))
+    return np.where(inside, np.left_shift(x, places), np.zeros((), x.dtype))
 
 
 def _clip(call: Call, x: np.ndarray, low: np.ndarray | None = None, high: np.ndarray | None = None) -> np.ndarray:

@@ -72,11 +72,18 @@ def hyperbolic(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("Clip")
 def clip(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """dx = dz inside the bounds; the gradient of a bound sums dz where x is beyond it."""
+    """dx = dz inside the bounds; the gradient of a bound sums dz where it is the result.
+
+    Where the bounds cross, the result is the upper one.
+    """
     x, low, high = node.inputs[0], node.input(1), node.input(2)
     zero = emit.scalar_like(0, dz)
     below = emit.op("Less", x, low) if node.needed(1) else None
-    above = emit.op("Greater", x, high) if node.needed(2) else None
+    if below is not None and high is not None:
+        below = emit.op("And", below, emit.op("LessOrEqual", low, high))
+    above = None
+    if node.needed(2):
+        above = emit.op("Greater", x if low is None else emit.op("Max", x, low), high)
     return (
         emit.op("remat::ClipGrad", dz, x, low, high) if node.needs[0] else None,
         emit.sum_to(emit.where(below, dz, zero), ()) if below is not None else None,

@@ -11,11 +11,18 @@ from graph.ir import Val
 @gradient("LayerNormalization")
 def layer_normalization(emit: Emit, node: ForwardNode, dz: Val, *statistics: Val | None) -> InputGradients:
     _refuse_statistics_gradient(statistics)
-    x, scale = node.inputs[0], node.inputs[1]
+    x, scale, bias = node.inputs[0], node.inputs[1], node.input(2)
     axis = int(node.attribute("axis", -1))
-    wanted = (node.needs[0], node.needs[1], node.needed(2))
-    found = emit.op("remat::LayerNormGrad", dz, x, scale, node.output(1), node.output(2), outputs=wanted, axis=axis)
-    return found[: len(node.inputs)]  # type: ignore[no-any-return]
+    alike = bias is None or bias.shape == scale.shape  # else both are broadcast, each in its way
+    wanted = (node.needs[0], node.needs[1], node.needed(2) and alike)
+    dbias = None
+    if node.needed(2) and not alike:
+        dbias = emit.sum_to(dz, bias)
+    if any(wanted):
+        saved = node.output(1), node.output(2)
+        dx, dscale, together = emit.op("remat::LayerNormGrad", dz, x, scale, *saved, outputs=wanted, axis=axis)
+        return (dx, dscale, together if alike else dbias)[: len(node.inputs)]
+    return None, None, dbias
 
 
 @gradient("RMSNormalization")

@@ -198,7 +198,7 @@ def depth_to_space(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("SpaceToDepth")
 def space_to_depth(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    return (emit.op("DepthToSpace", dz, blocksize=int(node.attribute("blocksize"))),)
+    return (emit.op("DepthToSpace", dz, blocksize=int(node.attribute("blocksize")), mode=node.attribute("mode")),)
 
 
 @gradient("ReverseSequence")
