@@ -21,6 +21,7 @@ from graph.autodiff.gradients.rules import (
     shape,
 )
 
+    signal,
 FAMILIES = (
     arithmetic,
     attention,
@@ -41,3 +42,4 @@ FAMILIES = (
     if_,
     loop_scan,
 )
+    signal,

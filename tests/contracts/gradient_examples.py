@@ -166,6 +166,17 @@ def _products() -> list[Example]:
         ([real(2, 3), real(4)], {"equation": "ij,k->k"}),
         ([real(2, 3)], {"equation": "ij -> i"}),
         ([real(2, 3), real(3, 4), real(4)], {"equation": "ij,jk,k"}),
+        ([real(5, 2, 3), real(3, 4)], {"equation": "...ij,jk->...ik"}),
+        ([real(3, 2), real(1, 2)], {"equation": "...i,...i"}),
+        ([real(2, 5, 3)], {"equation": "i...k->...i"}),
+        ([real(3, 3)], {"equation": "ii->i"}),
+        ([real(2, 3, 3), real(3)], {"equation": "bii,i"}),
+        ([real(2, 2, 2), real(2, 4)], {"equation": "iii,ij->j"}),
+        ([real(1, 3), real(4, 3)], {"equation": "ij,ij->ij"}),
+        ([real(1, 3), real(4, 3)], {"equation": "ij,ij->j"}),
+    )
+    found += _uses(
+        "Det", ([real(3, 3)],), ([np.outer([1.0, 2, 3], [3.0, 1, 2])],), ([real(2, 4, 2, 2)],), ([real(2, 1, 1)],)
     )
     return found
 
@@ -201,11 +212,46 @@ def _reductions() -> list[Example]:
         ([real(2, 4), np.array(1)], {"exclusive": 1, "reverse": 1}),
     )
     found += _uses("LpNormalization", ([real(3, 4)],), ([apart(2, 3, 2)], {"axis": 1, "p": 1}))
+    found += _uses(
+        "CumProd",
+        ([real(2, 5), np.array(1)],),
+        ([np.array([2.0, 0, 3, 0, 1.5]), np.array(0)], {"reverse": 1}),
+        ([np.array([[2.0, 0], [3, 0.5], [0, 4]]), np.array(0)], {"exclusive": 1}),
+        ([real(3, 4), np.array(-1)], {"exclusive": 1, "reverse": 1}),
+        opset=26,
+    )
+    found += _transforms()
     found += _uses("MeanVarianceNormalization", ([real(3, 2, 2, 3)],), ([real(3, 4)], {"axes": [1]}))
     return found
 
 
 def _shapes() -> list[Example]:
+def _transforms() -> list[Example]:
+    axis, length = np.array(1), np.array
+    real_signal, signal, spectrum = [real(2, 5, 1)], [real(2, 5, 2)], [real(2, 4, 3, 2)]
+    found = _uses(
+        "DFT",
+        (signal,),
+        (real_signal, {"inverse": 1}),
+        ([*real_signal, None, axis], {"onesided": 1}),
+        ([*real_signal, length(4), axis], {"onesided": 1}),
+        ([*signal, length(7), axis],),
+        ([*spectrum, length(3), axis], {"inverse": 1}),
+        ([*spectrum, None, axis], {"inverse": 1, "onesided": 1}),
+        ([*spectrum, length(5), axis], {"inverse": 1, "onesided": 1}),
+    )
+    found += _uses("DFT", (signal, {"axis": 1, "inverse": 1}), (real_signal, {"axis": 1, "onesided": 1}), opset=17)
+    step, window = np.array(2), real(4, low=0.2)
+    found += _uses(
+        "STFT",
+        ([real(2, 9, 1), step, window],),
+        ([real(1, 9, 2), step, window, length(4)], {"onesided": 0}),
+        ([real(1, 9, 1), step, None, length(5)],),
+        ([real(1, 6, 1), step],),
+    )
+    return found
+
+
     found = _uses("Reshape", ([real(2, 6), ints(3, 4)],), ([real(2, 3), ints(-1)],))
     found += _uses("Flatten", ([real(2, 3, 4)],), ([real(2, 3)], {"axis": 0}))
     found += _uses("Squeeze", ([real(2, 1, 3, 1)],), ([real(1, 2, 1), ints(0)],))

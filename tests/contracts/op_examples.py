@@ -161,7 +161,6 @@ def _reductions() -> list[Example]:
             ([integers(3, 4)],),
         )
     found += _uses("CumSum", ([integers(5), np.array(0)], {"exclusive": 1}))
-    found += _uses("CumProd", ([real(2, 3), np.array(1)],), opset=26)
     found += _uses("TopK", ([integers(3, 5), ints(2)],), outputs=TWO)
     for op in ("Softmax", "LogSoftmax", "Hardmax"):
         found += _uses(op, ([apart(2, 3, 2)], {"axis": 1}), ([apart(4)],), ([np.zeros((0, 3))],))
@@ -178,6 +177,31 @@ def _reductions() -> list[Example]:
     step = [np.array(scale), np.array(zero)]
     found += _uses("QLinearMatMul", ([left, *step, right, *step, *step],))
     return found
+
+
+def _quantized() -> list[Example]:
+    x, step, zero = real(2, 3, low=-200, high=200), np.array(0.5), np.array(3, np.int8)
+    image, kernel = integers(1, 2, 4, 4, low=0, dtype="uint8"), integers(3, 2, 2, 2, low=0, dtype="uint8")
+    scale, offset = np.array(np.float32(0.1)), np.array(np.uint8(3))
+    found = _uses("QuantizeLinear", ([x, step, zero],), ([x, step], {"output_dtype": 3}), dtype="float32")
+    found += _uses("DynamicQuantizeLinear", ([x],), dtype="float32", outputs=(True, True, True))
+    found += _uses("ConvInteger", ([image, kernel], {"pads": [1, 0, 0, 1]}))
+    found += _uses("QLinearConv", ([image, scale, offset, kernel, scale, offset, scale, offset],))
+    bounds = {"low": -128.0, "high": 127.0}
+    return found + _uses(
+        "remat::QuantizeLinearGrad",
+        ([real(2, 3), x, step, zero], bounds),
+        ([real(2, 3), x, real(3, low=0.5)], {**bounds, "rounded": 0}),
+    )
+
+
+def _signals() -> list[Example]:
+    found: list[Example] = []
+    for op in ("HannWindow", "HammingWindow", "BlackmanWindow"):
+        found += _uses(op, ([np.array(6)],), ([np.array(5)], {"periodic": 0}))
+    edges = [np.array(np.float32(edge)) for edge in (0, 4000)]
+    found += _uses("MelWeightMatrix", ([np.array(4), np.array(16), np.array(8000), *edges],))
+    return found + _uses("BitCast", ([real(2, 3)], {"to": 7}), opset=26)
 
 
 def _draws() -> list[Example]:
@@ -276,6 +300,8 @@ MORE: list[Example] = [
     *_narrow(),
     *_shapes(),
     *_reductions(),
+    *_quantized(),
+    *_signals(),
     *_draws(),
     *_training(),
     *_recurrent(),

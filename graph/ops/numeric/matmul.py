@@ -10,7 +10,9 @@ import math
 
 import numpy as np
 
+from graph.ir import TensorType
 from graph.ops.numeric.elementwise_helpers import as_computable, as_new_array
+from graph.ops.registry import onnx_fallback
 from graph.ops.registry.registry import HEAVY, Call, Work, op, register_standard
 
 
@@ -42,28 +44,51 @@ def gemm(call: Call, a: np.ndarray, b: np.ndarray, c: np.ndarray | None = None) 
     return as_new_array(y, a.dtype, a, b, c)
 
 
+def _index_lengths(call: Call) -> tuple[str, dict[str, tuple[int, ...]]] | None:
+    """(indices of the result, lengths by index), with "..." as "."; None if a type is missing.
+
+    An operand of length 1 is stretched to the length of the others.
+    """
+    left, arrow, result = str(call.attribute("equation", "")).replace(" ", "").partition("->")
+    lengths: dict[str, tuple[int, ...]] = {}
+    for term, type in zip(left.split(","), call.inputs, strict=True):
+        if type is None:
+            return None
+        lead, hidden = term.find("."), len(type.shape) - len(term.replace(".", ""))
+        shape = list(type.shape)
+        if lead >= 0:
+            dots = tuple(shape[lead : lead + hidden])
+            shape[lead : lead + hidden] = []
+            lengths["."] = tuple(np.broadcast_shapes(lengths.get(".", ()), dots))
+        for letter, n in zip(term.replace(".", ""), shape, strict=True):
+            if n != 1 or letter not in lengths:
+                lengths[letter] = (n,)
+    if not arrow:
+        letters = left.replace(",", "").replace(".", "")
+        result = "..." * ("." in lengths) + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    return result.replace("...", "."), lengths
+
+
 def _contraction(call: Call) -> Work:
     """Work: two flops per combination of indices, one if no index is summed."""
-    lengths: dict[str, int] = {}
-    terms, _, result = call.attributes["equation"].replace(" ", "").partition("->")
-    for term, type in zip(terms.split(","), call.inputs, strict=False):
-        named = [c for c in term if c != "."]
-        if type is None:
-            return Work()
-        if "..." in term:
-            lead = term.index("...")
-            inner = len(type.shape) - len(named)
-            lengths["..."] = max(lengths.get("...", 1), math.prod(type.shape[lead : lead + inner]))
-            shape = type.shape[:lead] + type.shape[lead + inner :]
-        else:
-            shape = type.shape
-        for c, n in zip(named, shape, strict=True):
-            lengths[c] = max(lengths.get(c, 1), n)
-    summed = not result or any(c not in result for c in lengths)
-    return Work((2 if summed else 1) * math.prod(lengths.values()))
+    found = _index_lengths(call)
+    if found is None:
+        return Work()
+    result, lengths = found
+    return Work((2 if set(lengths) - set(result) else 1) * math.prod(n for part in lengths.values() for n in part))
 
 
-@op("Einsum", work=_contraction, recompute=HEAVY, gradient_reads=("i0",))
+def _contracted_type(call: Call) -> tuple[TensorType | None, ...]:
+    """Type by the standard, whose inference does not stretch operands of length 1."""
+    types = onnx_fallback.infer(call)
+    found = _index_lengths(call)
+    if found is None or types[0] is None:
+        return types
+    result, lengths = found
+    return (TensorType(types[0].dtype, tuple(n for letter in result for n in lengths.get(letter, ()))),)
+
+
+@op("Einsum", infer=_contracted_type, work=_contraction, recompute=HEAVY, gradient_reads=("i0",))
 def einsum(call: Call, *arrays: np.ndarray) -> np.ndarray:
     wide = [as_computable(array) for array in arrays]
     order = np.einsum_path(call.attributes["equation"], *wide, optimize="greedy")[0] if len(wide) > 1 else False

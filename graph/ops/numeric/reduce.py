@@ -169,4 +169,4 @@ def lp_normalization(call: Call, x: np.ndarray) -> np.ndarray:
 
 
 register_standard("TopK", work=_reduction, gradient_reads=("o1",))
-register_standard("CumProd", work=_reduction)
+register_standard("CumProd", work=_reduction, takeover=((0, 0),), gradient_reads=("i0", "i1"))

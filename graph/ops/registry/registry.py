@@ -94,6 +94,7 @@ FAMILIES = (
     "rnn.lstm_gru_units",
     "rnn.rnn",
     "rnn.rnn_gradient",
+    "numeric.signal",
     "tensor.bounded_rows",
     "tensor.copy",
     "tensor.gather",

@@ -7,11 +7,13 @@ a batched product is remat::MatMul.
 from __future__ import annotations
 
 import math
+import string
 from typing import Any
+
+import numpy as np
 
 from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
 from graph.builder.emit import Emit
-from graph.errors import CannotDifferentiate
 from graph.ir import Val
 
 
@@ -121,36 +123,70 @@ def gemm(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 @gradient("Einsum")
 def einsum(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    """Per operand the same contraction with dz in its place; an index of that operand alone is broadcast."""
-    terms, result = _terms(node)
+    """Per operand the same contraction with dz in its place.
+
+    An index that only this operand has is broadcast; one of length 1 that others stretch is summed; a repeated
+    index (a diagonal) gets a letter per axis, tied by an identity matrix.
+    """
+    terms, result = _terms(node, dz.rank)
     gradients: list[Val | None] = []
     for i, (x, needed) in enumerate(zip(node.inputs, node.needs, strict=True)):
         if not needed:
             gradients.append(None)
             continue
-        others = [j for j in range(len(terms)) if j != i]
-        reachable = {*result, *(letter for j in others for letter in terms[j])}
-        kept = "".join(letter for letter in terms[i] if letter in reachable)
-        equation = ",".join([result, *(terms[j] for j in others)]) + "->" + kept
-        found = emit.op("Einsum", dz, *(node.inputs[j] for j in others), equation=equation)
-        alone = [axis for axis, letter in enumerate(terms[i]) if letter not in reachable]
-        if alone:
-            found = emit.expand(
-                emit.reshape(found, [1 if axis in alone else n for axis, n in enumerate(x.shape)]), x.shape
-            )
-        gradients.append(found)
+        names, operands = [result], [dz]
+        for j, (term, y) in enumerate(zip(terms, node.inputs, strict=True)):
+            if j != i:
+                names.append(term)
+                operands.append(y)
+        kept = ""
+        for axis, letter in enumerate(terms[i]):
+            if letter in kept:
+                kept += next(c for c in string.ascii_letters if c not in "".join([*terms, *names, result, kept]))
+                names.append(letter + kept[-1])
+                operands.append(emit.constant(np.eye(x.shape[axis]), dz.dtype))
+            else:
+                kept += letter
+        lengths: dict[str, int] = {}  # of each index over all these operands
+        for term, y in zip(names, operands, strict=True):
+            lengths |= {letter: n for letter, n in zip(term, y.shape, strict=True) if n != 1 or letter not in lengths}
+        shape = dict(zip(kept, x.shape, strict=True))
+        out = "".join(c for c in kept if c in lengths and (shape[c] != 1 or lengths[c] == 1))
+        found = emit.op("Einsum", *operands, equation=",".join(names) + "->" + out)
+        found = emit.reshape(found, [lengths[c] if c in out else 1 for c in kept])
+        gradients.append(emit.expand(found, x.shape))
     return tuple(gradients)
 
 
-def _terms(node: ForwardNode) -> tuple[list[str], str]:
-    """Index letters of each operand and of the result. Raises CannotDifferentiate for ellipses and diagonals."""
+def _terms(node: ForwardNode, rank: int) -> tuple[list[str], str]:
+    """Index letters of each operand and of the result of the given rank, "..." written out in letters of its own."""
     equation = node.attribute("equation", "")
     equation = (equation.decode() if isinstance(equation, bytes) else equation).replace(" ", "")
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
-    if "." in equation or any(len(set(term)) < len(term) for term in terms):
-        raise CannotDifferentiate(f"equation {equation!r}", "write the indices explicitly, each once per operand")
+    hidden = [x.rank - len(term.replace(".", "")) for term, x in zip(terms, node.inputs, strict=True) if "." in term]
     if not arrow:
-        letters = "".join(terms)
-        result = "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
-    return terms, result
+        letters = "".join(terms).replace(".", "")
+        result = "..." * bool(hidden) + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    free = [c for c in string.ascii_letters if c not in equation][: max(hidden, default=0)]
+
+    def written_out(term: str, rank: int) -> str:
+        count = rank - len(term.replace(".", ""))
+        return term.replace("...", "".join(free[len(free) - count :]))
+
+    return [written_out(t, x.rank) for t, x in zip(terms, node.inputs, strict=True)], written_out(result, rank)
+
+
+@gradient("Det")
+def determinant(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
+    """dx = dz times the cofactors: signed determinants of the minors, which exist for singular matrices too."""
+    (x,) = node.inputs
+    n, lead = x.shape[-1], x.rank - 2
+    others = np.array([[k for k in range(n) if k != i] for i in range(n)], np.int64).reshape(n, n - 1)
+    signs = emit.constant((-1.0) ** np.add.outer(np.arange(n), np.arange(n)), dz.dtype)
+    if n == 1:
+        return (emit.reshape(dz, x.shape),)
+    rows = emit.op("Gather", x, emit.constant(others), axis=lead)  # [..., n, n-1, n]
+    minors = emit.op("Gather", rows, emit.constant(others), axis=lead + 2)  # [..., n, n-1, n, n-1]
+    minors = emit.transpose(minors, [*range(lead), lead, lead + 2, lead + 1, lead + 3])
+    return (emit.mul(emit.reshape(dz, (*dz.shape, 1, 1)), emit.mul(emit.op("Det", minors), signs)),)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
+from graph.autodiff.gradients.rules.shape import constant_of, slice_axis
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate
 from graph.ir import TensorType, Val
@@ -125,11 +126,18 @@ def _products(emit: Emit, x: Val, way: int) -> Val:
 
 def _shifted(emit: Emit, x: Val, by: int) -> Val:
     """`x` shifted along its last axis, filled with ones."""
-    length, count = x.shape[-1], min(abs(by), x.shape[-1])
-    ones = emit.ones(TensorType(x.dtype, (*x.shape[:-1], count)))
+    return _shifted_along(emit, x, x.rank - 1, by, 1)
+
+
+def _shifted_along(emit: Emit, x: Val, axis: int, by: int, fill: float) -> Val:
+    """`x` shifted along an axis by `by` places towards its end; new places hold `fill`."""
+    length = x.shape[axis]
+    count = min(abs(by), length)
+    blank = TensorType(x.dtype, tuple(count if i == axis else n for i, n in enumerate(x.shape)))
+    filling = emit.expand(emit.constant(fill, x.dtype), blank.shape)
     begin, end = (0, length - count) if by > 0 else (count, length)
-    rest = emit.op("Slice", x, emit.ints([begin]), emit.ints([end]), emit.ints([x.rank - 1]))
-    return emit.op("Concat", *((ones, rest) if by > 0 else (rest, ones)), axis=x.rank - 1)  # type: ignore[no-any-return]
+    rest = slice_axis(emit, x, axis, begin, end)
+    return emit.op("Concat", *((filling, rest) if by > 0 else (rest, filling)), axis=axis)  # type: ignore[no-any-return]
 
 
 @gradient("CumSum")
@@ -137,6 +145,26 @@ def cum_sum(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     """The cumulative sum in the opposite direction."""
     turned = 1 - int(node.attribute("reverse", 0))
     return emit.op("CumSum", dz, node.inputs[1], reverse=turned, exclusive=node.attribute("exclusive")), None
+
+
+@gradient("CumProd")
+def cum_prod(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
+    """dx[k] = P[k] s[k], with P[k] the product before k and s[k] = dz[k] + x[k+1] s[k+1].
+
+    The recurrence is solved by doubling, without division, so zeros need no special case; `reverse` turns the
+    direction, and an exclusive product reads dz one place further.
+    """
+    x = node.inputs[0]
+    axis = int(constant_of(emit, node.inputs[1], "axis").reshape(-1)[0]) % x.rank
+    way = 1 if node.attribute("reverse", 0) else -1
+    before = emit.op("CumProd", x, node.inputs[1], exclusive=1, reverse=node.attribute("reverse"))
+    total = _shifted_along(emit, dz, axis, way, 0) if node.attribute("exclusive", 0) else dz
+    factor, step = _shifted_along(emit, x, axis, way, 0), 1
+    while step < x.shape[axis]:
+        total = emit.add(total, emit.mul(factor, _shifted_along(emit, total, axis, way * step, 0)))
+        factor = emit.mul(factor, _shifted_along(emit, factor, axis, way * step, 0))
+        step *= 2
+    return emit.mul(before, total), None
 
 
 @gradient("LpNormalization")
