@@ -319,11 +319,55 @@ def _indexing() -> list[Example]:
     found += _uses(
         "ScatterND",
         ([real(4, 2), np.array([[0], [3]]), real(2, 2)],),
+        *(
+            ([apart(3, 4), np.array([[0, 0], [1, 1]]), apart(2, 2) * 0.9], {"reduction": reduction, "axis": 1})
+            for reduction in ("mul", "max", "min")
+        ),
+        ([apart(1, 4), np.array([[0, 0, 1, 3, 3]]), np.array([[0, 2.0, 3, 0, 0]])], {"reduction": "mul", "axis": 1}),
         ([real(4), np.array([[1], [1]]), real(2)], {"reduction": "add"}),
     )
     found += _uses(
-        "TopK", ([apart(3, 5), ints(2)],), ([apart(4, 2), ints(3)], {"axis": 0, "largest": 0}), outputs=(True, True)
+        "MaxUnpool",
+        (
+            [real(1, 2, 2, 2), np.array([[[[5, 7], [13, 15]], [[16, 19], [24, 26]]]])],
+            {"kernel_shape": [2, 2], "strides": [2, 2]},
+        ),
+        (
+            [real(1, 1, 2, 2), np.array([[[[0, 3], [8, 11]]]]), ints(1, 1, 5, 6)],
+            {"kernel_shape": [2, 2], "strides": [2, 2]},
+        ),
+        ([real(1, 1, 3), np.array([[[0, 2, 3]]])], {"kernel_shape": [2], "strides": [2], "pads": [1, 1]}),
     )
+    found += _uses(
+        "Compress",
+        ([real(2, 3), np.array([True, False, False, True, True])],),
+        ([real(3, 4), np.array([False, True])], {"axis": 0}),
+        ([real(2, 4), np.array([True, False, True, True])], {"axis": -1}),
+    )
+    found += _uses(
+        "TopK",
+        ([apart(3, 5), ints(2)],),
+        ([apart(4, 2), ints(3)], {"axis": 0, "largest": 0, "sorted": 0}),
+        outputs=(True, True),
+    )
+        *(
+            ([apart(4, 2), np.array([[1], [1], [2]]), apart(3, 2) * 0.9], {"reduction": reduction})
+            for reduction in ("mul", "max", "min")
+        ),
+    )
+    found += _uses(
+        "TensorScatter",
+        ([real(2, 5, 3), real(2, 2, 3)],),
+        ([real(2, 2, 5, 3), real(2, 2, 2, 3), ints(1, 3)],),
+        ([real(2, 5, 3), real(2, 2, 3), ints(4, 1)], {"mode": "circular", "axis": 1}),
+        opset=24,
+    )
+    found += _uses(
+        "Col2Im",
+        ([real(2, 8, 6), ints(3, 4), ints(2, 2)],),
+        ([real(1, 8, 9), ints(6, 5), ints(2, 2)], {"strides": [2, 1], "pads": [1, 0, 0, 1], "dilations": [1, 3]}),
+        ([real(1, 6, 4), ints(6), ints(3)],),
+        ([real(1, 8, 3), ints(2, 2, 4), ints(2, 2, 2)],),
     found += _uses(
         "OneHot", ([ints(0, 2, 1), np.array(4), real(2)],), ([np.array([[1, 0]]), np.array(3), real(2)], {"axis": 1})
     )

@@ -13,8 +13,9 @@ import numpy as np
 
 from graph.ir import TensorType
 from graph.ops.nn.windows import Index, Windows, auto_pad, axis_attribute, split_padding, windows
+from graph.ops.numeric.elementwise_helpers import as_computable, as_new_array
 from graph.ops.numeric.precision import chunks, downcast_like, upcast
-from graph.ops.registry.registry import HEAVY, Call, Work, op
+from graph.ops.registry.registry import HEAVY, Call, Work, op, register_standard
 
 
 def forward(x: np.ndarray, w: np.ndarray, group: int, view: Windows) -> np.ndarray:
@@ -174,6 +175,31 @@ def conv(call: Call, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None = Non
 def conv_transpose(call: Call, x: np.ndarray, w: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
     view = transpose_windows(call, x.shape[2:], w.shape[2:])
     return downcast_like(_biased(grad_input(upcast(x), upcast(w), group_of(call), view), bias), x)
+
+
+def _sum_work(call: Call) -> Work:
+    """Work: one addition per element of the columns."""
+    return Work(0 if call.inputs[0] is None else call.inputs[0].elements)
+
+
+@op("Col2Im", work=_sum_work)
+def col2im(call: Call, x: np.ndarray, image_shape: np.ndarray, block_shape: np.ndarray) -> np.ndarray:
+    """Blocks (N, C, *block, *windows) added where they overlap in the image."""
+    view = windows(call.attributes, image_shape.tolist(), block_shape.tolist())
+    blocks = as_computable(x).reshape(len(x), -1, *view.kernel, *view.output)
+    y = np.zeros((*blocks.shape[:2], *view.input), blocks.dtype)
+    for place, source, cells in view.places():
+        y[cells] += blocks[place][source]
+    return as_new_array(y, x.dtype)
+
+
+def _integer_work(call: Call) -> Work:
+    """Work: two flops per multiply-add."""
+    w, y = call.inputs[3 if call.op == "QLinearConv" else 1], call.outputs[0]
+    return Work(0 if w is None or y is None else 2 * y.elements * multiply_adds(w))
+
+
+register_standard("ConvInteger", "QLinearConv", work=_integer_work, recompute=HEAVY)
 
 
 def _biased(y: np.ndarray, bias: np.ndarray | None) -> np.ndarray:

@@ -11,8 +11,9 @@ from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
 from graph.ops.numeric.elementwise_helpers import as_computable, as_new_array
 from graph.ops.numeric.precision import attribute_shape
-from graph.ops.registry.registry import Call, Work, op
-from graph.ops.tensor.shape import output_copy_work
+from graph.ops.registry import onnx_fallback
+from graph.ops.registry.registry import Call, Work, op, register_standard
+from graph.ops.tensor.shape import copy_work, output_copy_work
 
 _ADDING: dict[str, Callable[..., Any]] = {
     "add": np.add.at,
@@ -84,7 +85,7 @@ def _scatter_work(call: Call) -> Work:
     return Work(updates.elements, 2 * x.nbytes + 3 * updates.nbytes)
 
 
-_SCATTER: dict[str, Any] = {"work": _scatter_work, "gradient_reads": ("i1",)}
+_SCATTER: dict[str, Any] = {"work": _scatter_work, "gradient_reads": ("i0", "i1", "i2", "o0")}
 
 
 @op("ScatterElements", **_SCATTER)
@@ -92,7 +93,7 @@ def scatter_elements(call: Call, x: np.ndarray, indices: np.ndarray, updates: np
     return _scattered(call, x, _element_index(x.shape, indices, call.attribute("axis", 0)), updates)
 
 
-@op("Scatter", **_SCATTER)
+@op("Scatter", work=_scatter_work)
 def scatter(call: Call, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> np.ndarray:
     """ScatterElements before opset 11."""
     return _scattered(call, x, _element_index(x.shape, indices, call.attribute("axis", 0)), updates)
@@ -182,3 +183,23 @@ def _gather_nd_body(e: Emit, call: Call, dy: Val, indices: Val) -> tuple[Val, ..
 def gather_nd_grad(call: Call, dy: np.ndarray, indices: np.ndarray) -> np.ndarray:
     shape = attribute_shape(call.attributes, "input_shape", call.op)
     return _added(call, dy, _tuple_index(shape, indices, call.attribute("batch_dims", 0)), shape)
+
+
+def _cache_work(call: Call) -> Work:
+    """Work: the cache is copied once, the update is moved twice."""
+    cache, update = call.inputs[:2]
+    return Work() if cache is None or update is None else Work(0, 2 * (cache.nbytes + update.nbytes))
+
+
+register_standard("TensorScatter", work=_cache_work, takeover=((0, 0),), gradient_reads=("i2",))
+
+
+def _unpooled_type(call: Call) -> tuple[TensorType | None, ...]:
+    """Type by the standard, or as declared; a constant `output_shape` gives it."""
+    x, shape = call.inputs[0], call.constant(2)
+    if x is None or shape is None:
+        return onnx_fallback.infer(call)
+    return (TensorType(x.dtype, tuple(int(n) for n in shape)),)
+
+
+register_standard("MaxUnpool", infer=_unpooled_type, work=copy_work, gradient_reads=("i1",))

@@ -206,5 +206,19 @@ def pad(
 
 
 register_standard("Constant", "Range", work=copy_work)
-register_standard("DepthToSpace", "SpaceToDepth", "CenterCropPad", "NonZero", "Compress", "Unique", work=copy_work)
+register_standard("DepthToSpace", "SpaceToDepth", "CenterCropPad", "NonZero", "Unique", "BitCast", work=copy_work)
+
+
+def _compressed_type(call: Call) -> tuple[TensorType | None, ...]:
+    """Type by the standard, or as declared; a constant condition gives the length."""
+    x, selected = call.inputs[0], call.constant(1)
+    if x is None or selected is None:
+        return onnx_fallback.infer(call)
+    count, axis = int(np.count_nonzero(selected)), call.attribute("axis")
+    if axis is None:
+        return (TensorType(x.dtype, (count,)),)
+    return (TensorType(x.dtype, tuple(count if i == axis % len(x.shape) else n for i, n in enumerate(x.shape))),)
+
+
+register_standard("Compress", infer=_compressed_type, work=copy_work, gradient_reads=("i1",))
 register_standard("ReverseSequence", work=copy_work, gradient_reads=("i1",))

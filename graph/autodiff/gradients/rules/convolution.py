@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
-from graph.autodiff.gradients.rules.shape import slice_axis
+from graph.autodiff.gradients.rules.shape import constant_of, slice_axis
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate
 from graph.ir import Val
@@ -68,3 +70,23 @@ def _convolution_back(node: ForwardNode, dz: Val) -> dict[str, Any]:
         "group": node.attribute("group", 1),
         "kernel_shape": list(w.shape[2:]),
     }
+
+
+@gradient("Col2Im")
+def col2im(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
+    """Each column takes the block of dz it was added to: one gather per axis from the padded gradient."""
+    x = node.inputs[0]
+    block = constant_of(emit, node.inputs[2], "block_shape").tolist()
+    rank = len(block)
+    strides, dilations = (list(node.attribute(name) or [1] * rank) for name in ("strides", "dilations"))
+    pads = list(node.attribute("pads") or [0] * (2 * rank))
+    columns = dz
+    if any(pads):
+        columns = emit.op("Pad", dz, emit.ints([0, 0, *pads[:rank], 0, 0, *pads[rank:]]))
+    for axis in range(rank):
+        at = 2 + 2 * axis  # each axis before it has become two: the cell of the block, the block
+        count = (columns.shape[at] - (block[axis] - 1) * dilations[axis] - 1) // strides[axis] + 1
+        cells = np.add.outer(np.arange(block[axis]) * dilations[axis], np.arange(count) * strides[axis])
+        columns = emit.op("Gather", columns, emit.constant(cells), axis=at)
+    columns = emit.transpose(columns, [0, 1, *range(2, 2 + 2 * rank, 2), *range(3, 2 + 2 * rank, 2)])
+    return emit.reshape(columns, x.shape), None, None

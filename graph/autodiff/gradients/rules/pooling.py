@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
+from graph.autodiff.gradients.rules.shape import slice_axis
 from graph.builder.emit import Emit
 from graph.ir import Val
 
@@ -42,3 +43,17 @@ def global_lp_pool(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     x = node.inputs[0]
     window = list(x.shape[2:])
     return (emit.op("remat::LpPoolGrad", dz, x, node.outputs[0], kernel_shape=window, p=node.attribute("p", 2)),)
+
+
+@gradient("MaxUnpool")
+def max_unpool(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
+    """Each element takes the gradient of its place; places that `output_shape` adds at the ends were never written."""
+    x, indices = node.inputs[0], node.inputs[1]
+    window = list(node.attribute("kernel_shape"))
+    rank = len(window)
+    strides, pads = list(node.attribute("strides") or [1] * rank), list(node.attribute("pads") or [0] * (2 * rank))
+    for i in range(rank):
+        length = (x.shape[2 + i] - 1) * strides[i] + window[i] - pads[i] - pads[rank + i]
+        dz = slice_axis(emit, dz, 2 + i, 0, min(length, dz.shape[2 + i]))
+    dx = emit.op("Gather", emit.reshape(dz, (math.prod(dz.shape),)), indices, axis=0)
+    return (dx, *[None] * (len(node.inputs) - 1))
