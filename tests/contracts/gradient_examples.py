@@ -461,14 +461,12 @@ def _losses() -> list[Example]:
             "SoftmaxCrossEntropyLoss",
             ([real(4, 3), labels], {"reduction": reduction}),
             ([real(2, 3, 4), grid, real(3, low=0.2)], {"reduction": reduction, "ignore_index": 1}),
-            fixed=(2,),
             outputs=(True, True),
         )
         found += _uses(
             "NegativeLogLikelihoodLoss",
             ([real(4, 3), labels], {"reduction": reduction}),
             ([real(2, 3, 4), grid, real(3, low=0.2)], {"reduction": reduction, "ignore_index": 1}),
-            fixed=(2,),
         )
     found += _uses("SoftmaxCrossEntropyLoss", ([real(4, 3), labels],))
     return found

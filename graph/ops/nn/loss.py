@@ -49,7 +49,7 @@ def _loss(call: Call, log_prob: np.ndarray, labels: np.ndarray, weights: np.ndar
         return _reduced(call, -weight * np.squeeze(chosen, 1), weight)
 
 
-@op("SoftmaxCrossEntropyLoss", work=_read_once, gradient_reads=("o1", "i1", "i2"))
+@op("SoftmaxCrossEntropyLoss", work=_read_once, gradient_reads=("o0", "o1", "i1", "i2"))
 def softmax_cross_entropy_loss(
     call: Call, scores: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None
 ) -> tuple[np.ndarray | None, ...]:
@@ -61,7 +61,7 @@ def softmax_cross_entropy_loss(
     )
 
 
-@op("NegativeLogLikelihoodLoss", work=_read_once, gradient_reads=("i1", "i2"))
+@op("NegativeLogLikelihoodLoss", work=_read_once, gradient_reads=("i0", "i1", "i2", "o0"))
 def nll_loss(call: Call, x: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
     return as_new_array(_loss(call, as_computable(x), labels, weights), x.dtype, x)
 
