@@ -19,6 +19,7 @@ from graph.autodiff.gradients.rules import (
     resize,
     rnn,
     shape,
+    sampling,
 )
 
     signal,
@@ -39,6 +40,7 @@ FAMILIES = (
     rnn,
     shape,
     call,
+    sampling,
     if_,
     loop_scan,
 )

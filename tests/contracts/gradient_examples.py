@@ -421,6 +421,55 @@ def _normalisations() -> list[Example]:
     found += _uses(
         "BatchNormalization",
         ([real(4, 3, 2), real(3), real(3), *statistics], {"training_mode": 1}),
+    found += _sampling()
+    return found
+
+
+def _sampling() -> list[Example]:
+    image, volume = real(2, 3, 4, 5), real(1, 2, 3, 3, 4)
+    grid, points = real(2, 3, 2, 2, low=-1.4, high=1.4), real(1, 2, 2, 2, 3, low=-1.4, high=1.4)
+    found: list[Example] = []
+    for mode in ("linear", "nearest", "cubic"):
+        for padding in ("zeros", "border", "reflection"):
+            for aligned in (0, 1):
+                how = {"mode": mode, "padding_mode": padding, "align_corners": aligned}
+                found += _uses("GridSample", ([image, grid], how))
+    found += _uses("GridSample", ([volume, points],), ([volume, points], {"mode": "cubic", "padding_mode": "border"}))
+    found += _uses("GridSample", ([image, grid],))
+    found += _uses("GridSample", ([image, grid], {"mode": "bicubic"}), opset=16)
+    found += _uses(
+        "AffineGrid",
+        ([real(2, 2, 3), ints(2, 3, 4, 5)],),
+        ([real(2, 2, 3), ints(2, 3, 4, 1)], {"align_corners": 1}),
+        ([real(1, 3, 4), ints(1, 2, 2, 3, 4)],),
+    )
+    regions = np.array([[0.3, 0.4, 3.6, 3.1], [-2.0, 1.0, 2.2, 7.5], [1.0, 1.0, 1.2, 1.3]])
+    size = {"output_height": 2, "output_width": 3}
+    found += _uses(
+        "RoiAlign",
+        ([image, regions, ints(0, 1, 1)], {**size, "sampling_ratio": 2}),
+        ([image, regions, ints(0, 1, 1)], {**size, "spatial_scale": 0.7}),
+        ([image, regions, ints(1, 0, 1)], {**size, "coordinate_transformation_mode": "output_half_pixel"}),
+        ([image, regions, ints(0, 1, 1)], {**size, "mode": "max", "sampling_ratio": 2}),
+        fixed=(1,),
+    )
+    boxes = np.array([[0, 0.0, 0, 3, 3], [1, 1.0, 1, 8, 2], [1, 9.0, 9, 9, 9]])
+    found += _uses(
+        "MaxRoiPool",
+        ([apart(2, 3, 4, 5), boxes], {"pooled_shape": [2, 2]}),
+        ([apart(2, 3, 4, 5), boxes], {"pooled_shape": [2, 3], "spatial_scale": 0.5}),
+        fixed=(1,),
+    )
+    window = {"kernel_shape": [2, 3], "strides": [2, 1], "pads": [1, 0, 0, 1], "dilations": [1, 2]}
+    found += _uses(
+        "DeformConv",
+        ([real(2, 3, 4, 4), real(2, 3, 2, 2), real(2, 8, 3, 3), real(2)],),
+        (
+            [real(2, 4, 4, 6), real(4, 2, 2, 3), real(2, 24, 2, 3), None, real(2, 12, 2, 3)],
+            {**window, "group": 2, "offset_group": 2},
+        ),
+        ([real(1, 2, 5), real(2, 2, 3), real(1, 3, 3)],),
+    )
         fixed=(3, 4),
         outputs=(True, False, False),
     )
