@@ -13,7 +13,7 @@ from graph.autodiff.function_body import body_rule
 from graph.autodiff.gradients.control_flow.backward_body import DifferentiateBody
 from graph.autodiff.gradients.declared import AnyGradientRule
 from graph.autodiff.gradients.registry import GRADIENT_RULES, NON_DIFFERENTIABLE, GradientStatus
-from graph.autodiff.gradients.spec import GradientSpec, carries_gradient
+from graph.autodiff.gradients.spec import GradientSpec, hands_on
 from graph.ir import Graph, Node
 
 ZERO_GRADIENT = "remat::ZeroGradient"  # gives its input a gradient of zeros even when its output is not read
@@ -66,7 +66,7 @@ def _depends_on_wanted(graph: Graph, spec: GradientSpec, stopping: frozenset[str
         for v in gradient_slots(node):
             if needs[v]:
                 for output in node.writes:
-                    needs[output] |= carries_gradient(values[output]) and output not in stops
+                    needs[output] |= hands_on(node, values[output]) and output not in stops
                 break
     return needs
 

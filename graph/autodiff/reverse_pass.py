@@ -17,6 +17,7 @@ from graph.autodiff.gradients.accumulation import (
     CotangentAccumulator,
     GradientHook,
     IndexedSlices,
+    is_quantized,
     provenance,
 )
 from graph.autodiff.gradients.control_flow.bounded_rows import bounded_values, is_rowwise, trim_rows
@@ -294,7 +295,7 @@ class ReversePass:
             if not isinstance(dx, Val):
                 cotangents.append(dx)
                 continue
-            if x is not None and needed and dx.type is not x.type and dx.type != x.type:
+            if x is not None and needed and dx.type is not x.type and not _is_gradient_type(dx.type, x.type):
                 raise CannotDifferentiate(
                     f"a gradient of {dx.type} for {quoted(values[x.id].name)} of {x.type}",
                     "make the shapes of the inputs agree, or correct the gradient rule",
@@ -378,6 +379,10 @@ class ReversePass:
             expected or "a gradient rule for typed values, or `gradient_reads`",
             remedy,
         )
+
+
+def _is_gradient_type(dx: TensorType, x: TensorType) -> bool:
+    return dx == x or (is_quantized(x) and dx.shape == x.shape)
 
 
 def _has_body_rule(op: str) -> bool:

@@ -611,3 +611,19 @@ EXAMPLES: list[Example] = [
     *_marks(),
 ]
         ([real(2, 3, 4), real(4), real(3, 1)], {"axis": 1, "stash_type": 1}),
+def _quantized() -> list[Example]:
+    """Scales of numbers that are quantised already; for the rounding see `test_straight_through.py`."""
+    q = _chance.integers(-100, 100, (2, 4)).astype(np.int8)
+    narrow = {"output_dtype": 1, "axis": 0, "block_size": 0}
+    found = _uses("DequantizeLinear", ([q, real(2, low=0.1)], narrow), opset=23, dtype="float32", tolerance=1e-3)
+    return found + _uses(
+        "DequantizeLinear",
+        ([q, np.array(0.5), np.int8(3)],),
+        ([q, real(4, low=0.1)], {"axis": 1}),
+        ([q, real(2, 2, low=0.1), np.int8([[1, 2], [3, 4]])], {"axis": 1, "block_size": 2}),
+        dtype="float32",
+        tolerance=1e-3,
+    )
+
+
+    *_quantized(),

@@ -22,10 +22,13 @@ from typing import Any
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate, quoted
-from graph.ir import EMPTY, Node, Phase, Val, Value
+from graph.ir import EMPTY, Node, Phase, TensorType, Val, Value
 
 MAX_SUM_OPERANDS = 7  # operands of one Sum; more make a chain of additions
 SYMBOLIC_ZERO = -2  # in place of a value id: a gradient that is zero and not materialized
+
+#: Float types that are computed with; narrower ones hold quantised numbers.
+_COMPUTED = frozenset({"float64", "float32", "float16", "bfloat16"})
 
 #: (wanted value, its complete gradient) -> the value that replaces the gradient.
 GradientHook = Callable[[int, int], int]
@@ -104,8 +107,10 @@ class CotangentAccumulator:
         if isinstance(parts[0], IndexedSlices):
             return self._concatenated(v, [part for part in parts if isinstance(part, IndexedSlices)])
         value = self.builder.values[v]
-        total = add_value_like(self.builder, value, f"grad/{value.name}")
         operands = tuple([part for part in parts if not isinstance(part, IndexedSlices)])
+        quantized = value.type is not None and is_quantized(value.type)
+        like = self.builder.values[operands[0]] if quantized else value
+        total = add_value_like(self.builder, like, f"grad/{value.name}")
         self.builder.append(
             Node(
                 f"grad/{value.name}",
@@ -170,6 +175,11 @@ class CotangentAccumulator:
         node = self.builder.nodes[self.producer[v]] if self.producer[v] >= 0 else None
         annotations = provenance(node, self.builder.values[v].name)
         return MappingProxyType({**annotations, "device": self.device[v]}) if v in self.device else annotations
+
+
+def is_quantized(type: TensorType) -> bool:
+    """True for integers and floats of 8 bits or less, whose gradients have the float type of their readers."""
+    return type.dtype not in _COMPUTED
 
 
 def add_value_like(builder: Builder, value: Value, name: str) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from graph.autodiff.gradients.accumulation import AccumulationPolicy
 from graph.autodiff.gradients.version_rules import VersionHistory
-from graph.ir import EMPTY, FLOAT_DTYPES, Value
+from graph.ir import EMPTY, FLOAT_DTYPES, Node, Value
 
 if TYPE_CHECKING:
     from graph.autodiff.gradients.declared import AnyGradientRule
@@ -45,6 +45,15 @@ class GradientSpec:
     policy: AccumulationPolicy = DEFAULT_POLICY
     copies: bool = False  # True: a gradient shared by several wanted values is copied
     history: VersionHistory | None = None  # given: reads of overwritten versions are errors (strict mode)
+
+
+#: Ops that move elements of any type, and hand the gradient of quantised ones on.
+_MOVING = frozenset({"Concat", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+
+
+def hands_on(node: Node, output: Value) -> bool:
+    """True if an output of a node with a differentiable input has a gradient: floats, and quantised numbers."""
+    return carries_gradient(output) or node.op == "QuantizeLinear" or node.op in _MOVING
 
 
 def carries_gradient(value: Value) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graph.autodiff.gradients.accumulation import is_quantized
 from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate
@@ -111,4 +112,6 @@ def where(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 def cast(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     if not dz.dtype.startswith(("float16", "float32", "float64", "bfloat16")):
         raise CannotDifferentiate(f"the gradient of a cast to {dz.dtype}", "list its output under `no_gradient`")
-    return (emit.cast(dz, node.inputs[0].dtype), *[None] * (len(node.inputs) - 1))
+    x = node.inputs[0]
+    dx = dz if is_quantized(x.type) else emit.cast(dz, x.dtype)
+    return (dx, *[None] * (len(node.inputs) - 1))
