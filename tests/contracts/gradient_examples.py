@@ -86,7 +86,7 @@ def _elementwise() -> list[Example]:
         "Dropout", ([real(3, 4), *drop],), ([real(5), None, np.array(True)],), outputs=(True, False), fixed=(1,)
     )
     found += _uses("Dropout", ([real(3, 4), np.array(0.4)],), fixed=(1,))
-    found += _uses("Dropout", ([real(3, 4)],))
+    found += _uses("Dropout", ([real(3, 4)], {"seed": 3}))
     found += _uses("remat::SeededDropout", ([real(3, 4), np.int32([7])], {"ratio": 0.3}), outputs=(True, False))
     for op in ("Softmax", "LogSoftmax"):
         found += _uses(op, ([real(3, 4)],), ([real(2, 3, 4)], {"axis": 1}), ([real(5)], {"axis": 0}))
@@ -203,6 +203,7 @@ def _reductions() -> list[Example]:
         )
     zeros = np.array([[0.0, 2.0, 3.0], [0.0, 0.0, 5.0], [1.0, 2.0, 3.0]])
     found += _uses("ReduceProd", ([zeros, ints(1)],))
+    found += _uses("ReduceLogSum", ([real(2, 3, low=0.2)], {"noop_with_empty_axes": 1}))
     found += _uses("ReduceLogSum", ([real(2, 3, low=0.2), ints(1)],), ([real(2, 3, low=0.2), ints(0)], {"keepdims": 0}))
     found += _uses(
         "CumSum",
@@ -211,7 +212,6 @@ def _reductions() -> list[Example]:
         ([real(4), np.array(0)], {"exclusive": 1}),
         ([real(2, 4), np.array(1)], {"exclusive": 1, "reverse": 1}),
     )
-    found += _uses("LpNormalization", ([real(3, 4)],), ([apart(2, 3, 2)], {"axis": 1, "p": 1}))
     found += _uses(
         "CumProd",
         ([real(2, 5), np.array(1)],),
@@ -221,11 +221,11 @@ def _reductions() -> list[Example]:
         opset=26,
     )
     found += _transforms()
+    found += _uses("LpNormalization", ([real(3, 4)],), ([apart(2, 3, 2)], {"axis": 1, "p": 1}))
     found += _uses("MeanVarianceNormalization", ([real(3, 2, 2, 3)],), ([real(3, 4)], {"axes": [1]}))
     return found
 
 
-def _shapes() -> list[Example]:
 def _transforms() -> list[Example]:
     axis, length = np.array(1), np.array
     real_signal, signal, spectrum = [real(2, 5, 1)], [real(2, 5, 2)], [real(2, 4, 3, 2)]
@@ -252,7 +252,10 @@ def _transforms() -> list[Example]:
     return found
 
 
-    found = _uses("Reshape", ([real(2, 6), ints(3, 4)],), ([real(2, 3), ints(-1)],))
+def _shapes() -> list[Example]:
+    found = _uses(
+        "Reshape", ([real(2, 6), ints(3, 4)],), ([real(2, 3), ints(-1)],), ([real(2, 3), ints(3, 2)], {"allowzero": 1})
+    )
     found += _uses("Flatten", ([real(2, 3, 4)],), ([real(2, 3)], {"axis": 0}))
     found += _uses("Squeeze", ([real(2, 1, 3, 1)],), ([real(1, 2, 1), ints(0)],))
     found += _uses("Unsqueeze", ([real(2, 3), ints(0, 3)],))
@@ -286,6 +289,7 @@ def _transforms() -> list[Example]:
         "DepthToSpace", ([real(1, 8, 2, 3)], {"blocksize": 2}), ([real(1, 8, 2, 3)], {"blocksize": 2, "mode": "CRD"})
     )
     found += _uses("SpaceToDepth", ([real(1, 2, 4, 6)], {"blocksize": 2}))
+    found += _uses("SpaceToDepth", ([real(1, 2, 4, 6)], {"blocksize": 2, "mode": "CRD"}), opset=28)
     found += _uses("ReverseSequence", ([real(4, 3), ints(2, 4, 1)], {"time_axis": 0, "batch_axis": 1}))
     found += _uses(
         "CenterCropPad",
@@ -315,16 +319,34 @@ def _indexing() -> list[Example]:
         "ScatterElements",
         ([real(3, 4), np.array([[0, 2], [1, 3]]), real(2, 2)], {"axis": 1}),
         ([real(3, 4), np.array([[0, 2], [0, 1]]), real(2, 2)], {"reduction": "add"}),
-    )
-    found += _uses(
-        "ScatterND",
-        ([real(4, 2), np.array([[0], [3]]), real(2, 2)],),
         *(
             ([apart(3, 4), np.array([[0, 0], [1, 1]]), apart(2, 2) * 0.9], {"reduction": reduction, "axis": 1})
             for reduction in ("mul", "max", "min")
         ),
         ([apart(1, 4), np.array([[0, 0, 1, 3, 3]]), np.array([[0, 2.0, 3, 0, 0]])], {"reduction": "mul", "axis": 1}),
+    )
+    found += _uses(
+        "ScatterND",
+        ([real(4, 2), np.array([[0], [3]]), real(2, 2)],),
         ([real(4), np.array([[1], [1]]), real(2)], {"reduction": "add"}),
+        *(
+            ([apart(4, 2), np.array([[1], [1], [2]]), apart(3, 2) * 0.9], {"reduction": reduction})
+            for reduction in ("mul", "max", "min")
+        ),
+    )
+    found += _uses(
+        "TensorScatter",
+        ([real(2, 5, 3), real(2, 2, 3)],),
+        ([real(2, 2, 5, 3), real(2, 2, 2, 3), ints(1, 3)],),
+        ([real(2, 5, 3), real(2, 2, 3), ints(4, 1)], {"mode": "circular", "axis": 1}),
+        opset=24,
+    )
+    found += _uses(
+        "Col2Im",
+        ([real(2, 8, 6), ints(3, 4), ints(2, 2)],),
+        ([real(1, 8, 9), ints(6, 5), ints(2, 2)], {"strides": [2, 1], "pads": [1, 0, 0, 1], "dilations": [1, 3]}),
+        ([real(1, 6, 4), ints(6), ints(3)],),
+        ([real(1, 8, 3), ints(2, 2, 4), ints(2, 2, 2)],),
     )
     found += _uses(
         "MaxUnpool",
@@ -350,24 +372,6 @@ def _indexing() -> list[Example]:
         ([apart(4, 2), ints(3)], {"axis": 0, "largest": 0, "sorted": 0}),
         outputs=(True, True),
     )
-        *(
-            ([apart(4, 2), np.array([[1], [1], [2]]), apart(3, 2) * 0.9], {"reduction": reduction})
-            for reduction in ("mul", "max", "min")
-        ),
-    )
-    found += _uses(
-        "TensorScatter",
-        ([real(2, 5, 3), real(2, 2, 3)],),
-        ([real(2, 2, 5, 3), real(2, 2, 2, 3), ints(1, 3)],),
-        ([real(2, 5, 3), real(2, 2, 3), ints(4, 1)], {"mode": "circular", "axis": 1}),
-        opset=24,
-    )
-    found += _uses(
-        "Col2Im",
-        ([real(2, 8, 6), ints(3, 4), ints(2, 2)],),
-        ([real(1, 8, 9), ints(6, 5), ints(2, 2)], {"strides": [2, 1], "pads": [1, 0, 0, 1], "dilations": [1, 3]}),
-        ([real(1, 6, 4), ints(6), ints(3)],),
-        ([real(1, 8, 3), ints(2, 2, 4), ints(2, 2, 2)],),
     found += _uses(
         "OneHot", ([ints(0, 2, 1), np.array(4), real(2)],), ([np.array([[1, 0]]), np.array(3), real(2)], {"axis": 1})
     )
@@ -377,16 +381,21 @@ def _indexing() -> list[Example]:
 def _windows() -> list[Example]:
     found = _uses(
         "Conv",
-        ([real(2, 3, 5, 6), real(4, 3, 3, 2), real(4)], {"pads": [1, 0, 1, 1], "strides": [2, 1]}),
+        (
+            [real(2, 3, 5, 6), real(4, 3, 3, 2), real(4)],
+            {"pads": [1, 0, 1, 1], "strides": [2, 1], "kernel_shape": [3, 2]},
+        ),
         ([real(2, 4, 5, 5), real(6, 2, 3, 3)], {"group": 2, "dilations": [2, 1], "pads": [2, 1, 2, 1]}),
-    found += _uses("SpaceToDepth", ([real(1, 2, 4, 6)], {"blocksize": 2, "mode": "CRD"}), opset=28)
         ([real(1, 2, 7), real(3, 2, 3), real(3)], {"strides": [3]}),
         ([real(1, 2, 3, 4, 3), real(2, 1, 2, 2, 2)], {"group": 2}),
         ([real(1, 3, 5, 4), real(3, 1, 3, 3)], {"group": 3, "auto_pad": "SAME_UPPER", "strides": [2, 2]}),
     )
     found += _uses(
         "ConvTranspose",
-        ([real(2, 3, 3, 4), real(3, 2, 3, 2), real(2)], {"pads": [1, 0, 1, 1], "strides": [2, 1]}),
+        (
+            [real(2, 3, 3, 4), real(3, 2, 3, 2), real(2)],
+            {"pads": [1, 0, 1, 1], "strides": [2, 1], "kernel_shape": [3, 2]},
+        ),
         ([real(1, 4, 3, 3), real(4, 3, 2, 2)], {"group": 2, "strides": [2, 2], "output_padding": [1, 0]}),
         ([real(1, 2, 4), real(2, 3, 3)], {"dilations": [2]}),
         ([real(1, 2, 4), real(2, 3, 3)], {"strides": [2], "output_shape": [10]}),
@@ -406,21 +415,12 @@ def _windows() -> list[Example]:
         "AveragePool", ([real(1, 2, 6)], {"kernel_shape": [3], "strides": [2], "ceil_mode": 1, "pads": [1, 1]})
     )
     found += _uses("MaxPool", ([apart(1, 2, 6)], {"kernel_shape": [3], "strides": [2]}), outputs=(True, True))
+    columns_first = {"kernel_shape": [2, 3], "strides": [2, 2], "storage_order": 1, "ceil_mode": 1}
+    found += _uses("MaxPool", ([apart(1, 2, 3, 6)], columns_first), outputs=(True, True))
+    found += _uses("LpPool", ([apart(1, 2, 6)], {"kernel_shape": [3], "strides": [2], "ceil_mode": 1}), opset=22)
+    found += _uses("GlobalLpPool", ([apart(2, 3, 4)], {"p": 3}))
     for op in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"):
         found += _uses(op, ([apart(2, 3, 4, 5)],), ([apart(2, 3, 7)],))
-    return found
-
-
-def _normalisations() -> list[Example]:
-    statistics = real(3), real(3, low=0.4)
-    found = _uses(
-        "BatchNormalization",
-        ([real(4, 3, 2, 2), real(3), real(3), *statistics],),
-        ([real(4, 3), real(3), real(3), *statistics], {"epsilon": 0.1}),
-    )
-    found += _uses(
-        "BatchNormalization",
-        ([real(4, 3, 2), real(3), real(3), *statistics], {"training_mode": 1}),
     found += _sampling()
     return found
 
@@ -470,6 +470,19 @@ def _sampling() -> list[Example]:
         ),
         ([real(1, 2, 5), real(2, 2, 3), real(1, 3, 3)],),
     )
+    return found
+
+
+def _normalisations() -> list[Example]:
+    statistics = real(3), real(3, low=0.4)
+    found = _uses(
+        "BatchNormalization",
+        ([real(4, 3, 2, 2), real(3), real(3), *statistics],),
+        ([real(4, 3), real(3), real(3), *statistics], {"epsilon": 0.1}),
+    )
+    found += _uses(
+        "BatchNormalization",
+        ([real(4, 3, 2), real(3), real(3), *statistics], {"training_mode": 1, "momentum": 0.8}),
         fixed=(3, 4),
         outputs=(True, False, False),
     )
@@ -481,16 +494,21 @@ def _sampling() -> list[Example]:
         "LayerNormalization",
         ([real(2, 3, 4), real(4), real(4)],),
         ([real(2, 3, 4), real(3, 4)], {"axis": 1, "epsilon": 0.1}),
+        ([real(2, 3, 4), real(4), real(3, 1)], {"axis": 1, "stash_type": 1}),
         tolerance=1e-5,
     )
     found += _uses(
         "RMSNormalization",
         ([real(2, 3, 4), real(4)],),
-        ([real(2, 3, 4), real(3, 4)], {"axis": 1}),
+        ([real(2, 3, 4), real(3, 4)], {"axis": 1, "epsilon": 0.1, "stash_type": 1}),
         tolerance=1e-5,
         opset=23,
     )
-    found += _uses("GroupNormalization", ([real(2, 4, 3), real(4), real(4)], {"num_groups": 2}), tolerance=1e-5)
+    found += _uses(
+        "GroupNormalization",
+        ([real(2, 4, 3), real(4), real(4)], {"num_groups": 2, "epsilon": 0.1, "stash_type": 1}),
+        tolerance=1e-5,
+    )
     found += _uses(
         "InstanceNormalization",
         ([real(2, 3, 4), real(3), real(3)],),
@@ -553,6 +571,21 @@ def _recurrent() -> list[Example]:
     return found
 
 
+def _recurrent_options() -> list[Example]:
+    """Activations with parameters, clipping, and the batch as the first axis."""
+    found: list[Example] = []
+    for op, gates, functions in (
+        ("RNN", 1, ["Affine"]),
+        ("GRU", 3, ["HardSigmoid", "Affine"]),
+        ("LSTM", 4, ["HardSigmoid", "Affine", "Tanh"]),
+    ):
+        x, w, r = real(3, 2, 2), real(1, 2 * gates, 2), real(1, 2 * gates, 2)
+        options = {"activations": functions, "activation_alpha": [0.3, 0.4][: len(functions)]}
+        options |= {"activation_beta": [0.45, 0.1][: len(functions)], "clip": 1.5, "layout": 1, "hidden_size": 2}
+        found += _uses(op, ([x, w, r], options))
+    return found
+
+
 def _recurrent_units() -> list[Example]:
     h, c, time, lengths = real(1, 3, 2), real(1, 3, 2), ints(2), np.array([4, 2, 3], np.int32)
     lstm, gru, both = real(1, 3, 8), real(1, 3, 6), (True, True)
@@ -586,9 +619,39 @@ def _resizing() -> list[Example]:
             ([x, None, scales.astype(np.float32)], attributes),
             ([x, None, None, ints(1, 2, 5, 2)], attributes),
         )
+    cut = np.array([0.1, 0.2, 0.7, 1.3], np.float32)
+    found += _uses(
+        "Resize",
+        ([x, None, None, ints(5, 3)], {"mode": "cubic", "axes": [2, 3], "exclude_outside": 1, "cubic_coeff_a": -0.5}),
+        ([x, None, None, ints(6, 6)], {"axes": [3, 2], "mode": "linear", "keep_aspect_ratio_policy": "not_larger"}),
+        (
+            [x, cut, None, ints(4, 5)],
+            {
+                "axes": [2, 3],
+                "mode": "linear",
+                "coordinate_transformation_mode": "tf_crop_and_resize",
+                "extrapolation_value": 2.0,
+            },
+        ),
+    )
     floats = np.array([1, 1, 2, 1.5], np.float32)
     found += _uses("Upsample", ([x, floats], {"mode": "linear"}), ([x, floats], {"mode": "nearest"}), opset=9)
     return found
+
+
+def _quantized() -> list[Example]:
+    """Scales of numbers that are quantised already; for the rounding see `test_straight_through.py`."""
+    q = _chance.integers(-100, 100, (2, 4)).astype(np.int8)
+    narrow = {"output_dtype": 1, "axis": 0, "block_size": 0}
+    found = _uses("DequantizeLinear", ([q, real(2, low=0.1)], narrow), opset=23, dtype="float32", tolerance=1e-3)
+    return found + _uses(
+        "DequantizeLinear",
+        ([q, np.array(0.5), np.int8(3)],),
+        ([q, real(4, low=0.1)], {"axis": 1}),
+        ([q, real(2, 2, low=0.1), np.int8([[1, 2], [3, 4]])], {"axis": 1, "block_size": 2}),
+        dtype="float32",
+        tolerance=1e-3,
+    )
 
 
 def _marks() -> list[Example]:
@@ -606,24 +669,9 @@ EXAMPLES: list[Example] = [
     *_normalisations(),
     *_losses(),
     *_recurrent(),
+    *_recurrent_options(),
     *_recurrent_units(),
     *_resizing(),
+    *_quantized(),
     *_marks(),
 ]
-        ([real(2, 3, 4), real(4), real(3, 1)], {"axis": 1, "stash_type": 1}),
-def _quantized() -> list[Example]:
-    """Scales of numbers that are quantised already; for the rounding see `test_straight_through.py`."""
-    q = _chance.integers(-100, 100, (2, 4)).astype(np.int8)
-    narrow = {"output_dtype": 1, "axis": 0, "block_size": 0}
-    found = _uses("DequantizeLinear", ([q, real(2, low=0.1)], narrow), opset=23, dtype="float32", tolerance=1e-3)
-    return found + _uses(
-        "DequantizeLinear",
-        ([q, np.array(0.5), np.int8(3)],),
-        ([q, real(4, low=0.1)], {"axis": 1}),
-        ([q, real(2, 2, low=0.1), np.int8([[1, 2], [3, 4]])], {"axis": 1, "block_size": 2}),
-        dtype="float32",
-        tolerance=1e-3,
-    )
-
-
-    *_quantized(),
