@@ -8,13 +8,14 @@ import random
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import analysis, digests, hotspots, run, scale, soak, table, targets
+from bench import analysis, digests, hotspots, ops, run, scale, soak, table, targets
 from bench.catalogue import Instance
 from bench.damage import damaged
 from bench.generators import chain, transformer
@@ -168,3 +169,16 @@ def test_damage_changes_or_keeps_a_document_but_never_the_original(seed):
     before = json.dumps(document)
     assert isinstance(damaged(document, random.Random(seed)), bytes)
     assert json.dumps(document) == before
+
+
+def test_every_operator_from_floats_to_floats_has_a_gradient_or_a_reason():
+    rows = ops.coverage()
+    assert ops.gaps(rows) == []
+    without = [row for row in rows if row.op not in ops.REASONS]
+    assert ops.gaps(without) == [f"{op}: its reason in REASONS is not needed" for op in sorted(ops.REASONS)]
+
+
+def test_an_operator_without_a_gradient_is_a_gap():
+    row = next(row for row in ops.coverage() if row.op in ops.REASONS)
+    unknown = replace(row, op="Unknown")
+    assert "Unknown: no gradient, and no reason in REASONS" in ops.gaps([unknown])
