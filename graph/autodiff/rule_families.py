@@ -15,14 +15,12 @@ from graph.autodiff.gradients.rules import (
     non_differentiable,
     normalization,
     pooling,
-    quantize,
     reduce,
     resize,
     rnn,
-    sampling,
     shape,
-    signal,
 )
+from graph.autodiff.gradients.rules.signal import fourier, quantize, sampling
 
 FAMILIES = (
     arithmetic,
@@ -36,13 +34,13 @@ FAMILIES = (
     non_differentiable,
     normalization,
     pooling,
-    quantize,
     reduce,
     resize,
     rnn,
-    sampling,
     shape,
-    signal,
+    fourier,
+    quantize,
+    sampling,
     call,
     if_,
     loop_scan,

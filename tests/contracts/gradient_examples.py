@@ -640,7 +640,7 @@ def _resizing() -> list[Example]:
 
 
 def _quantized() -> list[Example]:
-    """Scales of numbers that are quantised already; for the rounding see `test_straight_through.py`."""
+    """Scales of numbers that are quantized already; for the rounding see `test_straight_through.py`."""
     q = _chance.integers(-100, 100, (2, 4)).astype(np.int8)
     narrow = {"output_dtype": 1, "axis": 0, "block_size": 0}
     found = _uses("DequantizeLinear", ([q, real(2, low=0.1)], narrow), opset=23, dtype="float32", tolerance=1e-3)

@@ -27,7 +27,7 @@ from graph.ir import EMPTY, Node, Phase, TensorType, Val, Value
 MAX_SUM_OPERANDS = 7  # operands of one Sum; more make a chain of additions
 SYMBOLIC_ZERO = -2  # in place of a value id: a gradient that is zero and not materialized
 
-#: Float types that are computed with; narrower ones hold quantised numbers.
+#: Float types that are computed with; narrower ones hold quantized numbers.
 _COMPUTED = frozenset({"float64", "float32", "float16", "bfloat16"})
 
 #: (wanted value, its complete gradient) -> the value that replaces the gradient.

@@ -47,12 +47,12 @@ class GradientSpec:
     history: VersionHistory | None = None  # given: reads of overwritten versions are errors (strict mode)
 
 
-#: Ops that move elements of any type, and hand the gradient of quantised ones on.
+#: Ops that move elements of any type, and hand the gradient of quantized ones on.
 _MOVING = frozenset({"Concat", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 
 
 def hands_on(node: Node, output: Value) -> bool:
-    """True if an output of a node with a differentiable input has a gradient: floats, and quantised numbers."""
+    """True if an output of a node with a differentiable input has a gradient: floats, and quantized numbers."""
     return carries_gradient(output) or node.op == "QuantizeLinear" or node.op in _MOVING
 
 

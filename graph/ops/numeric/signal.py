@@ -36,13 +36,15 @@ register_standard("DFT", work=_transform_work, recompute=HEAVY)
 
 def _spectrum_type(call: Call) -> tuple[TensorType | None, ...]:
     """Type of an STFT from constant lengths; the standard's inference overlooks defaults."""
-    signal, step = call.inputs[0], call.constant(1)
+    types, signal, step = onnx_fallback.infer(call), call.inputs[0], call.constant(1)
     window = call.inputs[2] if len(call.inputs) > 2 else None
     given = call.constant(3)
     if signal is None or step is None or (window is None and given is None and len(call.inputs) > 3):
-        return onnx_fallback.infer(call)
+        return types
     length = window.shape[0] if window is not None else signal.shape[1] if given is None else int(given.reshape(-1)[0])
     frames = (signal.shape[1] - length) // int(step.reshape(-1)[0]) + 1
+    if length < 1 or frames < 1:
+        raise ValueError(f"a frame of {length} does not fit {signal}")
     bins = length // 2 + 1 if call.attribute("onesided", 1) else length
     return (TensorType(signal.dtype, (signal.shape[0], frames, bins, 2)),)
 

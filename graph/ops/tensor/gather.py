@@ -196,9 +196,11 @@ register_standard("TensorScatter", work=_cache_work, takeover=((0, 0),), gradien
 
 def _unpooled_type(call: Call) -> tuple[TensorType | None, ...]:
     """Type by the standard, or as declared; a constant `output_shape` gives it."""
-    x, shape = call.inputs[0], call.constant(2)
+    types, x, shape = onnx_fallback.infer(call), call.inputs[0], call.constant(2)
     if x is None or shape is None:
-        return onnx_fallback.infer(call)
+        return types
+    if len(shape) != len(x.shape) or min(shape) < 0:
+        raise ValueError(f"output_shape {shape.tolist()} is no shape of the rank of {x}")
     return (TensorType(x.dtype, tuple(int(n) for n in shape)),)
 
 

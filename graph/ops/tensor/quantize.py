@@ -1,4 +1,4 @@
-"""Quantisation: types and kernels by the standard, costs, and the mask of the straight-through estimator."""
+"""Quantization: types and kernels by the standard, costs, and the mask of the straight-through estimator."""
 
 from __future__ import annotations
 

@@ -211,9 +211,9 @@ register_standard("DepthToSpace", "SpaceToDepth", "CenterCropPad", "NonZero", "U
 
 def _compressed_type(call: Call) -> tuple[TensorType | None, ...]:
     """Type by the standard, or as declared; a constant condition gives the length."""
-    x, selected = call.inputs[0], call.constant(1)
+    types, x, selected = onnx_fallback.infer(call), call.inputs[0], call.constant(1)
     if x is None or selected is None:
-        return onnx_fallback.infer(call)
+        return types
     count, axis = int(np.count_nonzero(selected)), call.attribute("axis")
     if axis is None:
         return (TensorType(x.dtype, (count,)),)

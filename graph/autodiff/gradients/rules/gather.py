@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -66,15 +67,18 @@ def scatter(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 def _scatter(emit: Emit, node: ForwardNode, data: Val, updates: Val, reduction: str) -> Val:
     """The scatter of `updates` into `data` at the node's places."""
-    how = {} if reduction == "none" else {"reduction": reduction}
-    return emit.op(node.op, data, node.inputs[1], updates, axis=node.attribute("axis"), **how)  # type: ignore[no-any-return]
+    how = _along(node) if reduction == "none" else {**_along(node), "reduction": reduction}
+    return emit.op(node.op, data, node.inputs[1], updates, **how)  # type: ignore[no-any-return]
 
 
 def _gather(emit: Emit, node: ForwardNode, x: Val) -> Val:
     """Elements of `x` at the node's places."""
-    if node.op == "ScatterND":
-        return emit.op("GatherND", x, node.inputs[1])  # type: ignore[no-any-return]
-    return emit.op("GatherElements", x, node.inputs[1], axis=node.attribute("axis"))  # type: ignore[no-any-return]
+    along = _along(node)
+    return emit.op("GatherElements" if along else "GatherND", x, node.inputs[1], **along)  # type: ignore[no-any-return]
+
+
+def _along(node: ForwardNode) -> dict[str, Any]:
+    return {"axis": int(node.attribute("axis", 0))} if node.op == "ScatterElements" else {}
 
 
 def _scattered_extreme(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:

@@ -1,4 +1,4 @@
-"""Gradients through quantisation: rounding counts as the identity, saturation as constant."""
+"""Gradients through quantization: rounding counts as the identity, saturation as constant."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def gradients_of(graph: Graph, given: dict[str, np.ndarray]) -> dict[str, np.nda
 
 
 def level(x: np.ndarray, scale: np.ndarray, zero_point: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(x / scale, its quantised level without the zero point, inside the range of int8)."""
+    """(x / scale, its quantized level without the zero point, inside the range of int8)."""
     real = x / scale
     whole = np.rint(real) + zero_point
     return real, np.clip(whole, -128, 127) - zero_point, (whole >= -128) & (whole <= 127)
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_the_gradient_passes_where_the_quantised_value_is_not_saturated(moved: bool):
+def test_the_gradient_passes_where_the_quantized_value_is_not_saturated(moved: bool):
     graph, given = pair(X, np.float32(0.5), np.int8(3), moved)
     found = gradients_of(graph, given)
     _, _, inside = level(X, np.float32(0.5), 3)
@@ -82,7 +82,7 @@ def test_a_float8_saturates_at_its_largest_number():
     np.testing.assert_array_equal(gradients_of(graph, given)["x"], np.where(np.abs(x) <= 448, DY, 0))
 
 
-def test_a_value_dequantised_twice_gets_the_sum_of_both_gradients():
+def test_a_value_dequantized_twice_gets_the_sum_of_both_gradients():
     builder = Builder("fan out", {"": 25})
     x = builder.value("x", type_of_array(X), Role.PARAMETER)
     scale = builder.constant(np.float32(0.5))
@@ -94,8 +94,8 @@ def test_a_value_dequantised_twice_gets_the_sum_of_both_gradients():
     np.testing.assert_array_equal(found["x"], np.where(level(X, np.float32(0.5), 0)[2], 2 * DY, 0))
 
 
-def test_every_parameter_of_a_network_with_fake_quantisation_gets_a_gradient():
-    builder = Builder("quantisation-aware training", {"": 21})
+def test_every_parameter_of_a_network_with_fake_quantization_gets_a_gradient():
+    builder = Builder("quantization-aware training", {"": 21})
     chance = np.random.default_rng(0)
     h = builder.value("x", type_of_array(chance.standard_normal((3, 4)).astype(np.float32)), Role.INPUT)
     scale, zero = builder.constant(np.float32(0.1)), builder.constant(np.int8(0))

@@ -1,4 +1,4 @@
-"""Gradients of quantisation by the straight-through estimator: rounding counts as the identity, saturation as constant.
+"""Gradients of quantization by the straight-through estimator: rounding counts as the identity, saturation as constant.
 
     q = clip(round(x / s) + z)     dx = dq / s inside, 0 where saturated      ds = -Σ dx · x / s
     y = (q - z) · s                dq = dy · s                                ds = Σ dy · (q - z)
@@ -48,7 +48,7 @@ def dequantize(emit: Emit, node: ForwardNode, dy: Val) -> InputGradients:
 
 
 def _bounds(dtype: str) -> dict[str, float]:
-    """The smallest and largest number of a quantised type, and whether numbers are rounded to integers."""
+    """The smallest and largest number of a quantized type, and whether numbers are rounded to integers."""
     made = numpy_dtype(dtype)
     try:
         limits = ml_dtypes.iinfo(made)
