@@ -60,7 +60,7 @@ def _bounds(dtype: str) -> dict[str, float]:
 def _spread(emit: Emit, node: ForwardNode, v: Val) -> Val:
     """A scale or zero point per tensor, per slice of `axis` or per block, in a shape that broadcasts with the input."""
     x = node.inputs[0]
-    if v.rank == x.rank and x.rank > 1:
+    if node.attribute("block_size", 0):
         return emit.op("Gather", v, emit.constant(_blocks(node)), axis=_axis(node))  # type: ignore[no-any-return]
     if v.rank == 0 or v.shape == (1,):
         return emit.reshape(v, ())
@@ -70,7 +70,7 @@ def _spread(emit: Emit, node: ForwardNode, v: Val) -> Val:
 def _group_sum(emit: Emit, node: ForwardNode, each: Val) -> Val:
     """The sum over the elements that share a scale: the adjoint of `_spread`."""
     scale = node.inputs[1]
-    if scale.rank == each.rank and each.rank > 1:
+    if node.attribute("block_size", 0):
         shape, blocks = list(scale.shape), emit.constant(_blocks(node))
         return emit.op("remat::GatherGrad", each, blocks, axis=_axis(node), input_shape=shape)  # type: ignore[no-any-return]
     one = scale.rank == 0 or scale.shape == (1,)
@@ -84,5 +84,4 @@ def _axis(node: ForwardNode) -> int:
 
 def _blocks(node: ForwardNode) -> np.ndarray:
     """Along the axis, the block of each element."""
-    size = int(node.attribute("block_size", 0)) or 1
-    return np.arange(node.inputs[0].shape[_axis(node)]) // size
+    return np.arange(node.inputs[0].shape[_axis(node)]) // int(node.attribute("block_size"))
