@@ -440,7 +440,7 @@ def _sampling() -> list[Example]:
     found += _uses(
         "AffineGrid",
         ([real(2, 2, 3), ints(2, 3, 4, 5)],),
-        ([real(2, 2, 3), ints(2, 3, 4, 1)], {"align_corners": 1}),
+        ([real(2, 2, 3), ints(2, 3, 4, 5)], {"align_corners": 1}),
         ([real(1, 3, 4), ints(1, 2, 2, 3, 4)],),
     )
     regions = np.array([[0.3, 0.4, 3.6, 3.1], [-2.0, 1.0, 2.2, 7.5], [1.0, 1.0, 1.2, 1.3]])

@@ -45,6 +45,9 @@ DRAWS = {
 
 #: Ops compared with onnxruntime, because of what `onnx.reference` does.
 BY_RUNTIME = {
+    "AffineGrid": "computes in float32",
+    "GridSample": "computes places in float32",
+    "MaxRoiPool": "is missing",
     "ConvTranspose": "fails with groups",
     "GRU": "ignores direction",
     "LSTM": "ignores direction",
@@ -295,7 +298,11 @@ def test_an_op_nobody_knows_keeps_what_is_declared():
         run(Call("acme::Fold", {}, declared, declared, (True,)), np.zeros((2, 3), numpy_dtype("float32")))
 
 
-@pytest.mark.parametrize("op", sorted(set(GRADIENT_RULES) & set(ALL_OPS)))
+#: Ops whose gradient passes integers: see `test_straight_through.py`.
+QUANTIZING = {"QuantizeLinear", "DequantizeLinear"}
+
+
+@pytest.mark.parametrize("op", sorted((set(GRADIENT_RULES) & set(ALL_OPS)) - QUANTIZING))
 def test_a_gradient_reads_all_that_the_table_lists_and_nothing_else(op: str):
     """Over all examples together, since what one reads may depend on its attributes."""
     read: set[str] = set()

@@ -96,19 +96,27 @@ def taps_of(e: Emit, u: Val, axis: Axis, mode: str) -> list[Tap]:
     one = e.scalar_like(1, u)
     if mode == "nearest":
         return [axis.tap(e, e.op("Round", u), one, e.scalar_like(0, u))]
-    u, turn = axis.fold(e, u)
-    first = e.op("Floor", u)
-    rest = e.sub(u, first)
     if mode == "linear":
+        u, turn = axis.fold(e, u)
+        first = e.op("Floor", u)
+        rest = e.sub(u, first)
         weights = [(0, e.sub(one, rest), e.neg(turn)), (1, rest, turn)]
-    else:
-        distances = ((-1, _FAR, e.add(rest, one), 1), (0, _NEAR, rest, 1))
-        distances += ((1, _NEAR, e.sub(one, rest), -1), (2, _FAR, e.sub(e.scalar_like(2, u), rest), -1))
-        weights = []
-        for offset, powers, distance, sign in distances:
-            derived = [sign * power * factor for power, factor in zip(powers[:3], (3, 2, 1), strict=True)]
-            weights.append((offset, _polynomial(e, distance, powers), e.mul(_polynomial(e, distance, derived), turn)))
+    else:  # the four cells are folded one by one, as PyTorch does
+        first = e.op("Floor", u)
+        rest = e.sub(u, first)
+        weights = [
+            (-1, *_cubic(e, e.add(rest, one), _FAR, 1)),
+            (0, *_cubic(e, rest, _NEAR, 1)),
+            (1, *_cubic(e, e.sub(one, rest), _NEAR, -1)),
+            (2, *_cubic(e, e.sub(e.scalar_like(2, u), rest), _FAR, -1)),
+        ]
     return [axis.tap(e, e.add(first, e.scalar_like(offset, u)), w, s) for offset, w, s in weights]
+
+
+def _cubic(e: Emit, distance: Val, powers: Sequence[float], sign: int) -> tuple[Val, Val]:
+    """(weight at a distance, its slope by the coordinate); `sign` is that of the distance's slope."""
+    derived = [sign * power * factor for power, factor in zip(powers[:3], (3, 2, 1), strict=True)]
+    return _polynomial(e, distance, powers), _polynomial(e, distance, derived)
 
 
 def _polynomial(e: Emit, x: Val, powers: Sequence[float]) -> Val:

@@ -7,7 +7,8 @@ import pytest
 
 from graph.autodiff.differentiate import differentiate
 from graph.builder.builder import Builder
-from graph.ir import Graph, Role
+from graph.ir import Graph, Phase, Role
+from graph.ops.registry import find_op
 from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
 from tests.graph.evaluate import evaluate
 
@@ -92,6 +93,16 @@ def test_a_value_dequantized_twice_gets_the_sum_of_both_gradients():
     builder.value("dy", builder.values[y].type, Role.INPUT)
     found = gradients_of(builder.build([y]), {"x": X})
     np.testing.assert_array_equal(found["x"], np.where(level(X, np.float32(0.5), 0)[2], 2 * DY, 0))
+
+
+def test_a_pair_reads_what_the_op_table_says():
+    graph, _ = pair(X, np.ones(4, np.float32), np.zeros(4, np.int8))
+    step = differentiate(graph, ["y"], head_gradients={"y": "dy"})
+    read = {v for node in step.nodes if node.phase is Phase.BACKWARD for v in node.reads}
+    for node in step.nodes[:2]:
+        record = find_op(node.op)
+        assert record is not None
+        assert set(record.gradient_reads) == {f"i{i}" for i, v in enumerate(node.inputs) if v in read}
 
 
 def test_every_parameter_of_a_network_with_fake_quantization_gets_a_gradient():
