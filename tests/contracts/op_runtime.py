@@ -26,7 +26,7 @@ def in_float32(use: Use) -> Use:
 
 
 def by_runtime(use: Use) -> list[np.ndarray | None] | None:
-    """The wanted outputs; None for empty tensors, dtypes and attributes it does not take."""
+    """The wanted outputs; None for empty tensors, dtypes, ranks and attributes it does not take."""
     if any(a is not None and (a.size == 0 or a.dtype.kind not in "biuf") for a in use.arrays):
         return None
     call = use.call
@@ -47,9 +47,9 @@ def by_runtime(use: Use) -> list[np.ndarray | None] | None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", call.opset)], ir_version=10)
     try:
         session = onnxruntime.InferenceSession(_typed(model).SerializeToString(), providers=["CPUExecutionProvider"])
+        found = iter(session.run(None, given))
     except (errors.NotImplemented, errors.Fail):
         return None
-    found = iter(session.run(None, given))
     return [np.asarray(next(found)) if wanted else None for wanted in call.used]
 
 

@@ -80,6 +80,12 @@ def transpose(call: Call, x: np.ndarray) -> np.ndarray:
     return np.array(x.transpose(call.attribute("perm")), order="C")
 
 
+@op("BitCast", work=copy_work)
+def bit_cast(call: Call, x: np.ndarray) -> np.ndarray:
+    (seen,) = onnx_fallback.run(call, (x,))
+    return np.array(seen, order="C")
+
+
 @op("Concat", work=copy_work)
 def concat(call: Call, *xs: np.ndarray) -> np.ndarray:
     return np.concatenate(xs, axis=call.attributes["axis"])
@@ -206,7 +212,7 @@ def pad(
 
 
 register_standard("Constant", "Range", work=copy_work)
-register_standard("DepthToSpace", "SpaceToDepth", "CenterCropPad", "NonZero", "Unique", "BitCast", work=copy_work)
+register_standard("DepthToSpace", "SpaceToDepth", "CenterCropPad", "NonZero", "Unique", work=copy_work)
 
 
 def _compressed_type(call: Call) -> tuple[TensorType | None, ...]:
