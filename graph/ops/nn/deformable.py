@@ -38,7 +38,7 @@ def _sampling_flops(x: TensorType, offset: TensorType, flops: int) -> int:
     """Flops to sample all columns, `flops` per channel and corner."""
     rank = len(x.shape) - 2
     points = offset.elements // max(1, rank)  # over all offset groups
-    return points * TAPS["linear"] ** rank * (flops * x.shape[1] + 10)
+    return int(points * TAPS["linear"] ** rank * (flops * x.shape[1] + 10))
 
 
 def _corners(e: Emit, call: Call, x: Val, offset: Val) -> list[Corner]:
@@ -103,7 +103,7 @@ def _columns_gradient(
     incoming = e.transpose(e.reshape(e.cast(dy, images.dtype), split), [0, 2, 3, 1])
     cells = cells_of(e, images)
     dx = doffset = dmask = None
-    if call.wanted[2]:
+    if mask is not None and call.wanted[2]:
         product = e.mul(incoming, interpolate(e, cells, corners))
         dmask = e.cast(e.reshape(e.reduce_sum(product, [3], keepdims=False), mask.shape), mask.dtype)
     if mask is not None:

@@ -11,6 +11,8 @@ The gradient of an integer q has the float type of its reader.
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 
@@ -25,8 +27,10 @@ def quantize(emit: Emit, node: ForwardNode, dq: Val) -> InputGradients:
     x, scale, zero_point = node.inputs[0], node.inputs[1], node.input(2)
     step = _spread(emit, node, scale)
     shift = [] if zero_point is None else [_spread(emit, node, zero_point)]
-    bounds = _bounds(node.outputs[0].dtype)
-    dx = emit.op("remat::QuantizeLinearGrad", emit.cast(dq, x.dtype), x, step, *shift, **bounds)
+    low, high = _bounds(node.outputs[0].dtype)
+    rounded = int("float" not in node.outputs[0].dtype)
+    operands = [emit.cast(dq, x.dtype), x, step, *shift]
+    dx = emit.op("remat::QuantizeLinearGrad", *operands, low=low, high=high, rounded=rounded)
     dscale = None
     if node.needs[1]:
         total = _group_sum(emit, node, emit.mul(dx, x))
@@ -47,14 +51,11 @@ def dequantize(emit: Emit, node: ForwardNode, dy: Val) -> InputGradients:
     return (dq, dscale, None)[: len(node.inputs)]
 
 
-def _bounds(dtype: str) -> dict[str, float]:
-    """The smallest and largest number of a quantized type, and whether numbers are rounded to integers."""
+def _bounds(dtype: str) -> tuple[float, float]:
+    """The smallest and largest number of a quantized type."""
     made = numpy_dtype(dtype)
-    try:
-        limits = ml_dtypes.iinfo(made)
-    except ValueError:
-        limits = ml_dtypes.finfo(made)
-    return {"low": float(limits.min), "high": float(limits.max), "rounded": int("float" not in dtype)}
+    limits: Any = ml_dtypes.finfo(made) if "float" in dtype else ml_dtypes.iinfo(made)  # type: ignore[no-untyped-call]
+    return float(limits.min), float(limits.max)
 
 
 def _spread(emit: Emit, node: ForwardNode, v: Val) -> Val:
@@ -79,7 +80,7 @@ def _group_sum(emit: Emit, node: ForwardNode, each: Val) -> Val:
 
 
 def _axis(node: ForwardNode) -> int:
-    return int(node.attribute("axis", 1)) % max(1, node.inputs[0].rank)
+    return int(node.attribute("axis", 1) % max(1, node.inputs[0].rank))
 
 
 def _blocks(node: ForwardNode) -> np.ndarray:
