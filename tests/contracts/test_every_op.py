@@ -61,6 +61,7 @@ BY_RUNTIME = {
     "LogSoftmax": "has opset 13 only",
     "LRN": "takes another window",
     "LayerNormalization": "keeps statistics in float64",
+    "LpPool": "scales windows that reach past the end",
     "LpNormalization": "does not take absolute values",
     "Mean": "does not broadcast",
     "MeanVarianceNormalization": "mixes dtypes",
