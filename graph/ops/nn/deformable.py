@@ -103,15 +103,15 @@ def _columns_gradient(
     incoming = e.transpose(e.reshape(e.cast(dy, images.dtype), split), [0, 2, 3, 1])
     cells = cells_of(e, images)
     dx = doffset = dmask = None
-    if mask is not None and call.wanted[2]:
+    if mask is not None and call.used[2]:
         product = e.mul(incoming, interpolate(e, cells, corners))
         dmask = e.cast(e.reshape(e.reduce_sum(product, [3], keepdims=False), mask.shape), mask.dtype)
     if mask is not None:
         incoming = e.mul(incoming, column(e, e.reshape(e.cast(mask, images.dtype), (images.shape[0], kernel, output))))
-    if call.wanted[0]:
+    if call.used[0]:
         dx = image_of(e, scatter(e, incoming, cells.type, corners), images.shape)
         dx = e.cast(e.reshape(dx, x.shape), x.dtype)
-    if call.wanted[1]:
+    if call.used[1]:
         parts = [
             e.reshape(du, (images.shape[0], kernel, 1, output))
             for du in coordinate_gradients(e, incoming, cells, corners)
@@ -144,7 +144,7 @@ def _convolved(
 ) -> tuple[Val, ...]:
     group = int(call.attribute("group", 1))
     sampled = Call(
-        call.op, {**call.attributes, "kernel_shape": list(w.shape[2:])}, call.inputs, call.outputs, call.wanted
+        call.op, {**call.attributes, "kernel_shape": list(w.shape[2:])}, call.inputs, call.outputs, call.used
     )
     (columns,) = _columns(e, sampled, x, offset, mask)
     columns = e.reshape(columns, (x.shape[0], group, columns.shape[1] // group, columns.shape[2]))

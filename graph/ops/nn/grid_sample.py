@@ -85,10 +85,10 @@ def _sampled_gradient(e: Emit, call: Call, dy: Val, x: Val, grid: Val) -> tuple[
     corners, spans = _points(e, call, x, grid)
     incoming = e.cast(e.transpose(e.reshape(dy, (*x.shape[:2], points)), [0, 2, 1]), wide)
     dx = dgrid = None
-    if call.wanted[0]:
+    if call.used[0]:
         cells = TensorType(wide, (x.shape[0] * math.prod(x.shape[2:]), x.shape[1]))
         dx = e.cast(image_of(e, scatter(e, incoming, cells, corners), x.shape), x.dtype)
-    if call.wanted[1]:
+    if call.used[1]:
         found = coordinate_gradients(e, incoming, e.cast(cells_of(e, x), wide), corners)
         parts = [
             e.reshape(e.mul(du, e.scalar_like(span, du)), (*du.shape, 1))
