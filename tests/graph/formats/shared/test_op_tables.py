@@ -167,6 +167,7 @@ def test_an_lstm_unit_keeps_the_state_of_a_sequence_that_has_ended() -> None:
         (MXNET, "clip", {"a_min": "low", "a_max": "1"}, [(2,)]),
         (CAFFE2, "FC", {}, [(2, 3), (4, 7), (4,)]),
         (CAFFE2, "Reshape", {"shape": [-1, -1]}, [(2, 3)]),
+        (CAFFE2, "Reshape", {"shape": [2, 2]}, [(2, 3)]),
         (PADDLE, "conv2d", {"paddings": [1, 1, 1]}, [(2, 3, 4, 4), (3, 3, 3, 3)]),
         (PADDLE, "cast", {"out_dtype": 99}, [(2,)]),
     ],
