@@ -10,7 +10,7 @@ import pytest
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.annealing import timeline_kernels as on
 from planner.algorithms.annealing.move_kernels import FACTORS, PENALTY, PER_TICK, SLACK, TEMPERATURE
-from planner.algorithms.annealing.search import FIRST_RUNS_ALONE, STACK, TIGHT, Annealing
+from planner.algorithms.annealing.search import FIRST_RUNS_ALONE, STACK, TIGHT_SHARE, Annealing
 from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal
@@ -43,7 +43,7 @@ def test_what_may_lie_over_the_limit_falls_to_nothing_where_first_runs_move(firs
     if first_runs != 60:
         assert not any(slack)
         return
-    tight = int(TIGHT * len(slack))
+    tight = int(TIGHT_SHARE * len(slack))
     assert slack[0] > 0 and slack[tight - 2] > 0 and not any(slack[tight + 2 :])
     assert slack == sorted(slack, reverse=True)
 
