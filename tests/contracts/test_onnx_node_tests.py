@@ -15,6 +15,18 @@ from tests.contracts.gradient_examples import Example
 from tests.contracts.node_cases import NodeCase, cases_by_op, is_float
 from tests.contracts.test_every_gradient import built, gradients_of, slope, targets_of
 
+#: Reason -> ops of the standard of which no node test can be run.
+NO_CASE = {
+    "takes or returns sequences or optional values": (
+        "ConcatFromSequence Optional SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
+        "SequenceLength SequenceMap SplitToSequence"
+    ),
+    "takes or returns text": "RegexFullMatch StringConcat StringNormalizer StringSplit",
+    "has bodies, which the tests of control flow run": "If Loop Scan",
+    "has no node test": (
+        "GlobalLpPool MaxRoiPool Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
+    ),
+}
 #: Op -> tests whose outputs are not compared, with the reason. Names are patterns.
 NOT_RUN: Mapping[str, Mapping[str, str]] = {
     "Bernoulli": {"*": "draws random numbers"},
@@ -120,6 +132,11 @@ def test_kernels_and_types_agree_with_the_node_tests_of_onnx():
     faults = faults_of(check_outputs, cases)
     assert not faults, "\n".join(faults)
     assert len(cases) > 1300
+
+
+def test_every_op_of_the_standard_has_a_node_test_or_a_reason():
+    ops = {schema.name for schema in defs.get_all_schemas() if schema.domain == "" and not schema.deprecated}
+    assert ops - cases_by_op().keys() == {op for listed in NO_CASE.values() for op in listed.split()}
 
 
 def test_every_excuse_of_a_node_test_is_needed():
