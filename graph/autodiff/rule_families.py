@@ -3,44 +3,44 @@
 from __future__ import annotations
 
 from graph.autodiff.gradients.control_flow import call, if_, loop_scan
-from graph.autodiff.gradients.rules import (
-    arithmetic,
+from graph.autodiff.gradients.rules import gradient_markers, non_differentiable
+from graph.autodiff.gradients.rules.nn import (
+    activation,
     attention,
     convolution,
-    elementwise,
-    gather,
-    gradient_markers,
+    dropout,
     loss,
-    matmul,
-    non_differentiable,
     normalization,
     pooling,
-    reduce,
-    resize,
     rnn,
-    shape,
+    softmax,
 )
+from graph.autodiff.gradients.rules.numeric import arithmetic, elementwise, matmul, reduce
 from graph.autodiff.gradients.rules.signal import fourier, quantize, sampling
+from graph.autodiff.gradients.rules.tensor import gather, resize, shape
 
 FAMILIES = (
-    arithmetic,
+    activation,
     attention,
     convolution,
-    elementwise,
-    gather,
-    gradient_markers,
+    dropout,
     loss,
-    matmul,
-    non_differentiable,
     normalization,
     pooling,
-    reduce,
-    resize,
     rnn,
-    shape,
+    softmax,
+    arithmetic,
+    elementwise,
+    matmul,
+    reduce,
     fourier,
     quantize,
     sampling,
+    gather,
+    resize,
+    shape,
+    gradient_markers,
+    non_differentiable,
     call,
     if_,
     loop_scan,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
-from graph.autodiff.gradients.rules.shape import constant_of, scatter_along, slice_axis
+from graph.autodiff.gradients.rules.tensor.shape import constant_of, scatter_along, slice_axis
 from graph.builder.emit import Emit
 from graph.ir import Val
 

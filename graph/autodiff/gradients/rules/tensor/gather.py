@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graph.autodiff.gradients.registry import ForwardNode, IndexedSlices, InputGradients, gradient
-from graph.autodiff.gradients.rules.shape import zeros_like
+from graph.autodiff.gradients.rules.tensor.shape import zeros_like
 from graph.builder.emit import Emit
 from graph.ir import TensorType, Val
 

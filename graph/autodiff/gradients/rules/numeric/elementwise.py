@@ -10,33 +10,9 @@ from graph.builder.emit import Emit
 from graph.ir import Val
 
 # remat::OpGrad(dz, y), with the op's attributes
-_OF_OUTPUT = ("Relu", "Sigmoid", "Tanh", "Sqrt", "Reciprocal", "Tan")
+_OF_OUTPUT = ("Sqrt", "Reciprocal", "Tan")
 # remat::OpGrad(dz, x), with the op's attributes
-_OF_INPUT = (
-    "Abs",
-    "Erf",
-    "Sin",
-    "Cos",
-    "Asin",
-    "Acos",
-    "Atan",
-    "Asinh",
-    "Acosh",
-    "Atanh",
-    "LeakyRelu",
-    "ThresholdedRelu",
-    "Elu",
-    "Selu",
-    "Celu",
-    "HardSigmoid",
-    "HardSwish",
-    "Softplus",
-    "Softsign",
-    "Gelu",
-    "Mish",
-    "Swish",
-    "Shrink",
-)
+_OF_INPUT = ("Abs", "Erf", "Sin", "Cos", "Asin", "Acos", "Atan", "Asinh", "Acosh", "Atanh")
 
 
 @gradient(*_OF_OUTPUT)
@@ -89,43 +65,3 @@ def clip(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
         emit.sum_to(emit.where(below, dz, zero), ()) if below is not None else None,
         emit.sum_to(emit.where(above, dz, zero), ()) if above is not None else None,
     )[: len(node.inputs)]
-
-
-@gradient("PRelu")
-def prelu(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    x, slope = node.inputs
-    return emit.op("remat::PReluGrad", dz, x, slope, outputs=node.needs)  # type: ignore[no-any-return]
-
-
-@gradient("Softmax", "LogSoftmax")
-def softmax(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
-    axis = int(node.attribute("axis", -1))
-    return (emit.op(f"remat::{node.op}Grad", dz, node.outputs[0], axis=axis),)
-
-
-@gradient("Dropout")
-def dropout(emit: Emit, node: ForwardNode, dz: Val, _: Val | None = None) -> InputGradients:
-    """In training mode kept elements are scaled; otherwise the op is the identity."""
-    training = emit.known(node.input(2))
-    if node.input(2) is None or (training is not None and not training.any()):
-        return (dz, *[None] * (len(node.inputs) - 1))
-    ratio = emit.known(node.input(1)) if node.input(1) is not None else 0.5
-    if training is None or ratio is None:
-        mask = emit.cast(node.output(1), dz.dtype)
-        return (_scaled(emit, node, dz, mask), *[None] * (len(node.inputs) - 1))
-    dx = emit.op("remat::DropoutGrad", dz, node.output(1), ratio=float(ratio))
-    return (dx, *[None] * (len(node.inputs) - 1))
-
-
-@gradient("remat::SeededDropout")
-def seeded_dropout(emit: Emit, node: ForwardNode, dz: Val, _: Val | None = None) -> InputGradients:
-    ratio = float(node.attributes.get("ratio", 0.5))
-    return emit.op("remat::DropoutGrad", dz, node.output(1), ratio=ratio), None
-
-
-def _scaled(emit: Emit, node: ForwardNode, dz: Val, mask: Val) -> Val:
-    """dz mask / (1 - ratio), or dz, for a ratio or mode known at run time only."""
-    one = emit.scalar_like(1, dz)
-    ratio = node.input(1)
-    rest = emit.scalar_like(0.5, dz) if ratio is None else emit.sub(one, emit.cast(ratio, dz.dtype))
-    return emit.where(node.inputs[2], emit.div(emit.mul(dz, mask), rest), dz)

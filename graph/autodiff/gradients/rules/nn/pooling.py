@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
-from graph.autodiff.gradients.rules.shape import slice_axis
+from graph.autodiff.gradients.rules.tensor.shape import slice_axis
 from graph.builder.emit import Emit
 from graph.ir import Val
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
-from graph.autodiff.gradients.rules.shape import constant_of
+from graph.autodiff.gradients.rules.tensor.shape import constant_of
 from graph.builder.emit import Emit
 from graph.ir import Val
 

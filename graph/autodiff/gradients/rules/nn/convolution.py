@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
-from graph.autodiff.gradients.rules.shape import constant_of, slice_axis
+from graph.autodiff.gradients.rules.tensor.shape import constant_of, slice_axis
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate
 from graph.ir import Val

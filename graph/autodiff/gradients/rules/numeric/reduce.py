@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
-from graph.autodiff.gradients.rules.shape import constant_of, slice_axis
+from graph.autodiff.gradients.rules.tensor.shape import constant_of, slice_axis
 from graph.builder.emit import Emit
 from graph.errors import CannotDifferentiate
 from graph.ir import TensorType, Val

@@ -1,0 +1,4 @@
+"""Rules of arithmetic, elementwise functions, matrix products and reductions.
+
+May import `gradients.registry` and `gradients.rules.tensor`. Start at `arithmetic.py`.
+"""
