@@ -165,7 +165,8 @@ def told(
         rows = list(connection.execute(sa.select(operations)).mappings())
         of_items = Counter(connection.scalars(sa.select(items.c.operation_id)))
         of_plans = list(connection.execute(sa.select(items.c.plan_id, plans.c.id).join(plans, isouter=True)))
-        answered = connection.scalar(sa.select(sa.func.count()).select_from(answers))
+        own = answers.join(operations, operations.c.key == answers.c.key)  # other answers are by form key
+        answered = connection.scalar(sa.select(sa.func.count()).select_from(own))
         said = connection.execute(sa.select(events.c.operation_id, events.c.data).where(events.c.name == "state"))
         ends = Counter(row.operation_id for row in said if row.data["state"] in FINISHED)
         solver = connection.scalar(sa.select(sa.func.sum(plans.c.solver_seconds))) or 0.0

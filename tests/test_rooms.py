@@ -65,10 +65,7 @@ MAY_IMPORT: dict[str, str] = {
         "app.atomic_files app.errors app.jobs.answers app.settings app.solver app.store graph.cancellation "
         "planner.request"
     ),
-    "app.jobs.answers": (
-        "app.settings app.store graph.formats.document graph.formats.native graph.ir graph.limits "
-        "graph.transforms planner.formulation planner.report planner.request"
-    ),
+    "app.jobs.answers": "app.errors app.store graph.formats.document graph.formats.native graph.ir",
     "app.jobs.batches": "app.api.schemas app.errors app.jobs app.render app.settings app.store",
     "app.models": (
         "app.api.schemas app.errors graph.autodiff graph.buffer_sharing graph.errors graph.formats "

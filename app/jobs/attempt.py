@@ -17,7 +17,7 @@ from structlog.contextvars import bound_contextvars
 from app.atomic_files import CannotWrite
 from app.errors import AppError, ProblemDetails, SolveFailed, Unavailable, to_problem
 from app.jobs import repository
-from app.jobs.answers.isomorphic_graphs import item_key_scope, relabel_payload
+from app.jobs.answers.equivalent_graphs import find_search, form_key
 from app.jobs.interface import EXIT_DIFFERENT, JobEvent, Operation, Scheduler
 from app.jobs.queue import Queue
 from app.settings import Settings
@@ -56,6 +56,7 @@ class Attempt:
     def __init__(self, context: WorkerContext, operation: Operation, stored_id: str | None, dequeue: Dequeue):
         """`stored_id` is a result that exists already; `dequeue` removes the operation from the queue when it ends."""
         self.context, self.operation, self._stored_id, self._dequeue = context, operation, stored_id, dequeue
+        self._form_key: str | None = None  # key of the result for equivalent graphs
         self._stop = threading.Event()
         self._why: StopReason | None = None
         self._lock = threading.Lock()
@@ -129,29 +130,22 @@ class Attempt:
         operation, settings, store = self.operation, self.context.settings, self.context.store
         if self._stored_id is not None:
             return self._stored_id  # saved by an attempt that died before finishing, or by another operation
-        if operation.kind == "plan" and (relabeled := self._relabel_stored()) is not None:
-            return relabeled
         subject = operation.graph_id, operation.fields, operation.asked
         payload = self._retry_unavailable(lambda: solve_payload(store, *subject))
         seconds = float(operation.fields.get("search_seconds", DEFAULT_SEARCH_SECONDS)) + settings.overtime_seconds
         payload = payload | {"limits": asdict(settings.limits())}
+        if operation.kind == "plan":
+            request = str(operation.graph_id), operation.fields, operation.tenant
+            self._form_key = self._retry_unavailable(lambda: form_key(store, *request))
+            payload["known"] = find_search(store, self._form_key)
         task = "solve" if operation.kind == "plan" else operation.kind
-        return self.context.runner.run(task, payload, seconds, self._on_progress, self._stop)
-
-    def _relabel_stored(self) -> ChildResult | None:
-        """The plan of a batch item, relabeled from one of an equivalent graph; None: not available.
-
-        Direct requests are relabeled at submission (`app.api.routes.answer_lookup`).
-        """
-        operation, (store, settings) = self.operation, (self.context.store, self.context.settings)
         try:
-            own = item_key_scope(store, operation.id)
-            payload = own and relabel_payload(store, settings, str(operation.graph_id), operation.fields, own)
-            result = payload and self.context.runner.run("retell", payload, settings.read_seconds, None, self._stop)
-        except (AppError, ProblemDetails, CannotWrite) as error:
-            log.warning("operation=%s event=relabel_failed error=%r", operation.id, str(error))
-            return None
-        return result if result and result.result is not None else None
+            return self.context.runner.run(task, payload, seconds, self._on_progress, self._stop)
+        except (ProblemDetails, SolveFailed) as error:
+            if payload.get("known") is None:
+                raise
+            log.warning("operation=%s event=reuse_failed error=%r", operation.id, str(error))
+        return self.context.runner.run(task, payload | {"known": None}, seconds, self._on_progress, self._stop)
 
     def _on_progress(self, progress: Mapping[str, Any]) -> None:
         with self._lock:
@@ -178,7 +172,7 @@ class Attempt:
         def save() -> str:
             with self._lock:
                 if operation.kind == "plan":
-                    return save_plan(store, solved, str(operation.graph_id), key, finish)
+                    return save_plan(store, solved, str(operation.graph_id), key, finish, key and self._form_key)
                 return save_result(store, operation.kind, solved, operation.graph_id, key, finish)
 
         result = self._retry_unavailable(save)

@@ -44,6 +44,7 @@ class DurableJobs:
             raise Unavailable("the service is shutting down; retry", headers={"Retry-After": str(RETRY_S)})
         self.start()
         operation = Operation(_new_id(), question.key, question.graph_id, question.fields, now(), question.kind)
+        operation.tenant = question.owner or None
         submitted = repository.submit(
             self._store,
             operation,

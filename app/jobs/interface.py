@@ -11,6 +11,7 @@ from app.store.states import RESULT_PATHS
 FINISHED = frozenset({"succeeded", "failed", "cancelled"})
 DEFAULT_PRIORITY = 100  # of interactive requests; lower values run first
 RETRY_S = 5
+COMPLETE = (0, 1)  # exit codes of a solve that was not stopped: done, over budget
 EXIT_DIFFERENT = 4  # exit code of a solve whose rewritten graph computes different results
 
 
@@ -51,6 +52,7 @@ class Operation:
     last_event: int = 0
     cancel_requested: bool = False
     wanted: bool = False  # requested directly, not only by a batch
+    tenant: str | None = None  # None: requested without authentication
     model: str | None = None  # name of the graph
 
     @property

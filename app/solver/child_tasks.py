@@ -143,7 +143,7 @@ def read(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -
 
 def _graph_record(graph: Graph) -> dict[str, Any]:
     """The canonical document of a graph and the columns of its row in `graphs`."""
-    from app.jobs.answers.relabel import form_hash
+    from app.jobs.answers.form import form_hash
     from graph.formats.native.writer import canonical
     from graph.ir import Phase
 
@@ -183,31 +183,22 @@ def transform(payload: Mapping[str, Any], send: SendMessage, stop: threading.Eve
 
 
 def solve(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> dict[str, Any]:
-    """{"report", "sections", "exit_code"} of a solve; figures and sections are JSON."""
+    """{"report", "sections", "exit_code"} of a solve; figures and sections are JSON.
+
+    `known` in the payload is the section `search` of a plan for an equivalent graph, which then is not searched.
+    """
     from graph.limits import Limits
+    from planner.formulation.search_result import SearchResult
     from planner.pipeline.solve import solve
     from planner.request.plan_request import parse_request
 
     request = parse_request({**payload["fields"], "return": ["plan", *SECTIONS]})
+    limits, known = Limits(**payload["limits"]), payload.get("known")
+    found = None if known is None else msgspec.json.decode(known, type=SearchResult)
     outcome = solve(
-        payload["data"], request, limits=Limits(**payload["limits"]), on_progress=_progress_sender(send), cancel=stop
+        payload["data"], request, limits=limits, on_progress=_progress_sender(send), cancel=stop, known=found
     )
     return _solved(outcome, payload["fields"])
-
-
-def relabel(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> dict[str, Any] | None:
-    """As `solve`, relabeled from the stored report of an equivalent graph; None: not possible."""
-    from app.jobs.answers.relabel import PreparedSolve, relabel_report
-    from planner.pipeline.progress import Progress
-
-    _progress_sender(send)(Progress("read", 0.0))  # lets a cancel end the child without its grace period
-    requested, stored = (PreparedSolve.of(solve, payload["limits"]) for solve in (payload, payload["theirs"]))
-    relabeled = relabel_report(requested, stored, payload["figures"], payload["sections"])
-    if relabeled is None:
-        return None
-    figures, sections = relabeled
-    encoded = {name: msgspec.json.encode(section) for name, section in sections.items()}
-    return {"report": msgspec.json.encode(figures), "sections": encoded, "exit_code": 0}
 
 
 def curve(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> dict[str, Any]:
@@ -278,6 +269,7 @@ def _progress_sender(send: SendMessage) -> Callable[[Any], None]:
 
 def _solved(outcome: Outcome, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Figures and sections of a report as JSON, and the exit code."""
+    from app.jobs.answers.form import SEARCH
     from app.render.plan.preview import SECTION, encode_preview
 
     report = outcome.report | {"request": fields}
@@ -285,6 +277,8 @@ def _solved(outcome: Outcome, fields: Mapping[str, Any]) -> dict[str, Any]:
     sections = {name: msgspec.json.encode(report.pop(name)) for name in SECTIONS if name in report}
     if sketch is not None:
         sections[SECTION] = sketch
+    if outcome.search is not None:
+        sections[SEARCH] = msgspec.json.encode(outcome.search)
     return {"report": msgspec.json.encode(report), "sections": sections, "exit_code": outcome.exit_code}
 
 
@@ -304,7 +298,6 @@ TASKS: dict[str, Callable[[Mapping[str, Any], SendMessage, threading.Event], Any
     "layout": layout,
     "picture": picture,
     "read": read,
-    "retell": relabel,
     "solve": solve,
     "transform": transform,
     "write": write,

@@ -30,7 +30,6 @@ from app.store.tables import (
 from app.telemetry import metrics
 
 DEFAULT_SECTIONS = ("plan", "timeline")
-MAX_EQUIVALENT_GRAPHS = 32  # candidates whose stored plans are looked up
 
 
 def now() -> str:
@@ -65,19 +64,10 @@ def document_of(store: Store, graph_id: str) -> bytes:
     return store.blobs.get(graph_of(store, graph_id)["blob"])
 
 
-def equivalent_graphs(store: Store, graph_id: str) -> list[str]:
-    """Ids of graphs that differ from this one in names only, most recently posted first."""
-    other = graphs.alias()
-    query = sa.select(other.c.id).join(graphs, graphs.c.form == other.c.form)
-    query = query.where(graphs.c.id == graph_id, other.c.id != graph_id).order_by(other.c.seen_at.desc())
-    with store.reading() as connection:
-        return list(connection.scalars(query.limit(MAX_EQUIVALENT_GRAPHS)))
-
-
 def request_key(about: str, fields: Mapping[str, Any], kind: str = "plan") -> str:
     """Key of a request: SHA-256 of kind, subject, fields without `return`, and versions.
 
-    `about` is the id of a graph, or the SHA-256 of an input document that is not a stored graph.
+    `about` is the id or the form of a graph, or the SHA-256 of an input document that is not a stored graph.
     """
     asked = {name: given for name, given in fields.items() if name != "return"}
     text = msgspec.json.encode([kind, about, asked, versions()], order="deterministic")
@@ -110,15 +100,18 @@ def save_plan(
     graph_id: str,
     answers_key: str | None = None,
     also: InTransaction = _nothing,
+    form_key: str | None = None,
 ) -> str:
-    """Id of the stored plan: a hash of its content without wall-clock times. `answers_key` maps the request to it.
+    """Id of the stored plan: a hash of its content without wall-clock times.
 
-    `also` runs in the same transaction.
+    `answers_key` maps the request to it, `form_key` the same request on equivalent graphs. `also` runs in the same
+    transaction.
     """
     plan = _Plan.of(solved, graph_id)
     with store.writing(*plan.blobs) as connection:
         plan.insert(connection)
         _answer(connection, answers_key, plan_id=plan.id)
+        _answer(connection, form_key, plan_id=plan.id)
         also(connection, plan.id)
     metrics.count_plan(plan.columns)
     return plan.id
@@ -213,12 +206,6 @@ def find_answer_in(connection: sa.Connection, key: str) -> str | None:
     """As `find_answer`, in an open transaction."""
     result_id: str | None = connection.scalar(_ANSWER, {"of_key": key})
     return result_id
-
-
-def plan_parts(store: Store, plan_id: str) -> tuple[bytes, dict[str, bytes]]:
-    """(figures, sections) of a plan as stored. Raises NotFound."""
-    figures = store.blobs.get(store.row(plans, plan_id)["figures"])
-    return figures, {name: store.blobs.get(blob) for name, blob in _sections(store, plan_id).items()}
 
 
 def report_of(store: Store, plan_id: str, wanted: Iterable[str] = DEFAULT_SECTIONS) -> bytes:

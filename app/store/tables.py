@@ -62,7 +62,6 @@ graphs = sa.Table(
     sa.Column("created_at", Timestamp, nullable=False),
     sa.Column("seen_at", Timestamp, nullable=False, doc="last time it was posted"),
     sa.Column("form", sa.Text, doc="SHA-256 without names of nodes and values; null: attributes contain names"),
-    sa.Index(None, "form", "seen_at"),
 )
 
 plans = sa.Table(
@@ -104,7 +103,7 @@ sections = sa.Table(
     "sections",
     metadata,
     sa.Column("plan_id", sa.Text, sa.ForeignKey("plans.id", ondelete="CASCADE"), primary_key=True),
-    sa.Column("name", sa.Text, primary_key=True, doc="timeline, layout, explain, source, graph or sketch"),
+    sa.Column("name", sa.Text, primary_key=True, doc="timeline, layout, explain, source, graph, sketch or search"),
     sa.Column("blob", sa.Text, nullable=False, index=True),
 )
 
@@ -137,7 +136,7 @@ questions = sa.Table(
 answers = sa.Table(
     "answers",
     metadata,
-    sa.Column("key", sa.Text, primary_key=True, doc="hash of graph, request and versions"),
+    sa.Column("key", sa.Text, primary_key=True, doc="hash of graph or its form, request and versions"),
     sa.Column("plan_id", sa.Text, sa.ForeignKey("plans.id", ondelete="CASCADE"), index=True),
     sa.Column(
         "result_id", sa.Text, sa.ForeignKey("results.id", ondelete="CASCADE"), index=True, doc="curve, fit or layout"
@@ -168,6 +167,7 @@ operations = sa.Table(
     sa.Column("last_event", sa.BigInteger, nullable=False),
     sa.Column("cancel_requested", sa.Boolean, nullable=False),
     sa.Column("wanted", sa.Boolean, nullable=False, doc="requested directly, not only by a batch"),
+    sa.Column("tenant", sa.Text, doc="null: requested without authentication"),
     sa.Index(None, "state", "id"),
 )
 _unfinished = operations.c.ended_at.is_(None) & ~operations.c.cancel_requested

@@ -17,6 +17,7 @@ from planner.formulation.arena_repair import repair_arena
 from planner.formulation.execution_check import ExecutionResult, RealizedPlan
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation, with_lower_bound, with_multi_step_bound
+from planner.formulation.search_result import SearchResult
 from planner.lowering.lower import BodyAlternatives
 from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.report.report import ReportData
@@ -48,6 +49,7 @@ class Outcome:
     source: Graph  # the graph that was planned
     graph: Graph  # the rewritten graph
     plan: Plan
+    search: SearchResult | None = None  # serves equivalent graphs; None: of a curve, or of several sets of shapes
 
     @property
     def exit_code(self) -> int:
@@ -80,7 +82,7 @@ class SolveStages:
         cancel_event = self.cancel if stage in STAGES_BEFORE_PLAN and not self.has_seeds else None
         with cancellation_scope(cancel_event, GRACE_CHECKS), nullcontext() if stage == "execute" else gc_paused():
             yield
-        self.elapsed[stage] = time.monotonic() - begin
+        self.elapsed[stage] = self.elapsed.get(stage, 0.0) + time.monotonic() - begin
 
     def emit(self, progress: Progress) -> None:
         if self.on_progress is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from graph.autodiff.gradients.events import GradientEvent
 from graph.cancellation import unless_cancelled
@@ -18,11 +19,13 @@ from planner.advice import technique_execution
 from planner.advice.techniques import TechniqueContext
 from planner.formulation import arena_repair, execution_check
 from planner.formulation.formulate import with_smaller_batch
+from planner.formulation.formulation import Formulation
+from planner.formulation.search_result import SearchResult
 from planner.formulation.training_graph import load_model, model_identity, training_graph
 from planner.pipeline import multi_shape
 from planner.pipeline.progress import Outcome, Progress, SolveStages
 from planner.pipeline.sections import graph_documents, optional_sections
-from planner.problem.plan import Candidate
+from planner.problem.plan import Candidate, Plan
 from planner.report.report import build_report
 from planner.request.plan_request import Request
 
@@ -35,22 +38,30 @@ def solve(
     on_progress: Callable[[Progress], None] | None = None,
     cancel: threading.Event | None = None,
     seeds: Sequence[Candidate] = (),
+    known: SearchResult | None = None,
 ) -> Outcome:
     """Plan a model. An unreachable budget is a result, not an error.
 
-    `seeds` are legal orders of the planned graph; the result is no worse than any of them. Setting `cancel` ends the
+    `seeds` are legal orders of the planned graph; the result is no worse than any of them. `known` is the search result
+    of the same request on an equivalent graph (same up to names); it replaces the search. Setting `cancel` ends the
     search; the best plan so far is then finished and returned.
-    Raises BadGraph, BadRequest; CancellationError if `cancel` is set before the first plan, unless there are seeds or
-    the model is so small that the first plan takes GRACE_CHECKS checks or fewer.
+    Raises BadGraph, BadRequest; IllegalPlan if `known` is about another problem; CancellationError if `cancel` is set
+    before the first plan, unless there are seeds or the model is so small that the first plan takes GRACE_CHECKS checks
+    or fewer.
     """
     stages = SolveStages(on_progress, cancel or threading.Event(), bool(seeds))
     if request.shapes:
         return multi_shape.solve(model, request, limits, stages)
-    return _solve(model, request, limits, stages, seeds)
+    return _solve(model, request, limits, stages, seeds, known)
 
 
 def _solve(
-    model: bytes | Graph, request: Request, limits: Limits | None, stages: SolveStages, seeds: Sequence[Candidate]
+    model: bytes | Graph,
+    request: Request,
+    limits: Limits | None,
+    stages: SolveStages,
+    seeds: Sequence[Candidate],
+    known: SearchResult | None,
 ) -> Outcome:
     """The data path for one set of input shapes."""
     events: list[GradientEvent] = []
@@ -58,25 +69,55 @@ def _solve(
         forward = load_model(model, request, limits)
     with stages("differentiate"):
         source, notes = training_graph(model, forward, request, events if request.gradient_events else None)
+    if known is None:
+        found = _search(source, request, stages, seeds)
+    else:
+        found = _reuse(known, source, request, stages)
+    formulation, plan = found.formulation, found.plan
+    with stages("rewrite"):
+        formulation.check(plan)
+        realized = execution_check.RealizedPlan.from_plan(formulation, plan)
+        context = TechniqueContext(model, forward, source, request, limits, stages.cancel)
+        sections, section_notes = optional_sections(formulation, realized.rewritten, events, context)
+        mirrored = stages.mirrored(formulation)
+    with stages("execute"):
+        executed = found.executed or _execute(model, forward, realized, request, limits, stages.cancel)
+    warnings = (*notes, *formulation.warnings, *found.notes, *section_notes)
+    with gc_paused():
+        data = stages.report_data(realized, mirrored, executed, warnings, request)
+        sections |= graph_documents(request, source, realized.rewritten)
+        report = build_report(data, model_identity(source), sections)
+        search = SearchResult.of(formulation, plan, found.notes, stages.stopped_by_clock, executed)
+        return Outcome(report, source, realized.rewritten, plan, search)
+
+
+class _PlacedPlan(NamedTuple):
+    """Result of a search, or of a stored search result, on one graph."""
+
+    formulation: Formulation
+    plan: Plan  # with addresses
+    notes: tuple[str, ...]
+    executed: execution_check.ExecutionResult | None = None  # None: to be executed
+
+
+def _search(source: Graph, request: Request, stages: SolveStages, seeds: Sequence[Candidate]) -> _PlacedPlan:
+    """Formulate, bound, search and place."""
     with stages("plan"):
         formulation = stages.bounded(stages.formulate(source, request))
         plan = stages.search(arena_repair.with_repair_time_reserved(formulation, request), request.planner, seeds)
         formulation = stages.with_tight_bound(formulation, plan)
-        mirrored = stages.mirrored(formulation)
     with stages("layout"):
         plan, layout_notes = stages.placed(formulation, plan, request)
-        formulation.check(plan)
+    return _PlacedPlan(formulation, plan, (*stages.notes, *layout_notes))
+
+
+def _reuse(known: SearchResult, source: Graph, request: Request, stages: SolveStages) -> _PlacedPlan:
+    """As `_search`, from a search result. Raises IllegalPlan if that is about another problem."""
+    stages.elapsed |= {"plan": 0.0, "layout": 0.0}
     with stages("rewrite"):
-        realized = execution_check.RealizedPlan.from_plan(formulation, plan)
-        context = TechniqueContext(model, forward, source, request, limits, stages.cancel)
-        sections, section_notes = optional_sections(formulation, realized.rewritten, events, context)
-    with stages("execute"):
-        executed = _execute(model, forward, realized, request, limits, stages.cancel)
-    warnings = (*notes, *formulation.warnings, *stages.notes, *layout_notes, *section_notes)
-    with gc_paused():
-        data = stages.report_data(realized, mirrored, executed, warnings, request)
-        sections |= graph_documents(request, source, realized.rewritten)
-        return Outcome(build_report(data, model_identity(source), sections), source, realized.rewritten, plan)
+        applied = known.applied(stages.formulate(source, known.with_budget(request)))
+    stages.stopped_by_clock = known.stopped_by_clock
+    return _PlacedPlan(*applied, known.notes, known.executed)
 
 
 def _execute(

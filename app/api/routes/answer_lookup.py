@@ -1,20 +1,20 @@
 """Lookup of a stored result: of the same request, or of the same request on an equivalent graph.
 
-request ──▶ stored? ──no──▶ stored for an equivalent graph (`isomorphic_graphs.py`)? ──▶ relabeled and stored
+request ──▶ stored? ──no──▶ search result stored for an equivalent graph? ──▶ report with own names, stored
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import asdict
+from typing import Any
 
 import anyio.to_thread
 
-from app.api.auth.tenant_view import scope_request
 from app.api.service.service import Service
 from app.errors import AppError, ProblemDetails
-from app.jobs.answers.isomorphic_graphs import relabel_payload
-from app.jobs.interface import SolveRequest
+from app.jobs.answers.equivalent_graphs import find_search, form_key
+from app.jobs.interface import COMPLETE, SolveRequest
 from app.store import records
 from app.telemetry import metrics
 
@@ -25,25 +25,28 @@ async def lookup_answer(service: Service, request: SolveRequest) -> str | None:
     """Id of the stored result of the request; None if there is none."""
     stored_id = await anyio.to_thread.run_sync(records.find_answer, service.store, request.key)
     if stored_id is None and request.kind == "plan" and request.graph_id is not None:
-        stored_id = await _relabel_stored(service, request)
+        stored_id = await _reuse_search(service, request, request.graph_id)
     metrics.count_lookup(stored_id is not None)
     return stored_id
 
 
-async def _relabel_stored(service: Service, request: SolveRequest) -> str | None:
-    """Id of a plan relabeled from one of an equivalent graph, and stored for the request; None: not available."""
+async def _reuse_search(service: Service, request: SolveRequest, graph_id: str) -> str | None:
+    """Id of a plan with the search result of an equivalent graph, stored for the request; None: not available."""
 
-    def own(key: str) -> str:
-        return scope_request(service, replace(request, key=key)).key
+    def payload() -> dict[str, Any] | None:
+        store = service.store
+        known = find_search(store, form_key(store, graph_id, request.fields, request.owner))
+        if known is None:
+            return None
+        limits = asdict(service.settings.limits())
+        return records.solve_payload(store, graph_id, request.fields) | {"known": known, "limits": limits}
 
     try:
-        subject = str(request.graph_id), request.fields
-        payload = await anyio.to_thread.run_sync(relabel_payload, service.store, service.settings, *subject, own)
-        relabeled = payload and await service.run_in_child("retell", payload)
-    except (AppError, ProblemDetails) as error:  # collected meanwhile, busy, or not relabelable: solve instead
-        log.warning("graph=%s event=relabel_failed error=%r", request.graph_id, str(error))
+        solve = await anyio.to_thread.run_sync(payload)
+        solved = solve and await service.run_in_child("solve", solve)
+    except (AppError, ProblemDetails) as error:  # deleted meanwhile, or busy: submit the request instead
+        log.warning("graph=%s event=reuse_failed error=%r", graph_id, str(error))
         return None
-    if relabeled is None:
+    if not solved or solved["exit_code"] not in COMPLETE:
         return None
-    id = str(request.graph_id)
-    return await anyio.to_thread.run_sync(records.save_plan, service.store, relabeled, id, request.key)
+    return await anyio.to_thread.run_sync(records.save_plan, service.store, solved, graph_id, request.key)

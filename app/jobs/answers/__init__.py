@@ -1,4 +1,4 @@
-"""Reuse of stored plans for graphs that differ in names only.
+"""Reuse of stored search results for graphs that differ in names only.
 
-Imports app.store, app.settings, the planner's report and request, and graph. Start with isomorphic_graphs.py.
+Imports app.errors, app.store and graph. Start with equivalent_graphs.py.
 """

@@ -139,7 +139,7 @@ class BatchScheduler:
             stored = connection.execute(_STORED_PLANS, {"keys": [key for _, key, _ in requests]})
             plans = {row.key: row.plan_id for row in stored}
             unanswered = [
-                Operation(repository.new_id("op"), key, row["graph_id"], fields, at)
+                Operation(repository.new_id("op"), key, row["graph_id"], fields, at, tenant=batch["tenant"])
                 for row, key, fields in requests
                 if key not in plans
             ]
