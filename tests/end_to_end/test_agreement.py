@@ -9,7 +9,7 @@ from graph.builder.builder import Builder
 from graph.ir import Graph, Phase, Role, TensorType
 from planner.errors import IllegalPlan
 from planner.formulation import formulate
-from planner.pipeline import solve as pipeline
+from planner.formulation.formulation import Formulation
 from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
 from planner.problem import liveness
@@ -63,7 +63,7 @@ def test_the_checker_sees_an_evaluator_that_is_off_by_one_byte(monkeypatch: pyte
 
 def test_execution_sees_an_evaluator_that_is_off_by_one_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     off_by_one_byte(monkeypatch)
-    monkeypatch.setattr(pipeline, "check", lambda *_: None)
+    monkeypatch.setattr(Formulation, "check", lambda *_: None)
     outcome = planned()
     assert outcome.report["executed"]["status"] == "different"
     assert outcome.exit_code == 4
@@ -85,7 +85,7 @@ def test_execution_sees_a_value_that_lies_on_another(monkeypatch: pytest.MonkeyP
         return question
 
     monkeypatch.setattr(formulate, "formulate_lowered", everything_at_zero)
-    monkeypatch.setattr(pipeline, "check", lambda *_: None)
+    monkeypatch.setattr(Formulation, "check", lambda *_: None)
     assert planned().report["executed"]["status"] == "different"
 
 
