@@ -43,6 +43,8 @@ class Builder:
         self.gradient_rules: Mapping[str, Any] = EMPTY
         self._value_ids: dict[str, int] = {}
         self._node_names: set[str] = set()
+        self._passed_values: dict[str, int] = {}  # suffixes in use by name, as `unique_name` found them
+        self._passed_nodes: dict[str, int] = {}
 
     @classmethod
     def from_graph(cls, graph: Graph) -> Builder:
@@ -223,10 +225,10 @@ class Builder:
         return v
 
     def free_node_name(self, name: str) -> str:
-        return unique_name(name, self._node_names)
+        return unique_name(name, self._node_names, self._passed_nodes)
 
     def _free_value_name(self, name: str) -> str:
-        return unique_name(name, self._value_ids)
+        return unique_name(name, self._value_ids, self._passed_values)
 
 
 _ABSENT_VALUE = Value("")  # stands for an absent input

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Container
 
 
-def unique_name(name: str, taken: Container[str]) -> str:
-    """`name` if it is not in `taken`, else the first free one of `name/1`, `name/2`, ..."""
-    candidate, k = name, 0
-    while candidate in taken:
+def unique_name(name: str, taken: Container[str], passed: dict[str, int] | None = None) -> str:
+    """`name` if it is not in `taken`, else the first free one of `name/1`, `name/2`, ...
+
+    `passed` remembers by name how many of these are taken, for a `taken` that only grows.
+    """
+    if name not in taken:
+        return name
+    k = 1 if passed is None else passed.get(name, 0) + 1
+    while f"{name}/{k}" in taken:
         k += 1
-        candidate = f"{name}/{k}"
-    return candidate
+    if passed is not None:
+        passed[name] = k - 1
+    return f"{name}/{k}"
 
 
 def reserve_name(name: str, taken: set[str], mark: str = "") -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graph.builder.emit import Emit
+from graph.errors import CannotExecute
 from graph.ir import TensorType, Val
 from graph.ops.nn.interpolation import (
     TAPS,
@@ -30,6 +31,8 @@ from graph.ops.nn.interpolation import (
 from graph.ops.numeric.by_body import kernel_of
 from graph.ops.numeric.precision import attribute_shape, require_input_type, statistics_dtype, upcast
 from graph.ops.registry.registry import HEAVY, Call, Work, op
+
+MAX_SAMPLES = 64  # per bin and axis, without a sampling ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +78,19 @@ def _is_half_pixel(call: Call) -> bool:
 
 
 def _most_samples(rois: np.ndarray | None, scale: float, half: bool, axis: int, bins: int, length: int) -> int:
-    """The most samples a bin has; for unknown regions, as if none were longer than twice the image."""
+    """The most samples a bin has; for unknown regions, as if none were longer than twice the image.
+
+    Raises CannotExecute for regions far beyond any image.
+    """
     if rois is None:
         return math.ceil(2 * length / bins)
     if not len(rois):
         return 1
     longest = float((rois[:, 3 - axis].astype(np.float64) - rois[:, 1 - axis].astype(np.float64)).max()) * scale
-    return math.ceil(max(longest, 0.0 if half else 1.0) / bins) + 1  # one more for the rounding of the regions
+    found = max(longest, 0.0 if half else 1.0) / bins
+    if not found <= MAX_SAMPLES:
+        raise CannotExecute(f"a region of {longest:g} cells has more than {MAX_SAMPLES} samples per bin and axis")
+    return math.ceil(found) + 1  # one more for the rounding of the regions
 
 
 def _clamped_taps(e: Emit, u: Val, length: int) -> list[Tap]:
