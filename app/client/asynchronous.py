@@ -71,9 +71,9 @@ class AsyncClient:
         **http: Any,
     ):
         options = http_options(url, key, http)
-        self.connect(AsyncTransport(httpx2.AsyncClient(**options), timeout), retries, names_key)
+        self._connect(AsyncTransport(httpx2.AsyncClient(**options), timeout), retries, names_key)
 
-    def connect(self, wire: Transport, retries: int, names_key: bytes | None) -> None:
+    def _connect(self, wire: Transport, retries: int, names_key: bytes | None) -> None:
         """Use this transport."""
         self._wire, self._calls = wire, ServiceCalls(wire, retries)
         self._names_key = names_key or secrets.token_bytes(32)

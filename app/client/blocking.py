@@ -108,7 +108,7 @@ class Client:
     ):
         options = http_options(url, key, http)
         self._client = AsyncClient.__new__(AsyncClient)
-        self._client.connect(BlockingTransport(httpx2.Client(**options), timeout), retries, names_key)
+        self._client._connect(BlockingTransport(httpx2.Client(**options), timeout), retries, names_key)
 
     def close(self) -> None:
         """Close all connections."""

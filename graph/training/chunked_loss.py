@@ -236,9 +236,9 @@ class _ChunkedLossWriter:
         dtype = statistics_dtype(self.scores.dtype)
         ignored = None if ignore is None else emit.op("Equal", labels, emit.scalar_like(ignore, labels))
         each: Val = emit.constant(1, dtype)
-        if self.weights is not None:  # no gradient flows to the class weights, as in the loss op
+        if self.weights is not None:
             safe = labels if ignored is None else emit.where(ignored, emit.scalar_like(0, labels), labels)
-            each = emit.cast(emit.op("Gather", emit.op("remat::StopGradient", self.weights), safe), dtype)
+            each = emit.cast(emit.op("Gather", self.weights, safe), dtype)
         if ignored is not None:
             each = emit.where(ignored, emit.constant(0, dtype), each)
         total: Val = emit.op("ReduceSum", each, keepdims=0)

@@ -23,7 +23,7 @@ from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.report.report import ReportData
 from planner.request.plan_request import Request
 from planner.request.target_runtime import runtime_named
-from planner.search import portfolio
+from planner.search import lexicographic, portfolio
 
 #: Stages before the first plan.
 STAGES_BEFORE_PLAN = frozenset({"read", "differentiate"})
@@ -117,7 +117,8 @@ class SolveStages:
             )
 
         monitor = formulation.monitor(improved, self.cancel)
-        plan = formulation.search(planner, monitor, seeds)
+        found = lexicographic.search(formulation.lowered.problem, formulation.goal, planner, monitor, seeds)
+        plan = formulation.plan_of(found)
         self.stopped_by_clock = monitor.stopped_by_clock
         if planner != "auto":  # `auto` runs all planners; notes of one that does not apply are noise
             self.notes = monitor.notes

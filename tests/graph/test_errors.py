@@ -20,7 +20,7 @@ def codes_in(source: str) -> set[str]:
         if isinstance(place, ast.Call) and place.args:
             name = place.func.attr if isinstance(place.func, ast.Attribute) else getattr(place.func, "id", "")
             makes_one = name in ("add", "one", "bad_field", "Finding") and len(place.args) == 5
-            if makes_one and isinstance(place.args[0], ast.Constant):
+            if (makes_one or name == "fault") and isinstance(place.args[0], ast.Constant):
                 found.add(str(place.args[0].value))
             if name == "_refuse" and len(place.args) > 1 and isinstance(place.args[1], ast.Constant):  # after the node
                 found.add(str(place.args[1].value))

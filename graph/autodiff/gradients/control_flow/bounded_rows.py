@@ -21,6 +21,8 @@ _ROWWISE: Mapping[str, tuple[int, ...] | None] = {
     **dict.fromkeys(("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"), (0,)),
     **dict.fromkeys(("ReduceMax", "ReduceMin"), (0,)),
 }
+#: Ops that may overwrite an input and whose gradient depends on its lengths.
+_STATIC_LENGTHS = frozenset({"CumProd", "TensorScatter"})
 
 
 def bounded_values(graph: Graph, given: Collection[int] = ()) -> frozenset[int]:
@@ -65,7 +67,7 @@ def is_rowwise(node: Node, bounded: Collection[int]) -> bool:
     if node.op in _ROWWISE:
         positions = _ROWWISE[node.op]
         return positions is None or set(bounded) <= set(positions)
-    record = find_op(node.op)
+    record = None if node.op in _STATIC_LENGTHS else find_op(node.op)
     return record is not None and set(bounded) <= {position for _, position in record.takeover}
 
 
