@@ -27,12 +27,7 @@ from graph.ops.registry import find_op
 
 #: Operators from floats to floats that have no gradient, with the reason.
 REASONS = {
-    "Attention": "not differentiated yet",
-    "CausalConvWithState": "not differentiated yet",
-    "LinearAttention": "not differentiated yet",
     "OptionalGetElement": "graphs have no optional values",
-    "RotaryEmbedding": "not differentiated yet",
-    "SwiGLU": "not differentiated yet",
 }
 _FLOATS = {"tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)"}
 _GRADIENT = {GradientStatus.RULE: "rule", GradientStatus.NOT_NEEDED: "ends", GradientStatus.REFUSED: "refused"}

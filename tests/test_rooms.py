@@ -144,6 +144,9 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "graph.limits": "graph.ir",
     "graph.loop_remat": "graph.errors graph.ir graph.ops.control_flow graph.ops.registry graph.validate",
+    "graph.ops.composite": (
+        "graph.builder graph.errors graph.ir graph.ops.nn graph.ops.numeric graph.ops.registry"
+    ),
     "graph.ops.control_flow": "graph.errors graph.ir graph.ops.registry",
     "graph.ops.nn": "graph.builder graph.errors graph.ir graph.ops.numeric graph.ops.registry",
     "graph.ops.numeric": "graph.builder graph.ir graph.ops.registry",

@@ -1,15 +1,18 @@
-"""Training mode: batch normalization, dropout and random ops are rewritten to their training forms.
+"""Training mode: batch normalization, dropout, random and composite ops are rewritten to their training forms.
 
     x ──▶ BatchNormalization ──▶ y        becomes     x ──▶ remat::BatchNorm ──▶ y, mean, inv_std
               ▲ running mean, variance                     running ──▶ remat::RunningStatistics ──▶ running'
 
 The normalization can be recomputed; the update of the running statistics is a separate node that runs once.
+A composite op that is expensive to recompute (Attention, GroupQueryAttention) becomes the nodes of its body, so that
+the backward pass reads what these save instead of running the body again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 
 import numpy as np
@@ -20,6 +23,7 @@ from graph.builder.emit import Emit
 from graph.errors import quoted
 from graph.ir import ABSENT, Effect, Graph, Node, Role, TensorType
 from graph.ops.numeric.precision import statistics_dtype
+from graph.ops.registry.registry import HEAVY, find_op, make_call
 
 _STORED = (Role.PARAMETER, Role.CONSTANT, Role.STATE)
 
@@ -54,6 +58,9 @@ class _TrainingMode:
                 self._batch_normalization(node)
             elif node.op == "Dropout":
                 self.builder.nodes.append(self._dropout(node))
+            elif is_expanded(node.op):
+                self._expand(node)
+                place[-1] = len(self.builder.nodes) - 1
             else:
                 self.builder.nodes.append(_with_stream(self.graph, self._with_bodies(node)))
         notes = [f"{count} {label}" for label, count in self.count.items()]
@@ -70,6 +77,32 @@ class _TrainingMode:
             key: replace(body, graph=_TrainingMode(body.graph, self).rewrite()[0]) for key, body in node.bodies.items()
         }
         return replace(node, bodies=MappingProxyType(bodies))
+
+    def _expand(self, node: Node) -> None:
+        """Add the body of a composite op, and a view of its result for each output."""
+        first, record = len(self.builder.nodes), find_op(node.op)
+        assert record is not None and record.body is not None
+        try:
+            emit = Emit(self.builder, node.name, node.phase, annotations=node.annotations)
+            inputs = [None if v == ABSENT else emit.val(v) for v in node.inputs]
+            results = record.body(emit, make_call(self.graph, node), *inputs)
+        except ValueError as error:  # the gradient names the node, where it is needed
+            del self.builder.nodes[first:]
+            self.warnings.append(f"{quoted(node.name)} stays one node: {error}")
+            self.builder.nodes.append(node)
+            return
+        for v, result in zip(node.outputs, results, strict=False):
+            if v != ABSENT and result is not None:
+                emit.builder.node(
+                    "Identity",
+                    [result.id],
+                    name=f"{node.name}/{self.builder.values[v].name}",
+                    outputs=[v],
+                    phase=node.phase,
+                    annotations=node.annotations,
+                )
+        for n in range(first, len(self.builder.nodes)):
+            self.builder.nodes[n] = replace(self.builder.nodes[n], after=node.after)
 
     def _batch_normalization(self, node: Node) -> None:
         x, scale, bias, mean, variance = node.inputs
@@ -142,6 +175,13 @@ class _TrainingMode:
         if ratio == ABSENT:
             ratio = self.emit.constant(np.float32(0.5)).id
         return replace(node, inputs=(node.inputs[0], ratio, mode), stream=node.stream or node.name)
+
+
+@cache
+def is_expanded(op: str) -> bool:
+    """True for an op that trains as the nodes of its body."""
+    record = None if op.startswith("remat::") else find_op(op)
+    return record is not None and record.body is not None and record.recompute == HEAVY
 
 
 def _with_stream(graph: Graph, node: Node) -> Node:

@@ -43,7 +43,7 @@ def decomposed(graph: Graph, node: Node) -> Graph | None:
     if node.op in _EXPANDED:
         return _by_standard(graph, node)
     record = find_op(node.op)
-    if record is None or record.body is None or node.bodies:
+    if record is None or record.body is None or not node.op.startswith("remat::") or node.bodies:
         return None
     builder = Builder(node.name, graph.opset)
     emit = Emit(builder, node.name, node.phase)

@@ -1,10 +1,11 @@
 """Fused attention that stores no scores: one block of queries at a time, forward and backward.
 
-    s = scale · q kt + bias, `fill` where `keep` is false      lse = log Σ exp s      y = exp(s - lse) v
+    s = scale · q kt + bias, `fill` where hidden      lse = log Σ exp s      y = exp(s - lse) v
     p ~ exp(s - lse)    dv = pᵀ dy    ds = p ∘ (dy vᵀ - Σ dy ∘ y + dlse)    dq = scale · ds ktᵀ    dkt = scale · qᵀ ds
 
 q is [..., L, d], kt [..., d, S] (transposed keys), v [..., S, e], y [..., L, e], lse [..., L]; bias and keep
-broadcast to [..., L, S]. The backward pass recomputes scores from q, kt and lse; rows of p are normalized to
+broadcast to [..., L, S]. Key j is hidden from query i where `keep` is false, and outside i + lowest <= j <= i + highest
+(attributes; causal: highest = 0). The backward pass recomputes scores from q, kt and lse; rows of p are normalized to
 sum 1, since the lse of a row of large fills only is rounded. Sources: Dao, "FlashAttention-2: Faster Attention with
 Better Parallelism and Work Partitioning", 2023, section 3.1; blocks of queries alone as in Rabe, Staats,
 "Self-attention Does Not Need O(n²) Memory", 2021.
@@ -87,6 +88,7 @@ class _Blocks:
         self.fill = call.attribute("fill", -np.inf)
         self.bias = None if bias is None else np.broadcast_to(bias, scores)
         self.keep = None if keep is None else np.broadcast_to(keep, scores)
+        self.band = call.attribute("lowest"), call.attribute("highest")
         self.stack = list(np.ndindex(*q.shape[:-2]))
         self.rows = [slice(begin, begin + QUERY_BLOCK) for begin in range(0, q.shape[-2], QUERY_BLOCK)]
 
@@ -95,9 +97,20 @@ class _Blocks:
         s *= self.scale
         if self.bias is not None:
             s += self.bias[place][rows]
-        if self.keep is not None:
-            np.copyto(s, s.dtype.type(self.fill), where=~self.keep[place][rows])
+        hidden = self.hidden(place, rows)
+        if hidden is not None:
+            np.copyto(s, s.dtype.type(self.fill), where=hidden)
         return s
+
+    def hidden(self, place: tuple[int, ...], rows: slice) -> np.ndarray | None:
+        """True for the scores of the block that are filled; None without any."""
+        hidden = None if self.keep is None else ~self.keep[place][rows]
+        queries = np.arange(self.q.shape[-2])[rows, None]
+        for bound, is_outside in zip(self.band, (np.less, np.greater), strict=True):
+            if bound is not None:
+                outside = is_outside(np.arange(self.kt.shape[-1]), queries + bound)
+                hidden = outside if hidden is None else hidden | outside
+        return hidden
 
 
 def _body(
@@ -118,7 +131,18 @@ def _scores_body(e: Emit, call: Call, q: Val, kt: Val, bias: Val | None, keep: V
     """Scores in standard ops, from operands in computing precision."""
     s = e.mul(e.matmul(q, kt), e.scalar_like(call.attribute("scale", 1.0), q))
     s = s if bias is None else e.add(s, e.cast(bias, s.dtype))
-    return s if keep is None else e.where(keep, s, e.scalar_like(call.attribute("fill", -np.inf), s))
+    seen = visible(e, s.shape, keep, call.attribute("lowest"), call.attribute("highest"))
+    return s if seen is None else e.where(seen, s, e.scalar_like(call.attribute("fill", -np.inf), s))
+
+
+def visible(e: Emit, scores: tuple[int, ...], keep: Val | None, lowest: int | None, highest: int | None) -> Val | None:
+    """True for the scores that are not hidden; None if none is."""
+    queries, keys = np.arange(scores[-2])[:, None], e.constant(np.arange(scores[-1])[None])
+    for bound, comparison in ((lowest, "GreaterOrEqual"), (highest, "LessOrEqual")):
+        if bound is not None:
+            inside = e.op(comparison, keys, e.constant(queries + bound))
+            keep = inside if keep is None else e.op("And", keep, inside)
+    return keep
 
 
 @op(
@@ -174,7 +198,8 @@ def _grad_body(
     row = e.reduce_sum(e.mul(dy, y), [-1])
     row = row if dlse is None else e.sub(row, e.reshape(dlse, (*dlse.shape, 1)))
     ds = e.mul(p, e.sub(e.matmul(dy, e.transpose(v, transposed)), row))
-    ds = ds if keep is None else e.where(keep, ds, e.scalar_like(0, ds))
+    seen = visible(e, ds.shape, keep, call.attribute("lowest"), call.attribute("highest"))
+    ds = ds if seen is None else e.where(seen, ds, e.scalar_like(0, ds))
     scaled = e.mul(ds, e.scalar_like(call.attribute("scale", 1.0), ds))
     gradients = [
         e.matmul(scaled, e.transpose(kt, transposed)),
@@ -217,8 +242,9 @@ def fused_attention_grad(
                 ds = incoming[place][rows] @ values[place].T
                 ds -= row[place][rows, None]
                 ds *= p
-                if blocks.keep is not None:
-                    np.copyto(ds, ds.dtype.type(0), where=~blocks.keep[place][rows])
+                hidden = blocks.hidden(place, rows)
+                if hidden is not None:
+                    np.copyto(ds, ds.dtype.type(0), where=hidden)
                 if of_bias is not None:
                     of_bias.add(place, rows, ds)
                 ds *= blocks.scale

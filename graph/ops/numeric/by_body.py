@@ -1,7 +1,8 @@
-"""Kernels of ops that are defined by their decomposition into standard ops alone: its nodes, run in order."""
+"""Ops that are defined by their decomposition into standard ops alone: its nodes give kernel, types and work."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,14 +10,16 @@ import numpy as np
 
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
-from graph.ops.registry.dispatch import run
+from graph.ir import TensorType, Val
+from graph.ops.registry.dispatch import run, work
 from graph.ops.registry.onnx_fallback import call_key, type_of_array
-from graph.ops.registry.registry import Call, Decomposition, Kernel
+from graph.ops.registry.registry import CHEAP, Call, Decomposition, Kernel, Work, op
 
 _CACHED_PROGRAMS = 256
 
 
 #: (call, inputs, outputs, values that no later step reads)
+_Types = tuple[TensorType | None, ...]
 _Step = tuple[Call, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
@@ -28,23 +31,76 @@ class _Program:
     constants: dict[int, np.ndarray]
     steps: tuple[_Step, ...]
     results: tuple[int, ...]
+    types: _Types  # of the results
+
+
+class _Programs:
+    """Programs of one decomposition by the types and attributes of a call."""
+
+    def __init__(self, body: Decomposition):
+        self.body = body
+        self.cached: dict[Any, _Program] = {}
+
+    def of(self, call: Call) -> _Program:
+        call = replace(call, constants=())
+        key = call_key(call)
+        if key not in self.cached:
+            program = _program_of(self.body, call)
+            if len(self.cached) >= _CACHED_PROGRAMS:
+                self.cached.clear()
+            self.cached[key] = program
+        return self.cached[key]
 
 
 def kernel_of(body: Decomposition, sized_by_content: bool = False) -> Kernel:
     """The kernel that runs `body`; with `sized_by_content` the body sees all inputs as constants."""
-    programs: dict[Any, _Program] = {}
+    return _kernel(_Programs(body), sized_by_content)
+
+
+def composite(
+    name: str,
+    body: Callable[..., Sequence[Val | None] | Val],
+    recompute: str = CHEAP,
+    types: Callable[[Call, _Types], _Types] = lambda call, found: found,
+    check: Callable[..., None] = lambda call, *arrays: None,
+) -> None:
+    """Register op `name` with types, work and kernel of its body; one that is HEAVY to recompute trains as its body.
+
+    Workspace and traffic are those of one fused kernel: intermediate values count for neither. `types` replaces the
+    types that the body gives; `check` raises CannotExecute for arrays that the body does not cover.
+    """
+
+    def results(emit: Emit, call: Call, *inputs: Val | None) -> tuple[Val | None, ...]:
+        found = body(emit, call, *inputs)
+        return (found,) if isinstance(found, Val) else tuple(found)[: len(call.wanted)]
+
+    programs = _Programs(results)
+    compute = _kernel(programs)
+
+    def infer(call: Call) -> _Types:
+        found = programs.of(call).types
+        return types(call, (*found, *[None] * (len(call.wanted) - len(found))))
+
+    def cost(call: Call) -> Work:
+        parts = [work(step) for step, *_ in programs.of(call).steps]
+        return Work(sum(part.flops for part in parts), workspace_bytes=max(part.workspace_bytes for part in parts))
 
     def kernel(call: Call, *arrays: np.ndarray | None) -> tuple[np.ndarray | None, ...]:
-        types = tuple(None if a is None else type_of_array(a) for a in arrays)
-        call = replace(call, inputs=types, constants=arrays if sized_by_content else ())
-        key = None if sized_by_content else call_key(call)
-        program = programs.get(key)
-        if program is None:
-            program = _program_of(body, call)
-            if len(programs) >= _CACHED_PROGRAMS:
-                programs.clear()
-            if key is not None:
-                programs[key] = program
+        check(call, *arrays)
+        return compute(call, *arrays)
+
+    op(name, infer=infer, work=cost, recompute=recompute, body=results)(kernel)
+
+
+def _kernel(
+    programs: _Programs, sized_by_content: bool = False
+) -> Callable[..., tuple[np.ndarray | None, ...]]:
+    def kernel(call: Call, *arrays: np.ndarray | None) -> tuple[np.ndarray | None, ...]:
+        call = replace(call, inputs=tuple(None if a is None else type_of_array(a) for a in arrays))
+        if sized_by_content:
+            program = _program_of(programs.body, replace(call, constants=arrays))
+        else:
+            program = programs.of(call)
         found: dict[int, np.ndarray | None] = {-1: None, **program.constants}
         found.update(zip(program.inputs, arrays, strict=True))
         for step, inputs, outputs, dead in program.steps:
@@ -52,9 +108,16 @@ def kernel_of(body: Decomposition, sized_by_content: bool = False) -> Kernel:
             for v in dead:
                 del found[v]
         found[-1] = None
-        return tuple([found[v] for v in program.results])
+        return tuple([_own(found[v], arrays) for v in program.results])
 
     return kernel
+
+
+def _own(result: np.ndarray | None, inputs: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """The result; a copy of one that is a view of an input."""
+    if result is None or not any(x is not None and np.may_share_memory(result, x) for x in inputs):
+        return result
+    return result.copy()
 
 
 def _program_of(body: Decomposition, call: Call) -> _Program:
@@ -82,4 +145,5 @@ def _program_of(body: Decomposition, call: Call) -> _Program:
         )
         steps.append((step, node.inputs, node.outputs, tuple([v for v in set(node.inputs) if last.get(v) == n])))
     constants = {v: value.data for v, value in enumerate(builder.values) if value.data is not None}
-    return _Program(tuple([-1 if x is None else x.id for x in inputs]), constants, tuple(steps), ids)
+    types = tuple([None if y is None else y.type for y in results])
+    return _Program(tuple([-1 if x is None else x.id for x in inputs]), constants, tuple(steps), ids, types)

@@ -76,6 +76,12 @@ OPS: dict[str, Op] = {}  # filled by the families; read through `find_op` and `a
 
 #: Modules below `graph.ops` that register operators. A new family is one line here.
 FAMILIES = (
+    "composite.activations",
+    "composite.attention",
+    "composite.contrib_attention",
+    "composite.normalization",
+    "composite.products",
+    "composite.rotary",
     "nn.activation",
     "nn.attention",
     "nn.convolution",
