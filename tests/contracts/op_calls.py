@@ -15,6 +15,7 @@ from graph.builder.builder import Builder
 from graph.execution.interpreter import execute
 from graph.ir import ABSENT, Graph, Role
 from graph.ops.registry.registry import Call, make_call
+from tests.contracts.composite_examples import COMPOSITES
 from tests.contracts.gradient_examples import EXAMPLES, Example
 from tests.contracts.op_examples import MORE
 from tests.contracts.test_every_gradient import built, targets_of
@@ -34,7 +35,7 @@ class Use:
 def uses_by_op() -> dict[str, list[Use]]:
     """All uses, by op; of equal calls the first."""
     found: dict[str, dict[str, Use]] = {}
-    graphs = [*map(_differentiated, EXAMPLES), *(built(example, example.dtype) for example in MORE)]
+    graphs = [*map(_differentiated, (*EXAMPLES, *COMPOSITES)), *(built(example, example.dtype) for example in MORE)]
     for graph, given in graphs:
         for use in _uses_of(graph, given):
             call = use.call

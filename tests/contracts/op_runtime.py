@@ -1,4 +1,4 @@
-"""One use of a standard op in onnxruntime."""
+"""One use of an op in onnxruntime."""
 
 from __future__ import annotations
 
@@ -32,10 +32,12 @@ def by_runtime(use: Use) -> list[np.ndarray | None] | None:
     call = use.call
     names = [f"o{i}" if wanted else "" for i, wanted in enumerate(call.used)]
     given = {f"i{i}": a for i, a in enumerate(use.arrays) if a is not None}
+    domain, _, op = call.op.rpartition("::")
     node = helper.make_node(
-        call.op,
+        op,
         [f"i{i}" if a is not None else "" for i, a in enumerate(use.arrays)],
         names,
+        domain=domain,
         **{key: _plain(value) for key, value in call.attributes.items()},
     )
     graph = helper.make_graph(
@@ -44,11 +46,12 @@ def by_runtime(use: Use) -> list[np.ndarray | None] | None:
         [helper.make_tensor_value_info(name, onnx_dtype(type_of_array(a).dtype), a.shape) for name, a in given.items()],
         [helper.make_empty_tensor_value_info(name) for name in names if name],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", call.opset)], ir_version=10)
+    imports = [helper.make_opsetid("", call.opset), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     try:
         session = onnxruntime.InferenceSession(_typed(model).SerializeToString(), providers=["CPUExecutionProvider"])
         found = iter(session.run(None, given))
-    except (errors.NotImplemented, errors.Fail):
+    except (errors.NotImplemented, errors.Fail, errors.RuntimeException):
         return None
     return [np.asarray(next(found)) if wanted else None for wanted in call.used]
 

@@ -11,7 +11,9 @@ from graph.autodiff.gradients.registry import GRADIENT_RULES, NON_DIFFERENTIABLE
 from graph.builder.builder import Builder
 from graph.errors import BadGraph
 from graph.ir import ABSENT, FLOAT_DTYPES, Graph, Phase, Role
+from graph.ops.registry import all_ops
 from graph.ops.registry.onnx_fallback import numpy_dtype, schema_of, type_of_array
+from tests.contracts.composite_examples import COMPOSITES
 from tests.contracts.gradient_examples import EXAMPLES, Example
 from tests.graph.evaluate import evaluate
 
@@ -74,7 +76,7 @@ def slope(graph: Graph, given: dict[str, np.ndarray], targets: list[str], name: 
     return (at(step) - at(-step)) / (2 * step)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+@pytest.mark.parametrize("example", [*EXAMPLES, *COMPOSITES], ids=str)
 def test_a_gradient_agrees_with_finite_differences(example: Example):
     graph, given = built(example)
     chance = np.random.default_rng(0)
@@ -95,7 +97,7 @@ PRECISION = {"float32": 1e-4, "float16": 0.03, "bfloat16": 0.2}
 
 
 @pytest.mark.parametrize("dtype", PRECISION)
-@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+@pytest.mark.parametrize("example", [*EXAMPLES, *COMPOSITES], ids=str)
 def test_a_gradient_keeps_its_dtype(example: Example, dtype: str):
     try:
         graph, given = built(example, dtype)
@@ -146,6 +148,16 @@ def test_every_rule_has_an_example():
     assert set(GRADIENT_RULES) - REFUSING - ESTIMATING == {example.op for example in EXAMPLES}
 
 
+def composites() -> set[str]:
+    """Ops of others that are defined by their decomposition, and differentiated through it."""
+    return {op for op, record in all_ops().items() if record.body is not None and not op.startswith("remat::")}
+
+
+def test_every_composite_op_has_an_example_and_no_rule():
+    assert composites() == {example.op for example in COMPOSITES}
+    assert not composites() & (set(GRADIENT_RULES) | NON_DIFFERENTIABLE)
+
+
 #: Attributes that no example can show, with the reason.
 UNSHOWN = {
     ("Cast", "round_mode"): "of float8, which has no gradient",
@@ -156,11 +168,12 @@ UNSHOWN = {
 
 
 def test_every_attribute_of_an_op_with_a_rule_is_in_an_example():
-    newest = {op: defs.get_schema(op) for op in set(GRADIENT_RULES) - ESTIMATING if "::" not in op}
+    standard = set(GRADIENT_RULES) - ESTIMATING | composites() - {"SimplifiedLayerNormalization"}
+    newest = {op: defs.get_schema(op) for op in standard if "::" not in op}
     named = {
         (op, attribute) for op, schema in newest.items() for attribute in schema.attributes if not schema.deprecated
     }
-    shown = {(example.op, attribute) for example in EXAMPLES for attribute in example.attributes}
+    shown = {(example.op, attribute) for example in (*EXAMPLES, *COMPOSITES) for attribute in example.attributes}
     assert named - shown == set(UNSHOWN)
 
 

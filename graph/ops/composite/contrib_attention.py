@@ -114,8 +114,9 @@ def _masked(
     bias = added
     if padding is not None:
         seen = _seen(e, padding, q.shape[0], k.shape[2])
-        low = e.where(seen, e.scalar_like(0, q), e.scalar_like(float(call.attribute("mask_filter_value", -1e4)), q))
-        bias = both(e, bias, low, "Add")
+        low = float(call.attribute("mask_filter_value", -1e4))
+        low = max(low, -65504.0) if q.dtype == "float16" else low
+        bias = both(e, bias, e.where(seen, e.scalar_like(0, q), e.scalar_like(low, q)), "Add")
     highest = offset if call.attribute("unidirectional", 0) else None
     scale = float(call.attribute("scale", 0))
     return attend(e, *operands, Mask(bias, highest=highest), scale, shown=2 if call.wanted[shown:] else None)
@@ -173,11 +174,8 @@ def _grouped(
 
 
 def _grouped_types(call: Call, types: tuple[TensorType | None, ...]) -> tuple[TensorType | None, ...]:
-    """Types as declared where the cache is a buffer of fixed length, which no input tells."""
-    past = call.inputs[3] if len(call.inputs) > 3 else None
-    if past is None or not past.shape[2]:
-        return types
-    return (types[0], *[declared or past for declared in call.outputs[1:]])
+    """Caches as declared: they may be buffers of fixed length, which no input tells."""
+    return (types[0], *[given or own for given, own in zip(call.outputs[1:], types[1:], strict=True)])
 
 
 def _check_grouped(call: Call, *arrays: np.ndarray | None) -> None:

@@ -80,7 +80,6 @@ def _epsilon(call: Call) -> float:
 
 
 composite("SimplifiedLayerNormalization", _simplified)
-composite("com.microsoft::SimplifiedLayerNormalization", _simplified)
 composite("com.microsoft::SkipLayerNormalization", _skip_layer)
 composite("com.microsoft::SkipSimplifiedLayerNormalization", _skip_simplified)
 composite("com.microsoft::EmbedLayerNormalization", _embedded)

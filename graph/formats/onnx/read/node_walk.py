@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from onnx import AttributeProto, FunctionProto, NodeProto
+from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, helper
 
 from graph.errors import BadGraph, quoted
 from graph.formats.onnx.read import control_flow, weights
@@ -21,12 +21,15 @@ from graph.ir import ABSENT, EMPTY, FLOAT_DTYPES, Body, Role, TensorType
 from graph.ir.names import unique_name
 from graph.ops.registry import infer
 from graph.ops.registry.constant_folding import fold_constants
-from graph.ops.registry.onnx_fallback import type_of_array
-from graph.ops.registry.onnx_schemas import check_present
+from graph.ops.registry.onnx_fallback import onnx_dtype, type_of_array
+from graph.ops.registry.onnx_schemas import check_present, schema_of
 from graph.ops.registry.registry import Call
 
 if TYPE_CHECKING:
     from graph.formats.onnx.read.reader import OnnxModel
+
+#: Standard ops that are read as the nodes of their definition: it loops, which no body in the op table does.
+_INLINED = frozenset({"LinearAttention"})
 
 
 class NodeWalk:
@@ -60,7 +63,7 @@ class NodeWalk:
                 f"at most {self.model.limits.nodes}",
                 "send a smaller model, or raise the limit",
             )
-        function = self.model.functions.get((raw.op, raw.overload))
+        function = self.model.functions.get((raw.op, raw.overload)) or self._standard_function(raw, proto, scope)
         if function is not None:
             self._call(raw, proto, function, scope)
             return
@@ -70,6 +73,19 @@ class NodeWalk:
                 self._fold_or_make(node, scope)
         else:
             self._fold_or_make(raw, scope)
+
+    def _standard_function(self, raw: RawNode, proto: NodeProto, scope: Scope) -> FunctionProto | None:
+        """The standard's definition of an op in `_INLINED`; None for any other, and for inputs it does not define."""
+        schema = schema_of(raw.op, scope.opset) if raw.op in _INLINED else None
+        if schema is None:
+            return None
+        types = [None if slot is None else slot.type for slot in self.inputs(raw, scope)]
+        protos = [
+            TypeProto() if type is None else helper.make_tensor_type_proto(onnx_dtype(type.dtype), type.shape)
+            for type in types
+        ]
+        text = schema.get_context_dependent_function(proto.SerializeToString(), [p.SerializeToString() for p in protos])
+        return FunctionProto.FromString(text) if text else None
 
     def _fold_or_make(self, raw: RawNode, scope: Scope) -> None:
         """Fold the node to constants, or add it to the graph."""

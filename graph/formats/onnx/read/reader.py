@@ -97,7 +97,7 @@ class OnnxModel:
         stored = proto is not None and not is_external(proto) and _has_content(proto, type, path)
         note = self.notes.get(name, ValueNote())
         readers = {op for op, _ in self.uses.get(name, ())}
-        looks_like_mask = len(type.shape) > 1 and readers <= {"Add", "Where", "Sub", "Slice", "Gather"}
+        looks_like_mask = len(type.shape) > 1 and readers <= {"Add", "Where", "Sub", "Slice", "Gather", "Attention"}
         decode = type.dtype not in FLOAT_DTYPES or type.elements <= 64 or looks_like_mask
         content = array_of(proto, path) if stored and decode and proto is not None else None
         role = note.role

@@ -26,7 +26,6 @@ _WEIGHT_OPS = frozenset(
         "LSTM",
         "GRU",
         "RNN",
-        "Attention",
         "Einsum",
     }
 )
@@ -47,6 +46,8 @@ _SETTINGS = {
     "Loop": (0, 1),
     "If": (0,),
     "NonMaxSuppression": (2, 3, 4),
+    "RotaryEmbedding": (1, 2, 3),
+    "GroupQueryAttention": (5, 6, 7, 8, 9),
     "SoftmaxCrossEntropyLoss": (2,),
     "NegativeLogLikelihoodLoss": (2,),
 }
