@@ -1,10 +1,10 @@
-"""Coverage of the operators of the newest ai.onnx: types, kernel, flops, gradient and aliasing; exit 1 for a gap.
+"""Coverage of the newest ai.onnx and of onnxruntime's fused ops: types, kernel, flops, gradient, aliasing.
 
     python bench/ops.py                # every operator and a summary
     python bench/ops.py --gaps         # operators with a numeric gap only
 
-A gap is an operator from floats to floats without a gradient, if `REASONS` does not say why; so is a reason that is
-not needed.
+Exits 1 for a gap: an operator from floats to floats without a gradient, if `REASONS` does not say why; so is a
+reason that is not needed.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from onnx.reference.ops import load_op
 from graph.autodiff.differentiate import differentiate  # noqa: F401  registers every gradient rule
 from graph.autodiff.gradients.control_flow.registry import BODY_RULES
 from graph.autodiff.gradients.registry import GradientStatus, gradient_status
-from graph.ops.registry import find_op
+from graph.formats.onnx.read.node_walk import INLINED
+from graph.ops.registry import all_ops, find_op
 
 #: Operators from floats to floats that have no gradient, with the reason.
-REASONS = {
-    "OptionalGetElement": "graphs have no optional values",
-}
+REASONS = {"OptionalGetElement": "graphs have no optional values"}
 _FLOATS = {"tensor(float)", "tensor(float16)", "tensor(double)", "tensor(bfloat16)"}
 _GRADIENT = {GradientStatus.RULE: "rule", GradientStatus.NOT_NEEDED: "ends", GradientStatus.REFUSED: "refused"}
 
@@ -42,19 +41,21 @@ class Coverage:
     types: str  # own, onnx
     kernel: str  # own, reference, none
     flops: str  # own, default (one per output element)
-    gradient: str  # rule, body (of a control-flow op), ends (by nature), refused, missing, no floats
+    gradient: str  # rule, body (of the node or of its definition), ends (by nature), refused, missing, no floats
     aliasing: str  # view, takeover or nothing
     numeric: bool  # floats in, floats out
 
 
 def coverage() -> list[Coverage]:
-    """Every operator of the newest opset that is not deprecated, by name."""
+    """Every operator of the newest opset that is not deprecated, and the fused ones, by name."""
     newest: dict[str, defs.OpSchema] = {}
     for schema in defs.get_all_schemas_with_history():
         known = newest.get(schema.name)
         if schema.domain == "" and (known is None or known.since_version < schema.since_version):
             newest[schema.name] = schema
-    return [_row(schema) for _, schema in sorted(newest.items()) if not schema.deprecated]
+    standard = [_row(schema) for _, schema in sorted(newest.items()) if not schema.deprecated]
+    fused = [op for op, record in sorted(all_ops().items()) if record.body is not None and op.startswith("com.")]
+    return [*standard, *(Coverage(op, 1, "own", "own", "own", "body", "", True) for op in fused)]
 
 
 def _row(schema: defs.OpSchema) -> Coverage:
@@ -73,7 +74,8 @@ def _row(schema: defs.OpSchema) -> Coverage:
 
 
 def _gradient(op: str, numeric: bool) -> str:
-    if op in BODY_RULES:
+    record = find_op(op)
+    if op in BODY_RULES or op in INLINED or (record is not None and record.body is not None):
         return "body"
     return _GRADIENT.get(gradient_status(op), "missing" if numeric else "no floats")
 
@@ -121,7 +123,7 @@ def main() -> int:
     for cells in table:
         line = "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
         print(f"{line}  {REASONS.get(cells[0], '')}".rstrip())
-    print(f"\n{len(rows)} operators of ai.onnx {defs.onnx_opset_version()}", *summary(rows), sep="\n")
+    print(f"\n{len(rows)} operators of ai.onnx {defs.onnx_opset_version()} and com.microsoft", *summary(rows), sep="\n")
     found = gaps(rows)
     print(*found, sep="\n")
     return 1 if found else 0

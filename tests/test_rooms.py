@@ -144,12 +144,10 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "graph.limits": "graph.ir",
     "graph.loop_remat": "graph.errors graph.ir graph.ops.control_flow graph.ops.registry graph.validate",
-    "graph.ops.composite": (
-        "graph.builder graph.errors graph.ir graph.ops.nn graph.ops.numeric graph.ops.registry"
-    ),
+    "graph.ops.composite": ("graph.builder graph.errors graph.ir graph.ops.nn graph.ops.numeric graph.ops.registry"),
     "graph.ops.control_flow": "graph.errors graph.ir graph.ops.registry",
     "graph.ops.nn": "graph.builder graph.errors graph.ir graph.ops.numeric graph.ops.registry",
-    "graph.ops.numeric": "graph.builder graph.ir graph.ops.registry",
+    "graph.ops.numeric": "graph.builder graph.errors graph.ir graph.ops.registry",
     "graph.ops.registry": "graph.errors graph.ir",
     "graph.ops.rnn": "graph.builder graph.ir graph.ops.numeric graph.ops.registry",
     "graph.ops.tensor": "graph.builder graph.ir graph.ops.numeric graph.ops.registry",

@@ -16,6 +16,7 @@ from graph.autodiff.gradients.registry import (
     GRADIENT_RULES,
     NON_DIFFERENTIABLE,
     REFUSED_GRADIENTS,
+    CannotDifferentiate,
     ForwardNode,
     GradientRule,
     InputGradients,
@@ -90,7 +91,10 @@ class _BodyGraph:
             tuple(self.emit.known(x) for x in node.inputs),
             self.builder.opset.get("", 21),
         )
-        results = record.body(Emit(self.builder, "body", Phase.BACKWARD), call, *self.formals)
+        try:
+            results = record.body(Emit(self.builder, "body", Phase.BACKWARD), call, *self.formals)
+        except ValueError as error:
+            raise CannotDifferentiate(f"{node.op}: {error}", "export the model with standard ops") from None
         return results if isinstance(results, tuple) else (results,)
 
     def gradient_spec(self, incoming: Sequence[Val | None]) -> GradientSpec:

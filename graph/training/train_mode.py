@@ -23,6 +23,7 @@ from graph.builder.emit import Emit
 from graph.errors import quoted
 from graph.ir import ABSENT, Effect, Graph, Node, Role, TensorType
 from graph.ops.numeric.precision import statistics_dtype
+from graph.ops.registry.onnx_schemas import one_line
 from graph.ops.registry.registry import HEAVY, find_op, make_call
 
 _STORED = (Role.PARAMETER, Role.CONSTANT, Role.STATE)
@@ -80,15 +81,15 @@ class _TrainingMode:
 
     def _expand(self, node: Node) -> None:
         """Add the body of a composite op, and a view of its result for each output."""
-        first, record = len(self.builder.nodes), find_op(node.op)
+        first, values, record = len(self.builder.nodes), len(self.builder.values), find_op(node.op)
         assert record is not None and record.body is not None
         try:
             emit = Emit(self.builder, node.name, node.phase, annotations=node.annotations)
             inputs = [None if v == ABSENT else emit.val(v) for v in node.inputs]
             results = record.body(emit, make_call(self.graph, node), *inputs)
         except ValueError as error:  # the gradient names the node, where it is needed
-            del self.builder.nodes[first:]
-            self.warnings.append(f"{quoted(node.name)} stays one node: {error}")
+            del self.builder.nodes[first:], self.builder.values[values:]
+            self.warnings.append(f"{quoted(node.name)} stays one node: {one_line(error)}")
             self.builder.nodes.append(node)
             return
         for v, result in zip(node.outputs, results, strict=False):

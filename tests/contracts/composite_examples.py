@@ -98,8 +98,8 @@ def _microsoft() -> list[Example]:
     use("GroupQueryAttention", real(2, 3, 128), None, None, None, None, *full, outputs=(True,) * 3, **heads)
     use("GroupQueryAttention", *new, None, None, *full, outputs=(True,) * 3, local_window_size=2, **heads)
     old = real(2, 2, 4, 16), real(2, 2, 4, 16)
-    use("GroupQueryAttention", real(2, 1, 64), real(2, 1, 32), real(2, 1, 32), *old, np.int32([4, 4]), np.array(5, np.int32),
-        outputs=(True,) * 3, **heads)  # fmt: skip
+    step = real(2, 1, 64), real(2, 1, 32), real(2, 1, 32), *old, np.int32([4, 4]), np.array(5, np.int32)
+    use("GroupQueryAttention", *step, outputs=(True,) * 3, **heads)
     return found
 
 

@@ -156,6 +156,8 @@ def _products() -> list[Example]:
         ([q, kt, v, real(3, 5), seen], {"scale": 0.5, "fill": -9.0}),
         ([q, kt, v, real(2, 1, 5)],),
         ([q[0], kt[0], v[0], None, seen], {"scale": 0.7}),
+        ([q, kt, v], {"lowest": -1, "highest": 1}),
+        ([q[0], kt[0], v[0], None, seen], {"highest": 2}),
         ([real(2, 1, 150, 2), real(2, 1, 2, 3), real(2, 1, 3, 2), real(1, 150, 1)],),
         outputs=(True, True),
     )

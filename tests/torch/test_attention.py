@@ -59,8 +59,10 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor, options: Mapping[str, Any]) -> 
     if torch.onnx.is_in_onnx_export():
         return torch.onnx.ops.rotary_embedding(x, cos, sin, **options)
     width, cos, sin = 2 * cos.shape[-1], cos[:, None], sin[:, None]
-    a, b = x[..., :width].unflatten(-1, (-1, 2) if options.get("interleaved") else (2, -1)).unbind(
-        -1 if options.get("interleaved") else -2
+    a, b = (
+        x[..., :width]
+        .unflatten(-1, (-1, 2) if options.get("interleaved") else (2, -1))
+        .unbind(-1 if options.get("interleaved") else -2)
     )
     turned = torch.stack((cos * a - sin * b, sin * a + cos * b), -1 if options.get("interleaved") else -2)
     return torch.cat((turned.flatten(-2), x[..., width:]), -1)
@@ -76,6 +78,7 @@ class Flat(Mixer):
         return torch.onnx.ops.attention(q, k, v, **heads, is_causal=True)[0]
 
 
+PART = {"interleaved": True, "rotary_embedding_dim": 4}
 MODELS: dict[str, tuple[type[Mixer], dict[str, Any]]] = {
     "plain": (Mixer, {"scale": 0.3}),
     "causal": (Mixer, {"is_causal": True}),
@@ -83,14 +86,15 @@ MODELS: dict[str, tuple[type[Mixer], dict[str, Any]]] = {
     "bool mask": (Mixer, {"attn_mask": SEEN}),
     "float mask": (Mixer, {"attn_mask": torch.where(SEEN, 0.5, -math.inf)}),
     "rotary": (Mixer, {"rotary": {}, "is_causal": True}),
-    "interleaved part": (Mixer, {"rotary": {"interleaved": True, "rotary_embedding_dim": 4}, "kv_heads": 1, "enable_gqa": True}),
+    "interleaved part": (Mixer, {"rotary": PART, "kv_heads": 1, "enable_gqa": True}),
     "three axes": (Flat, {"kv_heads": 2, "enable_gqa": True, "is_causal": True}),
-}  # fmt: skip
+}
 
 
 def exported(model: nn.Module, x: Tensor) -> onnx.ModelProto:
-    return torch.onnx.export(model.eval(), (x,), input_names=["x"], output_names=["loss"], opset_version=23, dynamo=True,
-                             verbose=False).model_proto  # fmt: skip
+    names = {"input_names": ["x"], "output_names": ["loss"]}
+    program = torch.onnx.export(model.eval(), (x,), **names, opset_version=23, dynamo=True, verbose=False)
+    return program.model_proto
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -151,16 +151,16 @@ def _attention(
     return (merge_heads(e, y) if is_flat else y, *present, *[None] * (2 - len(present)), scores)
 
 
-def _mask(
-    e: Emit, call: Call, scores: tuple[int, int], given: Val | None, offset: int, lengths: Val | None
-) -> Mask:
+def _mask(e: Emit, call: Call, scores: tuple[int, int], given: Val | None, offset: int, lengths: Val | None) -> Mask:
     """The mask of a node; query i is at position i + offset, or with `lengths` of valid keys at the end of these."""
     left, right = int(call.attribute("left_window_size", -1)), int(call.attribute("right_window_size", -1))
     if call.attribute("is_causal", 0):
         right = 0
     lowest, highest = None if left < 0 else offset - left, None if right < 0 else offset + right
     if given is not None and given.shape[-1] < scores[1]:
-        beyond = np.full((1,) * given.rank, False if given.dtype == "bool" else -np.inf).astype(numpy_dtype(given.dtype))
+        beyond = np.full((1,) * given.rank, False if given.dtype == "bool" else -np.inf).astype(
+            numpy_dtype(given.dtype)
+        )
         missing = (*given.shape[:-1], scores[1] - given.shape[-1])
         given = e.op("Concat", given, e.expand(e.constant(beyond), missing), axis=-1)
     bias, keep = (None, given) if given is not None and given.dtype == "bool" else (given, None)

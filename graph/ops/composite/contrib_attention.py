@@ -1,6 +1,6 @@
-"""Attention ops of onnxruntime: packed or projected operands, padding masks, rotation inside, caches of keys and values.
+"""Attention ops of onnxruntime: packed or projected operands, padding masks, rotation inside, caches.
 
-Sources: onnxruntime, ContribOperators.md, and the reference text of each op there.
+Source: onnxruntime, ContribOperators.md.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from graph.errors import CannotExecute
 from graph.ir import TensorType, Val
 from graph.ops.composite.attention import Mask, attend, both, merge_heads, split_heads
 from graph.ops.composite.rotary import rotated
-from graph.ops.numeric.by_body import composite
+from graph.ops.numeric.by_body import Unsupported, composite
 from graph.ops.registry.registry import HEAVY, Call
 
 
@@ -33,7 +33,7 @@ def _multi_head(
 ) -> tuple[Val | None, ...]:
     heads = _heads(call)
     if any(x is not None for x in others):
-        raise ValueError("past_sequence_length and cache_indirection are not supported")
+        raise Unsupported("past_sequence_length and cache_indirection are not supported")
     q, k, v = _separate(e, q, k, v)
     widths = [heads * x.shape[3] if x.rank == 4 else x.shape[2] for x in (q, k, v)]
     biases: Sequence[Val | None] = (None, None, None)
@@ -79,7 +79,7 @@ def _projected(
 ) -> tuple[Val | None, ...]:
     heads = _heads(call)
     if any(other is not None for other in others) or call.attribute("do_rotary", 0):
-        raise ValueError("past_sequence_length and do_rotary are not supported")
+        raise Unsupported("past_sequence_length and do_rotary are not supported")
     mixed = e.matmul(x, weights)
     mixed = mixed if bias is None else e.add(mixed, bias)
     widths = [int(n) for n in call.attribute("qkv_hidden_sizes", ())] or [weights.shape[1] // 3] * 3
@@ -101,13 +101,7 @@ def _heads(call: Call) -> int:
 
 
 def _masked(
-    e: Emit,
-    call: Call,
-    operands: tuple[Val, Val, Val],
-    padding: Val | None,
-    added: Val | None,
-    shown: int,
-    offset: int,
+    e: Emit, call: Call, operands: tuple[Val, Val, Val], padding: Val | None, added: Val | None, shown: int, offset: int
 ) -> tuple[Val, Val | None]:
     """`attend` with the scores of padding lowered by mask_filter_value; the scores are output `shown`, if any."""
     q, k, _ = operands
@@ -127,7 +121,7 @@ def _seen(e: Emit, padding: Val, batch: int, keys: int) -> Val:
     if padding.shape == (batch,):
         return e.op("Less", e.constant(np.arange(keys), padding.dtype), e.reshape(padding, (batch, 1, 1, 1)))  # type: ignore[no-any-return]
     if padding.rank not in (2, 3) or padding.shape[0] != batch or padding.shape[-1] != keys:
-        raise ValueError(f"a padding mask of {padding.type} is not supported; give lengths [batch] or flags per key")
+        raise Unsupported(f"a padding mask of {padding.type} is not supported; give lengths [batch] or flags per key")
     flags = e.reshape(padding, (batch, 1, *((1,) if padding.rank == 2 else ()), *padding.shape[1:]))
     return e.op("Not", e.op("Equal", flags, e.scalar_like(0, flags)))  # type: ignore[no-any-return]
 
@@ -151,7 +145,7 @@ def _grouped(
     """Causal attention; the cache is full up to the new keys, which the kernel checks (`valid` + 1 keys count)."""
     heads, own = _heads(call), int(call.attribute("kv_num_heads", 0))
     if any(x is not None for x in others) or call.attribute("smooth_softmax", 0) > 0:
-        raise ValueError("head_sink, smooth_softmax and quantized caches are not supported")
+        raise Unsupported("head_sink, smooth_softmax and quantized caches are not supported")
     if k is None or v is None:
         width = q.shape[2] // max(1, heads + 2 * own)
         q, k, v = e.op("Split", q, e.ints([heads * width, own * width, own * width]), outputs=3, axis=2)
@@ -168,8 +162,7 @@ def _grouped(
         k, v = e.op("Concat", past_key, k, axis=2), e.op("Concat", past_value, v, axis=2)
     window = int(call.attribute("local_window_size", -1))
     mask = Mask(added, lowest=None if window < 0 else offset - window + 1, highest=offset)
-    numbers = (float(call.attribute(name, 0)) for name in ("scale", "softcap"))
-    y, _ = attend(e, q, k, v, mask, *numbers)
+    y, _ = attend(e, q, k, v, mask, float(call.attribute("scale", 0)), float(call.attribute("softcap", 0)))
     return merge_heads(e, y), k, v
 
 
@@ -188,6 +181,4 @@ def _check_grouped(call: Call, *arrays: np.ndarray | None) -> None:
 
 composite("com.microsoft::MultiHeadAttention", _multi_head, recompute=HEAVY)
 composite("com.microsoft::Attention", _projected, recompute=HEAVY)
-composite(
-    "com.microsoft::GroupQueryAttention", _grouped, recompute=HEAVY, types=_grouped_types, check=_check_grouped
-)
+composite("com.microsoft::GroupQueryAttention", _grouped, recompute=HEAVY, types=_grouped_types, check=_check_grouped)

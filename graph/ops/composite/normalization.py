@@ -26,7 +26,7 @@ def _skip_simplified(
     e: Emit, call: Call, x: Val, skip: Val, scale: Val, bias: Val | None = None
 ) -> tuple[Val | None, ...]:
     total = _summed(e, x, skip, bias)
-    y, inverse = _root_mean_square(e, total, scale, -1, float(call.attribute("epsilon", 1e-12)))
+    y, inverse = _root_mean_square(e, total, scale, -1, _epsilon(call))
     return y, None, inverse, total
 
 
@@ -45,9 +45,9 @@ def _summed(e: Emit, x: Val, skip: Val, bias: Val | None) -> Val:
 def _layer(e: Emit, call: Call, x: Val, scale: Val, shift: Val | None) -> tuple[Val | None, ...]:
     """(normalized, mean, 1 / deviation), the last two where they are outputs."""
     used = (True, *call.wanted[1:3], False, False)[:3]
-    epsilon = float(call.attribute("epsilon", 1e-12))
     last = max(i for i, wanted in enumerate(used) if wanted)
-    found = e.op("LayerNormalization", x, scale, shift, outputs=used[: last + 1], axis=-1, epsilon=epsilon)
+    operands = [v for v in (x, scale, shift) if v is not None]
+    found = e.op("LayerNormalization", *operands, outputs=used[: last + 1], axis=-1, epsilon=_epsilon(call))
     return (*found, None, None)[:3]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from graph.builder.emit import Emit
 from graph.ir import Val
-from graph.ops.numeric.by_body import composite
+from graph.ops.numeric.by_body import Unsupported, composite
 from graph.ops.registry.registry import Call
 
 
@@ -32,7 +32,7 @@ def rotated(e: Emit, x: Val, cos: Val, sin: Val, interleaved: bool) -> Val:
     column = (*half[:-1], *((half[-1], 1) if interleaved else (1, half[-1])))
     turned = e.op("Concat", e.reshape(real, column), e.reshape(imaginary, column), axis=axis)
     turned = e.reshape(turned, part.shape)
-    return turned if rest is None else e.op("Concat", turned, rest, axis=-1)  # type: ignore[no-any-return]
+    return turned if rest is None else e.op("Concat", turned, rest, axis=-1)
 
 
 def rotate_heads(e: Emit, x: Val, cos: Val, sin: Val, heads: int, interleaved: bool) -> Val:
@@ -59,7 +59,7 @@ def _rotary(e: Emit, call: Call, x: Val, cos: Val, sin: Val, positions: Val | No
 
 def _contrib_rotary(e: Emit, call: Call, x: Val, positions: Val, cos: Val, sin: Val) -> Val:
     if call.attribute("is_packed_batching", 0) or call.attribute("scale", 1.0) != 1.0:
-        raise ValueError("is_packed_batching and scale are not supported")
+        raise Unsupported("is_packed_batching and scale are not supported")
     length = x.shape[2] if x.rank == 4 else x.shape[1]
     if positions.shape == (1,):  # the position of the first query
         positions = e.reshape(e.add(positions, e.constant(np.arange(length))), (1, length))

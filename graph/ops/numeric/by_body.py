@@ -10,6 +10,7 @@ import numpy as np
 
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
+from graph.errors import CannotExecute
 from graph.ir import TensorType, Val
 from graph.ops.registry.dispatch import run, work
 from graph.ops.registry.onnx_fallback import call_key, type_of_array
@@ -32,6 +33,10 @@ class _Program:
     steps: tuple[_Step, ...]
     results: tuple[int, ...]
     types: _Types  # of the results
+
+
+class Unsupported(ValueError):
+    """Raised by a body for an option of its op that it does not cover."""
 
 
 class _Programs:
@@ -66,6 +71,7 @@ def composite(
 ) -> None:
     """Register op `name` with types, work and kernel of its body; one that is HEAVY to recompute trains as its body.
 
+    A call that the body does not support has the declared types, one flop per element, no kernel and no gradient.
     Workspace and traffic are those of one fused kernel: intermediate values count for neither. `types` replaces the
     types that the body gives; `check` raises CannotExecute for arrays that the body does not cover.
     """
@@ -78,23 +84,30 @@ def composite(
     compute = _kernel(programs)
 
     def infer(call: Call) -> _Types:
-        found = programs.of(call).types
+        try:
+            found = programs.of(call).types
+        except Unsupported:
+            return call.outputs
         return types(call, (*found, *[None] * (len(call.wanted) - len(found))))
 
     def cost(call: Call) -> Work:
-        parts = [work(step) for step, *_ in programs.of(call).steps]
+        try:
+            parts = [work(step) for step, *_ in programs.of(call).steps]
+        except Unsupported:
+            return Work(sum(type.elements for type in call.outputs if type is not None))
         return Work(sum(part.flops for part in parts), workspace_bytes=max(part.workspace_bytes for part in parts))
 
     def kernel(call: Call, *arrays: np.ndarray | None) -> tuple[np.ndarray | None, ...]:
         check(call, *arrays)
-        return compute(call, *arrays)
+        try:
+            return compute(call, *arrays)
+        except Unsupported as error:
+            raise CannotExecute(f"op {call.op} with options that have no kernel: {error}") from None
 
     op(name, infer=infer, work=cost, recompute=recompute, body=results)(kernel)
 
 
-def _kernel(
-    programs: _Programs, sized_by_content: bool = False
-) -> Callable[..., tuple[np.ndarray | None, ...]]:
+def _kernel(programs: _Programs, sized_by_content: bool = False) -> Callable[..., tuple[np.ndarray | None, ...]]:
     def kernel(call: Call, *arrays: np.ndarray | None) -> tuple[np.ndarray | None, ...]:
         call = replace(call, inputs=tuple(None if a is None else type_of_array(a) for a in arrays))
         if sized_by_content:

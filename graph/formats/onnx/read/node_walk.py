@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from graph.formats.onnx.read.reader import OnnxModel
 
 #: Standard ops that are read as the nodes of their definition: it loops, which no body in the op table does.
-_INLINED = frozenset({"LinearAttention"})
+INLINED = frozenset({"LinearAttention"})
 
 
 class NodeWalk:
@@ -75,8 +75,8 @@ class NodeWalk:
             self._fold_or_make(raw, scope)
 
     def _standard_function(self, raw: RawNode, proto: NodeProto, scope: Scope) -> FunctionProto | None:
-        """The standard's definition of an op in `_INLINED`; None for any other, and for inputs it does not define."""
-        schema = schema_of(raw.op, scope.opset) if raw.op in _INLINED else None
+        """The standard's definition of an op in `INLINED`; None for any other, and for inputs it does not define."""
+        schema = schema_of(raw.op, scope.opset) if raw.op in INLINED else None
         if schema is None:
             return None
         types = [None if slot is None else slot.type for slot in self.inputs(raw, scope)]
