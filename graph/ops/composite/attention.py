@@ -145,9 +145,9 @@ def _attention(
         *(q, k, v, _mask(e, call, (q.shape[2], k.shape[2]), given, offset, lengths)),
         scale=float(call.attribute("scale", 0)),
         softcap=float(call.attribute("softcap", 0)),
-        shown=int(call.attribute("qk_matmul_output_mode", 0)) if call.wanted[3:4] == (True,) else None,
+        shown=int(call.attribute("qk_matmul_output_mode", 0)) if call.used[3:4] == (True,) else None,
     )
-    present = [x if wanted else None for x, wanted in zip((k, v), call.wanted[1:3], strict=False)]
+    present = [x if wanted else None for x, wanted in zip((k, v), call.used[1:3], strict=False)]
     return (merge_heads(e, y) if is_flat else y, *present, *[None] * (2 - len(present)), scores)
 
 

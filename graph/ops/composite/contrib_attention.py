@@ -91,7 +91,7 @@ def _projected(
             for before, now in zip(old, (k, v), strict=True)
         )
     y, _ = _masked(e, call, (q, k, v), padding, added, 4, k.shape[2] - q.shape[2])
-    if call.wanted[1:2] != (True,):
+    if call.used[1:2] != (True,):
         return (merge_heads(e, y),)
     return merge_heads(e, y), e.op("Concat", *(e.reshape(x, (1, *x.shape)) for x in (k, v)), axis=0)
 
@@ -113,7 +113,7 @@ def _masked(
         bias = both(e, bias, e.where(seen, e.scalar_like(0, q), e.scalar_like(low, q)), "Add")
     highest = offset if call.attribute("unidirectional", 0) else None
     scale = float(call.attribute("scale", 0))
-    return attend(e, *operands, Mask(bias, highest=highest), scale, shown=2 if call.wanted[shown:] else None)
+    return attend(e, *operands, Mask(bias, highest=highest), scale, shown=2 if call.used[shown:] else None)
 
 
 def _seen(e: Emit, padding: Val, batch: int, keys: int) -> Val:

@@ -44,7 +44,7 @@ def _summed(e: Emit, x: Val, skip: Val, bias: Val | None) -> Val:
 
 def _layer(e: Emit, call: Call, x: Val, scale: Val, shift: Val | None) -> tuple[Val | None, ...]:
     """(normalized, mean, 1 / deviation), the last two where they are outputs."""
-    used = (True, *call.wanted[1:3], False, False)[:3]
+    used = (True, *call.used[1:3], False, False)[:3]
     last = max(i for i, wanted in enumerate(used) if wanted)
     operands = [v for v in (x, scale, shift) if v is not None]
     found = e.op("LayerNormalization", *operands, outputs=used[: last + 1], axis=-1, epsilon=_epsilon(call))

@@ -78,7 +78,7 @@ def composite(
 
     def results(emit: Emit, call: Call, *inputs: Val | None) -> tuple[Val | None, ...]:
         found = body(emit, call, *inputs)
-        return (found,) if isinstance(found, Val) else tuple(found)[: len(call.wanted)]
+        return (found,) if isinstance(found, Val) else tuple(found)[: len(call.used)]
 
     programs = _Programs(results)
     compute = _kernel(programs)
@@ -88,7 +88,7 @@ def composite(
             found = programs.of(call).types
         except Unsupported:
             return call.outputs
-        return types(call, (*found, *[None] * (len(call.wanted) - len(found))))
+        return types(call, (*found, *[None] * (len(call.used) - len(found))))
 
     def cost(call: Call) -> Work:
         try:
