@@ -1,4 +1,4 @@
-"""Size limits of model readers, and the input shapes that callers override."""
+"""Size limits of model readers, and what callers override: input shapes, roles of tensors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ShapeOverrides:
-    """Input shapes set by the caller: `--input NAME=16x3x224x224`, `--batch N`, `--dim N=8`."""
+    """Input shapes set by the caller: `--input NAME=16x3x224x224`, `--batch N`, `--dim N=8`; and roles of tensors."""
 
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: EMPTY)
     batch: int | None = None  # length of axis 0 of every input
     dims: Mapping[str, int] = field(default_factory=lambda: EMPTY)  # symbolic dimension -> length
     nodes: frozenset[str] = frozenset()  # names of nodes excluded from constant folding
+    trainable: tuple[str, ...] = ()  # patterns of names of trained tensors
+    frozen: tuple[str, ...] = ()  # patterns of names of tensors that are not trained, unless `trainable` matches
 
     def lengths(self) -> list[tuple[str, int]]:
         """(field, length) of every length set by the caller."""

@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "app.client": (
         "graph.autodiff graph.errors graph.formats graph.formats.document graph.formats.native graph.ir "
-        "graph.limits graph.ops.registry graph.ssa planner.request"
+        "graph.limits graph.ops.registry graph.ssa graph.training planner.request"
     ),
     "app.errors": "app.atomic_files graph.cancellation graph.errors planner.errors",
     "app.jobs": (
@@ -132,8 +132,10 @@ MAY_IMPORT: dict[str, str] = {
         "graph.loop_remat graph.ops.registry graph.transforms"
     ),
     "graph.formats.onnx.read": (
-        "graph.builder graph.errors graph.formats.document graph.ir graph.limits graph.ops.registry"
+        "graph.builder graph.errors graph.formats.document graph.formats.onnx.roles graph.ir graph.limits "
+        "graph.ops.registry"
     ),
+    "graph.formats.onnx.roles": "graph.ir graph.limits",
     "graph.formats.paddle": (
         "graph.autodiff graph.builder graph.errors graph.formats.document graph.formats.shared graph.ir "
         "graph.limits graph.ops.registry graph.ops.training graph.training"

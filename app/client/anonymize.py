@@ -30,6 +30,7 @@ from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry.onnx_fallback import dtype_name
 from graph.ops.registry.registry import find_op
 from graph.ssa.lookup import find_value
+from graph.training.roles import ROLE_ANNOTATIONS, matching_names
 from planner.request.plan_request import FIELDS
 
 # Imports inside functions: the client plans nothing; onnx is loaded when a graph is read.
@@ -56,7 +57,9 @@ KNOWN_ANNOTATIONS = frozenset(
         IMPORTER_ANNOTATION,
     }
 )
-NAME_ANNOTATIONS = frozenset({"version_of", "gradient_of", "finalises_gradient_of", "origin", "checkpoints"})
+NAME_ANNOTATIONS = (
+    frozenset({"version_of", "gradient_of", "finalises_gradient_of", "origin", "checkpoints"}) | ROLE_ANNOTATIONS
+)
 
 #: Fields of a request, and of its `differentiate`, that hold names of values or nodes.
 NAME_FIELDS = tuple(name for name, row in FIELDS.items() if row.kind.names_values == "all")
@@ -99,6 +102,8 @@ class PreparedModel:
         fields = dict(request)
         if self._hasher is None:
             return fields
+        for name in {"trainable", "frozen"} & set(fields):
+            fields[name] = matching_names(self._graph, fields[name]) or fields[name]
         for name in set(NAME_FIELDS) & set(fields):
             fields[name] = self._hash_references(fields[name])
         if isinstance(options := fields.get("differentiate"), Mapping):

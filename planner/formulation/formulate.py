@@ -10,14 +10,13 @@ from typing import Any
 
 from graph.analysis.cost import DeviceProfile, resolve_device
 from graph.cancellation import GRACE_CHECKS, cancellation_scope, unless_cancelled
-from graph.formats.readers import load
 from graph.ir import Graph, producers
-from graph.limits import Limits, ShapeOverrides
+from graph.limits import Limits
 from graph.recurrent import step_value_names
 from planner.body_plans.body_alternatives import with_body_plans
 from planner.errors import BadRequest, Finding
 from planner.formulation.formulation import Formulation, formulate_lowered
-from planner.formulation.training_graph import training_graph
+from planner.formulation.training_graph import load_model, training_graph
 from planner.lowering.lower import BodyAlternatives, LoweredGraph, lower
 from planner.request.field_parsers import MAX_FINDINGS
 from planner.request.plan_request import Request
@@ -71,7 +70,7 @@ def with_smaller_batch(
     inputs = {name: (batch, *type.shape[1:]) for name, type in types.items() if type is not None and type.shape}
     if isinstance(model, Graph) or not inputs:
         return None
-    cut = load(model, limits, ShapeOverrides({**request.inputs, **inputs}, None, request.dims))
+    cut = load_model(model, replace(request, inputs={**request.inputs, **inputs}, batch=None), limits)
     return formulate(training_graph(model, cut, request)[0], replace(request, budget=None, fits=None), groups)
 
 

@@ -13,6 +13,7 @@ from graph.limits import Limits, ShapeOverrides
 from graph.recurrent import expand_rnns, recompute_named, recompute_preferred, split_over_time
 from graph.training.chunk_interleaving import interleave_chunks
 from graph.training.chunked_loss import with_chunked_loss
+from graph.training.roles import role_notes, with_roles
 from graph.training.step import check_fields, training_step
 from graph.transforms.attention_fusion import with_fused_attention
 from planner.errors import BadRequest
@@ -23,9 +24,12 @@ def load_model(
     model: bytes | Graph, request: Request, limits: Limits | None = None, nodes: Collection[str] = ()
 ) -> Graph:
     """Read the model with the request's shapes. `nodes` are names of nodes that readers must not fold to constants."""
-    if isinstance(model, Graph):
-        return model
-    return load(model, limits, ShapeOverrides(request.inputs, request.batch, request.dims, frozenset(nodes)))
+    if isinstance(model, bytes):
+        roles = (request.trainable, request.frozen)
+        model = load(
+            model, limits, ShapeOverrides(request.inputs, request.batch, request.dims, frozenset(nodes), *roles)
+        )
+    return with_roles(model, request.trainable, request.frozen)
 
 
 def training_graph(
@@ -69,7 +73,7 @@ def training_graph(
         forward, loss=request.loss, recipe=request.recipe, callbacks=callbacks, rewrite=rewrite, **options
     )
     graph, cut = with_recurrent_recompute(interleave_chunks(graph), request)
-    return graph, [*notes, *cut]
+    return graph, [*role_notes(forward), *notes, *cut]
 
 
 def with_recurrent_recompute(graph: Graph, request: Request) -> tuple[Graph, list[str]]:

@@ -123,6 +123,10 @@ def _names(given: Any, path: str, what: str = "value names") -> tuple[str, ...]:
     return tuple(dict.fromkeys(given))
 
 
+def _patterns(given: Any, path: str) -> tuple[str, ...]:
+    return _names(given, path, "name patterns")
+
+
 def _sections(given: Any, path: str) -> tuple[str, ...]:
     names = _names([given] if isinstance(given, str) else given, path, "sections")
     if unknown := [x for x in names if x not in RETURNABLE]:
@@ -262,6 +266,7 @@ DIFFERENTIATE = Kind(
 )
 VALUE = Kind(_value, STRING | {"minLength": 1}, "str", FlagValue("NAME"), "all")
 VALUES = Kind(_names, _array(STRING), "Names", FlagValue("VALUE", list), "all")
+PATTERNS = Kind(_patterns, _array(STRING), "Names", FlagValue("PATTERN", list), "all")
 SECTION = STRING | {"enum": [*RETURNABLE]}
 SECTIONS = Kind(_sections, _any(SECTION, _array(SECTION)), "Section | list[Section] | tuple[Section, ...]")
 SHAPES = Kind(

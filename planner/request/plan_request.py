@@ -141,6 +141,16 @@ class Request:
     shapes: tuple[InputShapes, ...] = wire(
         kinds.SHAPE_SETS, (), "Sets of input shapes; one plan is valid for all", ONE_REPORT
     )
+    trainable: tuple[str, ...] = wire(
+        kinds.PATTERNS,
+        (),
+        "Name patterns of tensors to train, such as `*.scale`; exceptions to `frozen`. Default: as the file says, and "
+        "guessed where it does not",
+        MODEL,
+    )
+    frozen: tuple[str, ...] = wire(
+        kinds.PATTERNS, (), "Name patterns of tensors that are not trained, such as `encoder.*`", MODEL
+    )
     checkpoints: tuple[str, ...] = wire(
         kinds.VALUES, (), "Values that end segments; the planner `segments` keeps these", flag="--checkpoint"
     )

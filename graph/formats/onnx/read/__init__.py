@@ -4,11 +4,11 @@
     constant branches inlined, shape arithmetic folded → Graph
 
 `wire` parses bytes, `structure` validates the file, `input_shapes` binds dimensions, `opset_upgrade` rewrites old ops,
-`weights` separates parameters from constants, `batch_rebinding` adapts baked shapes to a new batch, `node_walk` creates
+`batch_rebinding` adapts baked shapes to a new batch, `node_walk` creates
 nodes, `control_flow` creates nested graphs. External data files are never opened.
 
-May import `graph.builder`, `graph.formats.document`, `graph.ir`, `graph.limits` and `graph.ops.registry`. Start with
-`reader.py`.
+May import `graph.builder`, `graph.formats.document`, `graph.formats.onnx.roles`, `graph.ir`, `graph.limits` and
+`graph.ops.registry`. Start with `reader.py`.
 """
 
 from __future__ import annotations

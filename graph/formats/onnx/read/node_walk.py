@@ -9,7 +9,7 @@ import numpy as np
 from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, helper
 
 from graph.errors import BadGraph, quoted
-from graph.formats.onnx.read import control_flow, weights
+from graph.formats.onnx.read import control_flow
 from graph.formats.onnx.read.faults import arity_error, conflict_error, untyped_error
 from graph.formats.onnx.read.metadata import NodeNote, ValueNote, node_fields
 from graph.formats.onnx.read.opset_upgrade import check_old, is_old, opset_of, upgrade
@@ -17,6 +17,7 @@ from graph.formats.onnx.read.protos import RawNode, checked, raw_node
 from graph.formats.onnx.read.restore import restore_node
 from graph.formats.onnx.read.scope import Scope, Slot
 from graph.formats.onnx.read.upgrade_context import NodeUpgradeContext
+from graph.formats.onnx.roles import is_filled_weight
 from graph.ir import ABSENT, EMPTY, FLOAT_DTYPES, Body, Role, TensorType
 from graph.ir.names import unique_name
 from graph.ops.registry import infer
@@ -151,6 +152,12 @@ class NodeWalk:
         if raw.name:
             frame.node_ids[raw.name] = len(frame.builder.nodes) - 1
 
+    def transpose(self, name: str, output: str, scope: Scope) -> None:
+        """Define `output` as the transposed matrix `name`."""
+        raw = RawNode("Transpose", "", [name], [output], "graph.initializer", {"perm": [1, 0]})
+        slots = self.inputs(raw, scope)
+        self.make(raw, slots, self._types(raw, self._call_of(raw, slots, scope), slots), scope)
+
     def inputs(self, raw: RawNode, scope: Scope) -> list[Slot | None]:
         """Slots of the node's inputs, None where absent."""
         return [scope.find(name) if name else None for name in raw.inputs]
@@ -228,8 +235,8 @@ class NodeWalk:
         """True for a ConstantOfShape that replaces a weight stripped from the file."""
         if raw.op != "ConstantOfShape" or not scope.is_model or not slots or slots[0] is None or types[0] is None:
             return False
-        readers = self.model.uses.get(raw.outputs[0], set())
-        return slots[0].is_held and types[0].dtype in FLOAT_DTYPES and weights.is_filled_weight(readers)
+        readers = self.model.roles.uses.get(raw.outputs[0], set())
+        return slots[0].is_held and types[0].dtype in FLOAT_DTYPES and is_filled_weight(readers)
 
     def _rebind_batch(self, raw: RawNode, slots: list[Slot | None], scope: Scope) -> list[Slot | None]:
         """Inputs of a Reshape, with the baked target replaced where its leading length was the old batch."""
@@ -265,7 +272,7 @@ class NodeWalk:
             raise raw.error("unknown_dtype", f": {error}", "a tensor of numbers", "remove it") from None
         role = Role.CONSTANT  # a Constant inside a function is part of the function, not a weight
         if not scope.in_function:
-            role = weights.role_of(raw.outputs[0], type, content, self.model.uses, self.model.signature)
+            role = self.model.roles.role_of(raw.outputs[0], type, content)
         self.model.keep(raw.outputs[0], type, content, role, scope, ValueNote())
 
     def _call(self, raw: RawNode, proto: NodeProto, function: FunctionProto, scope: Scope) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -11,7 +11,6 @@ from onnx.defs import onnx_opset_version
 
 from graph.builder.builder import Builder
 from graph.errors import BadGraph, quoted
-from graph.formats.onnx.read import weights
 from graph.formats.onnx.read.batch_rebinding import BatchRebinding
 from graph.formats.onnx.read.input_shapes import bind_shapes, declared_type
 from graph.formats.onnx.read.metadata import ModelNote, ValueNote, decode_note
@@ -22,6 +21,7 @@ from graph.formats.onnx.read.restore import with_value_ids
 from graph.formats.onnx.read.scope import GraphFrame, Scope
 from graph.formats.onnx.read.structure import StructureChecker
 from graph.formats.onnx.read.wire import parse
+from graph.formats.onnx.roles import TensorRoles
 from graph.ir import FLOAT_DTYPES, Graph, Role, TensorType
 from graph.limits import Limits, ShapeOverrides
 
@@ -38,8 +38,7 @@ class OnnxModel:
 
     def __init__(self, proto: ModelProto, limits: Limits, shapes: ShapeOverrides):
         self.proto, self.limits, self.shapes = proto, limits, shapes
-        self.uses = weights.tensor_uses(proto.graph.node)
-        self.signature = weights.signature_of(proto.graph)
+        self.roles = TensorRoles(proto, shapes)
         self.constant_bytes = 0
         self.functions = {(op_name(f.domain, f.name), f.overload): f for f in proto.functions}
         self.node_names = {node.name for node in proto.graph.node}
@@ -69,11 +68,15 @@ class OnnxModel:
             scope.frame.id_of(slot)
         for proto in self.resident:
             self._resident(proto, scope)
-        self.hold(source, scope, "graph")
         walk = NodeWalk(self)
+        copies = {} if self.is_ours else self.roles.tied(_content_of)
+        self.hold(source, scope, "graph", copies)
+        for copy, name in copies.items():
+            walk.transpose(name, copy, scope)
         walk.nodes(source.node, scope, "graph")
         outputs = [walk.output(proto.name, scope) for proto in source.output]
         if not self.is_ours:
+            builder.annotations = MappingProxyType(self.roles.annotations())
             return builder.build(outputs)
         note = decode_note(note_of(self.proto) or "{}", ModelNote, "model")
         builder.order_is_given = note.order_is_given
@@ -82,9 +85,11 @@ class OnnxModel:
         builder.gradients = [(walk.value_id(p, scope), walk.value_id(g, scope)) for p, g in note.gradients]
         return with_value_ids(builder.build(outputs), note.value_ids)
 
-    def hold(self, graph: GraphProto, scope: Scope, path: str) -> None:
-        """Define the initialisers of a graph."""
+    def hold(self, graph: GraphProto, scope: Scope, path: str, leave: Container[str] = ()) -> None:
+        """Define the initialisers of a graph, except those in `leave`."""
         for i, tensor in enumerate(graph.initializer):
+            if tensor.name in leave:
+                continue
             place = f"{path}.initializer[{i}]"
             self.tensor(tensor.name, type_of(tensor, place), tensor, scope, place)
         for i, sparse in enumerate(graph.sparse_initializer):
@@ -96,14 +101,18 @@ class OnnxModel:
         """Define one tensor of the file as parameter or constant, with its content where shapes may depend on it."""
         stored = proto is not None and not is_external(proto) and _has_content(proto, type, path)
         note = self.notes.get(name, ValueNote())
-        readers = {op for op, _ in self.uses.get(name, ())}
-        looks_like_mask = len(type.shape) > 1 and readers <= {"Add", "Where", "Sub", "Slice", "Gather", "Attention"}
-        decode = type.dtype not in FLOAT_DTYPES or type.elements <= 64 or looks_like_mask
+        decode = type.dtype not in FLOAT_DTYPES or type.elements <= 64 or self.roles.needs_content(name, type)
         content = array_of(proto, path) if stored and decode and proto is not None else None
         role = note.role
         if role is Role.ACTIVATION:
-            role = weights.role_of(name, type, content, self.uses, self.signature)
-        if role is Role.CONSTANT and stored and content is None and proto is not None:
+            role = self.roles.role_of(name, type, content)
+        if (
+            role is Role.CONSTANT
+            and stored
+            and content is None
+            and proto is not None
+            and not self.roles.is_frozen(name)
+        ):
             content = array_of(proto, path)
         self.keep(name, type, content, role, scope, note)
 
@@ -172,6 +181,13 @@ def _inputs_without_content(graph: GraphProto) -> list[ValueInfoProto]:
     """Inputs of the graph that are not initialisers."""
     initializers = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
     return [v for v in graph.input if v.name not in initializers]
+
+
+def _content_of(tensor: TensorProto) -> np.ndarray | None:
+    """Content of an initialiser; None when the file does not have it."""
+    path = f"initializer {quoted(tensor.name)}"
+    stored = not is_external(tensor) and _has_content(tensor, type_of(tensor, path), path)
+    return array_of(tensor, path) if stored else None
 
 
 def _is_tensor(proto: ValueInfoProto) -> bool:

@@ -1,0 +1,100 @@
+"""Roles of tensors set by name patterns, and notes on the roles that a reader guessed.
+
+frozen `*`, trainable `head.*`:   encoder.weight → CONSTANT,   head.weight → PARAMETER
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from graph.errors import BadGraph, quoted
+from graph.ir import FLOAT_DTYPES, Graph, Role, Value
+
+#: Annotations of a graph with names of tensors, written by readers.
+ROLE_ANNOTATIONS = frozenset({"guessed_parameters", "guessed_constants", "untraced_parameters"})
+_EXPORT = "export with torch.onnx.export(..., optimize=False)"
+_MAX_SHOWN = 5  # names in a note
+
+
+def with_roles(graph: Graph, trainable: Sequence[str], frozen: Sequence[str]) -> Graph:
+    """The graph with the roles of matching tensors changed. Raises BadGraph for a pattern without a match.
+
+    `trainable` patterns are exceptions to `frozen` ones.
+    """
+    if not trainable and not frozen:
+        return graph
+    for field, patterns in (("trainable", trainable), ("frozen", frozen)):
+        for pattern in patterns:
+            if not matching_names(graph, [pattern]):
+                raise BadGraph.one(
+                    "unknown_value",
+                    field,
+                    f"{quoted(pattern)}, which matches no parameter or constant of floating-point numbers",
+                    "a pattern of names, such as `*.scale`",
+                    "see `remat info` for the parameters of the model",
+                )
+    roles = dict.fromkeys(matching_names(graph, frozen), Role.CONSTANT)
+    roles.update(dict.fromkeys(matching_names(graph, trainable), Role.PARAMETER))
+    values = tuple(_with_role(value, roles.get(value.name, value.role)) for value in graph.values)
+    annotations: Mapping[str, Any] = {
+        key: [name for name in entry if name not in roles] if key in ROLE_ANNOTATIONS else entry
+        for key, entry in graph.annotations.items()
+    }
+    return replace(graph, values=values, annotations=annotations)
+
+
+def matching_names(graph: Graph, patterns: Sequence[str]) -> list[str]:
+    """Names of the parameters and constants of floating-point numbers that match a pattern."""
+    names = [value.name for value in graph.values if _is_tensor(value)]
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def role_notes(graph: Graph) -> list[str]:
+    """Warnings about guessed roles, and about parameters of the export that the file lacks."""
+    sizes = {value.name: str(value.type) for value in graph.values if _is_tensor(value)}
+    parameters, constants = (
+        [f"{name} {sizes[name]}" for name in _names(graph, key) if name in sizes]
+        for key in ("guessed_parameters", "guessed_constants")
+    )
+    notes = []
+    if parameters:
+        notes.append(
+            f"taken as trained parameters, which the file does not say: {_listed(parameters)}; "
+            "freeze them with --frozen PATTERN if they are not"
+        )
+    if constants:
+        notes.append(
+            f"taken as constants, which the file does not say: {_listed(constants)}; "
+            "train them with --trainable PATTERN if they are parameters"
+        )
+    if untraced := _names(graph, "untraced_parameters"):
+        notes.append(
+            f"parameters that the exporter folded, merged or left out, so that the file has no tensor of these names: "
+            f"{_listed(untraced)}; {_EXPORT} to keep them"
+        )
+    return notes
+
+
+def _with_role(value: Value, role: Role) -> Value:
+    if role is value.role or not _is_tensor(value):
+        return value
+    return replace(value, role=role, data=None if role is Role.PARAMETER else value.data)
+
+
+def _is_tensor(value: Value) -> bool:
+    is_float = value.type is not None and value.type.dtype in FLOAT_DTYPES
+    return is_float and value.role in (Role.PARAMETER, Role.CONSTANT)
+
+
+def _names(graph: Graph, key: str) -> list[str]:
+    """Names in an annotation; any document may have one, so other content is left out."""
+    entry = graph.annotations.get(key, ())
+    return [name for name in entry if isinstance(name, str)] if isinstance(entry, list | tuple) else []
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_SHOWN
+    return ", ".join(names[:_MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
