@@ -1,0 +1,190 @@
+"""Roles of the tensors of ONNX files: PyTorch's signature, guesses by content and use, requested patterns."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from graph.errors import BadGraph
+from graph.formats.readers import load
+from graph.ir import Graph, Role
+from graph.limits import ShapeOverrides
+from graph.training.roles import role_notes, with_roles
+from planner.formulation.training_graph import load_model, training_graph
+from planner.request.plan_request import parse_request
+
+SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
+FX = "pkg.torch.onnx.fx_node"
+RANDOM = np.random.default_rng(0)
+
+
+def model(
+    nodes: list[NodeProto],
+    tensors: dict[str, np.ndarray],
+    shape: tuple[int, ...],
+    signature: str = "",
+    output: str = "y",
+) -> bytes:
+    """An ONNX file of PyTorch with input `x`."""
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in tensors.items()],
+    )
+    if signature:
+        graph.metadata_props.add(key=SIGNATURE, value=signature)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], producer_name="pytorch")
+    return proto.SerializeToString()
+
+
+def node(op: str, inputs: list[str], output: str, fx: str = "", **attributes: object) -> NodeProto:
+    proto = helper.make_node(op, inputs, [output], **attributes)
+    if fx:
+        proto.metadata_props.add(key=FX, value=fx)
+    return proto
+
+
+def roles(graph: Graph) -> dict[str, Role]:
+    return {value.name: value.role for value in graph.values if value.role in (Role.PARAMETER, Role.CONSTANT)}
+
+
+def weights(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape)
+
+
+def test_weight_that_the_exporter_renamed_is_trained_and_is_no_guess() -> None:
+    """RMSNorm scale (8,) folded to [1, 8]: the op that reads it is no layer."""
+    nodes = [
+        node("Mul", ["x", "val_3"], "y", "%mul : call_function[target=mul](args = (%x, %p_norm_scale), kwargs = {})")
+    ]
+    graph = load(model(nodes, {"val_3": weights(1, 8)}, (4, 8), "p_norm_scale: PARAMETER target='norm.scale'\n"))
+    assert roles(graph) == {"val_3": Role.PARAMETER}
+    assert role_notes(graph) == []
+
+
+def test_unit_scale_that_the_exporter_adds_to_a_norm_is_a_constant() -> None:
+    fx = "%layer_norm : call_function[target=layer_norm](args = (%x, [8], None, None), kwargs = {})"
+    nodes = [node("LayerNormalization", ["x", "val_0"], "h", fx), node("Add", ["h", "b"], "y")]
+    signature = "p_b: PARAMETER target='b'\np_unused: PARAMETER target='unused'\n"
+    graph = load(model(nodes, {"val_0": np.ones(8), "b": weights(8)}, (4, 8), signature))
+    assert roles(graph) == {"val_0": Role.CONSTANT, "b": Role.PARAMETER}
+
+
+def test_folded_results_are_listed_with_size_and_remedy() -> None:
+    """A_log of a state-space model is folded to -exp(A_log), and no node names it."""
+    nodes = [node("Mul", ["x", "neg"], "y", "%mul : call_function[target=mul](args = (%x, %neg), kwargs = {})")]
+    graph = load(model(nodes, {"neg": weights(8)}, (4, 8), "p_a_log: PARAMETER target='A_log'\n"))
+    assert roles(graph) == {"neg": Role.PARAMETER}
+    trained, untraced = role_notes(graph)
+    assert "neg float32[8]" in trained
+    assert "--frozen" in trained
+    assert "A_log" in untraced
+    assert "optimize=False" in untraced
+
+
+def test_lifted_constants_and_buffers_are_not_trained_by_a_layer() -> None:
+    nodes = [node("MatMul", ["x", "c"], "h"), node("MatMul", ["h", "table"], "y")]
+    signature = "c_c: CONSTANT_TENSOR target='c'\nb_table: BUFFER target='table' persistent=True\n"
+    graph = load(model(nodes, {"c": weights(8, 8), "table": weights(8, 8)}, (4, 8), signature))
+    assert set(roles(graph).values()) == {Role.CONSTANT}
+
+
+@pytest.mark.parametrize("low", [-1e4, -65504.0, -1e9, -np.inf])
+def test_masks_are_constants(low: float) -> None:
+    mask = np.triu(np.full((4, 4), low), 1)
+    graph = load(model([node("Add", ["x", "mask"], "y")], {"mask": mask}, (2, 4, 4)))
+    assert roles(graph) == {"mask": Role.CONSTANT}
+    assert "mask float32[4,4]" in role_notes(graph)[0]
+
+
+def sinusoidal() -> np.ndarray:
+    angles = np.arange(16)[:, None] / 1e4 ** (np.arange(0, 8, 2) / 8)
+    return np.stack([np.sin(angles), np.cos(angles)], 2).reshape(16, 8)
+
+
+@pytest.mark.parametrize("function", [np.sin, np.cos, None])
+def test_tables_of_sines_and_cosines_are_constants_and_learned_ones_are_not(function: np.ufunc | None) -> None:
+    angles = np.arange(16)[:, None] / 1e4 ** (np.arange(0, 16, 2) / 16)
+    fixed = sinusoidal() if function is None else function(angles)
+    nodes = [node("Mul", ["x", "fixed"], "h"), node("Add", ["h", "learned"], "y")]
+    graph = load(model(nodes, {"fixed": fixed, "learned": weights(16, 8)}, (2, 16, 8)))
+    assert roles(graph) == {"fixed": Role.CONSTANT, "learned": Role.PARAMETER}
+    assert ["learned" in role_notes(graph)[0], "fixed" in role_notes(graph)[1]] == [True, True]
+
+
+def test_rotary_frequencies_read_by_a_matmul_are_constants() -> None:
+    frequencies = (1e4 ** -(np.arange(0, 16, 2) / 16))[None]
+    graph = load(model([node("MatMul", ["x", "f"], "y")], {"f": frequencies}, (4, 1)))
+    assert roles(graph) == {"f": Role.CONSTANT}
+
+
+def test_learned_scale_of_one_element_is_trained_and_listed() -> None:
+    nodes = [node("Mul", ["x", "gate.scale"], "h"), node("Mul", ["h", "onnx::Mul_7"], "y")]
+    graph = load(model(nodes, {"gate.scale": np.array([0.5]), "onnx::Mul_7": np.array([2.0])}, (4, 8)))
+    assert roles(graph) == {"gate.scale": Role.PARAMETER, "onnx::Mul_7": Role.CONSTANT}
+    assert "gate.scale" in role_notes(graph)[0]
+
+
+@pytest.mark.parametrize("copy", ["onnx::MatMul_5", "val_0"])
+def test_transposed_copy_of_a_tied_weight_stays_one_parameter(copy: str) -> None:
+    table = weights(6, 4)
+    fx = "%linear : call_function[target=linear](args = (%x, %p_emb), kwargs = {})"
+    nodes = [node("MatMul", ["x", "emb"], "h"), node("MatMul", ["h", copy], "y", fx if copy == "val_0" else "")]
+    signature = "p_emb: PARAMETER target='emb'\n" if copy == "val_0" else ""
+    graph = load(model(nodes, {"emb": table, copy: table.T}, (2, 6), signature))
+    assert roles(graph) == {"emb": Role.PARAMETER}
+    assert [n.op for n in graph.nodes].count("Transpose") == 1
+
+
+def test_equal_shapes_alone_do_not_tie() -> None:
+    nodes = [node("MatMul", ["x", "a"], "h"), node("MatMul", ["h", "onnx::MatMul_5"], "y")]
+    graph = load(model(nodes, {"a": weights(6, 4), "onnx::MatMul_5": weights(4, 6)}, (2, 6)))
+    assert set(roles(graph)) == {"a", "onnx::MatMul_5"}
+
+
+def test_requested_patterns_overrule_every_guess() -> None:
+    nodes = [
+        node("Add", ["x", "mask"], "h"),
+        node("MatMul", ["h", "head.w"], "g"),
+        node("MatMul", ["g", "body.w"], "y"),
+    ]
+    mask = np.triu(np.full((4, 4), -1e4), 1)
+    data = model(nodes, {"mask": mask, "head.w": weights(4, 4), "body.w": weights(4, 4)}, (4, 4))
+    request = parse_request({"trainable": ["mask", "head.*"], "frozen": ["*"]})
+    graph = load_model(data, request)
+    assert roles(graph) == {"mask": Role.PARAMETER, "head.w": Role.PARAMETER, "body.w": Role.CONSTANT}
+    step, notes = training_graph(data, graph, request)
+    assert sorted(step.values[v].name for v, _ in step.gradients) == ["head.w", "mask"]
+    assert not any("taken as" in note for note in notes)
+    again = with_roles(load(data), ("mask", "head.*"), ("*",))  # a graph that was read without patterns
+    assert roles(again) == roles(graph)
+    assert role_notes(again) == []
+
+
+def test_pattern_without_a_match_is_refused() -> None:
+    data = model([node("MatMul", ["x", "w"], "y")], {"w": weights(4, 4)}, (4, 4))
+    with pytest.raises(BadGraph, match="no parameter or constant"):
+        load_model(data, parse_request({"frozen": ["nothing.*"]}))
+
+
+def test_frozen_weight_is_read_without_its_content() -> None:
+    data = model([node("MatMul", ["x", "w"], "y")], {"w": weights(16, 16)}, (4, 16))
+    graph = load(data, shapes=ShapeOverrides(frozen=("w",)))
+    assert roles(graph) == {"w": Role.CONSTANT}
+    assert graph.values[graph.value_named("w")].data is None
+
+
+def test_guesses_reach_the_warnings_of_a_training_step() -> None:
+    data = model(
+        [node("MatMul", ["x", "w"], "h"), node("Add", ["h", "table"], "y")],
+        {"w": weights(4, 4), "table": weights(4, 4)},
+        (4, 4),
+    )
+    assert onnx.load_from_string(data).producer_name == "pytorch"
+    request = parse_request({})
+    _, notes = training_graph(data, load_model(data, request), request)
+    assert any("table float32[4,4]" in note for note in notes)
