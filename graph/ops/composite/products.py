@@ -63,9 +63,7 @@ def _causal_convolution(
     padded = e.op("Concat", state, x, axis=2)
     y = e.op("Conv", *_present(padded, w, bias), group=channels)
     last = (
-        e.op("Slice", padded, e.ints([length]), e.ints([length + before]), e.ints([2]))
-        if any(call.used[1:])
-        else None
+        e.op("Slice", padded, e.ints([length]), e.ints([length + before]), e.ints([2])) if any(call.used[1:]) else None
     )
     return y if activation == "none" else swish(e, y), last
 
