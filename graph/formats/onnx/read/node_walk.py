@@ -232,8 +232,15 @@ class NodeWalk:
     def _is_weight(
         self, raw: RawNode, slots: Sequence[Slot | None], types: Sequence[TensorType | None], scope: Scope
     ) -> bool:
-        """True for a ConstantOfShape that replaces a weight stripped from the file."""
-        if raw.op != "ConstantOfShape" or not scope.is_model or not slots or slots[0] is None or types[0] is None:
+        """True for a ConstantOfShape that replaces a weight stripped from the file; exports name their parameters."""
+        if (
+            self.model.roles.signature
+            or raw.op != "ConstantOfShape"
+            or not scope.is_model
+            or not slots
+            or slots[0] is None
+            or types[0] is None
+        ):
             return False
         readers = self.model.roles.uses.get(raw.outputs[0], set())
         return slots[0].is_held and types[0].dtype in FLOAT_DTYPES and is_filled_weight(readers)

@@ -188,3 +188,13 @@ def test_guesses_reach_the_warnings_of_a_training_step() -> None:
     request = parse_request({})
     _, notes = training_graph(data, load_model(data, request), request)
     assert any("table float32[4,4]" in note for note in notes)
+
+
+def test_filled_state_of_an_export_is_no_parameter() -> None:
+    """Without the signature a ConstantOfShape may replace a weight stripped from the file."""
+    fill = [helper.make_node("Constant", [], ["n"], value_ints=[4, 32]), node("ConstantOfShape", ["n"], "state")]
+    nodes = [*fill, node("Add", ["x", "state"], "h"), node("MatMul", ["h", "w"], "y")]
+    tensors, signature = {"w": weights(32, 8)}, "p_w: PARAMETER target='w'\n"
+    assert set(roles(load(model(nodes, tensors, (4, 32))))) == {"state", "w"}
+    graph = load(model(nodes, tensors, (4, 32), signature))
+    assert [name for name, role in roles(graph).items() if role is Role.PARAMETER] == ["w"]
