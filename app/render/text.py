@@ -128,7 +128,7 @@ def optimality(plan: Mapping[str, Any]) -> str:
         return "proven optimal"
     if plan["status"] == "over_budget":
         return f"proven minimum peak {format_bytes(plan['bound']['peak_bytes'])}"
-    gap = "no bound known" if plan["gap"] is None else f"within {100 * plan['gap']:.2g}% of optimal"
+    gap = "no bound known" if plan["gap"] is None else f"within {max(0.01, 100 * plan['gap']):.2g}% of optimal"
     return gap if plan["reproducible"] else f"{gap} (search stopped at the time limit)"
 
 
