@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.annealing.search import Annealing
+from planner.algorithms.annealing.temperatures import FREE_TEMPERATURE, TEMPERATURES
 from planner.algorithms.annealing.timeline_kernels import NO_BEST
 from planner.algorithms.greedy import planner
 from planner.problem import Problem, liveness, liveness_kernels
@@ -32,9 +33,6 @@ FIRST_RUN_PERCENT = 60
 ROUND_ENDS, MIN_ROUND_SHARE = (0.1, 0.2, 1.0), 0.05
 # Rounds without a better order that end the search; each has twice the moves of the one before.
 MAX_IDLE_ROUNDS = 3
-# Initial temperature of a round, in mean task costs: where first runs move, and where they are fixed (of the first
-# round, then the values that later rounds draw from).
-FREE_TEMPERATURE, TEMPERATURES = 0.3, (0.1, 0.03, 0.3)
 # Range of the initial limit of a later round with fixed first runs, as a share of the budget.
 LIMIT_SHARES = (0.85, 1.1)
 # Share of the first round for the order alone.

@@ -18,6 +18,7 @@ import numpy as np
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.annealing import timeline_kernels as on
 from planner.algorithms.annealing.move_kernels import FACTORS, PENALTY, PER_TICK, SLACK, TEMPERATURE
+from planner.algorithms.annealing.temperatures import COLD, FREE_COLD, ORDER_TEMPERATURE, PEAK_TEMPERATURE
 from planner.algorithms.annealing.timeline import fenced_sequence, order_of, timeline_of
 from planner.algorithms.annealing.timeline_kernels import AnnealingTimeline
 from planner.algorithms.greedy.gap_closing import without_unread_repeats
@@ -25,13 +26,8 @@ from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 
-# Final temperature in mean task costs: with fixed first runs, and with moving ones.
-COLD, FREE_COLD = 0.01, 0.003
-# Search for a lower peak: temperature of a try, its share of the remaining search, first and minimum step as shares of
-# the peak.
-PEAK_TEMPERATURE, TRY_SHARE, FIRST_STEP, MIN_STEP = 0.1, 0.15, 0.05, 0.001
-# Initial temperature where the order alone changes.
-ORDER_TEMPERATURE = 0.3
+# Search for a lower peak: share of a try of the remaining search, first and minimum step as shares of the peak.
+TRY_SHARE, FIRST_STEP, MIN_STEP = 0.15, 0.05, 0.001
 # Slots visited between two polls of the monitor, about 10 ms, and limits on the moves between them.
 WORK, MIN_MOVES, MAX_MOVES = 2_000_000, 200, 5_000
 # Moves per run in one cooling: with fixed first runs, and with moving ones.

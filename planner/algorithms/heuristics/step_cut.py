@@ -19,7 +19,8 @@ from dataclasses import replace
 import numpy as np
 
 from graph.cancellation import CancellationError, cancellation_scope
-from planner.algorithms.annealing.search import FIRST_RUNS_ALONE, FREE_COLD, Annealing
+from planner.algorithms.annealing.search import FIRST_RUNS_ALONE, Annealing
+from planner.algorithms.annealing.temperatures import FREE_COLD
 from planner.algorithms.greedy.gap_closing import GapCloser
 from planner.bounds import first_of_set, step_cut
 from planner.bounds.step_branch_and_bound import bracket_budget
