@@ -36,7 +36,7 @@ def test_a_solve_tells_its_stages_and_gives_every_section() -> None:
     answer = RUNNER.run("solve", payload(budget="60%", iterations=50), 60, told.append)
     stages = list(dict.fromkeys(message["stage"] for message in told))
     assert stages == ["read", "differentiate", "plan", "layout", "rewrite", "execute"]
-    assert set(answer.result["sections"]) == {"timeline", "layout", "explain", "source", "graph"}
+    assert set(answer.result["sections"]) == {"timeline", "layout", "explain", "source", "graph", "search"}
     assert not answer.hit_deadline
 
 
