@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from graph.ir import Graph
 
 SEARCH = "search"  # section of a stored plan: its search result, by number
-#: Request fields whose results are not reused: several sets of shapes, and sections that search or name values.
-UNSHARED_FIELDS = frozenset({"shapes", "advise", "advise_checkpoints", "share_buffers", "gradient_events"})
+#: Request fields whose results are not reused: several sets of shapes, sections that search or name values, and patterns
+#: of names.
+UNSHARED_FIELDS = frozenset(
+    {"shapes", "advise", "advise_checkpoints", "share_buffers", "gradient_events", "trainable", "frozen"}
+)
 VALUE_LIST_FIELDS = frozenset({"checkpoints", "keep", "recompute"})  # request fields that are lists of value names
 DIFFERENTIATE_LISTS = frozenset({"of", "with_respect_to", "no_gradient"})  # the same inside `differentiate`
 Json = dict[str, Any]
