@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from graph.ir import Graph
 
 SEARCH = "search"  # section of a stored plan: its search result, by number
-#: Request fields whose results are not reused: several sets of shapes, sections that search or name values, and patterns
-#: of names.
+#: Request fields whose results are not reused: several sets of shapes, sections that search or name values, and
+#: patterns of names.
 UNSHARED_FIELDS = frozenset(
     {"shapes", "advise", "advise_checkpoints", "share_buffers", "gradient_events", "trainable", "frozen"}
 )
