@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
@@ -19,6 +20,8 @@ _MAX_SERIES = 1 << 16  # elements of a layer's tensor that may be a mask or freq
 _MAX_LISTED = 1000  # names in an annotation
 #: Readers of a scale or logit scale of one element.
 _SCALE_OPS = frozenset({"Mul", "Div", "Add", "Sub", "Exp", "Neg", "Sigmoid", "Softplus", "Tanh"})
+#: Names that PyTorch's exporters give to tensors of their own; those of modules are attribute paths.
+_EXPORTER_NAME = re.compile(r"onnx::|/|_|val_\d+\Z|scalar_tensor")
 
 
 class TensorRoles:
@@ -144,7 +147,7 @@ class TensorRoles:
 
     def _is_derived(self, name: str) -> bool:
         """True for a tensor that the exporter made from others."""
-        return name not in self.signature.kinds if self.signature else name.startswith(("onnx::", "/"))
+        return name not in self.signature.kinds if self.signature else _EXPORTER_NAME.match(name) is not None
 
     def _count_unaccounted(self) -> int:
         """Parameters of the signature minus the tensors that are known to come from them.

@@ -123,9 +123,12 @@ def test_rotary_frequencies_read_by_a_matmul_are_constants() -> None:
 
 
 def test_learned_scale_of_one_element_is_trained_and_listed() -> None:
-    nodes = [node("Mul", ["x", "gate.scale"], "h"), node("Mul", ["h", "onnx::Mul_7"], "y")]
-    graph = load(model(nodes, {"gate.scale": np.array([0.5]), "onnx::Mul_7": np.array([2.0])}, (4, 8)))
-    assert roles(graph) == {"gate.scale": Role.PARAMETER, "onnx::Mul_7": Role.CONSTANT}
+    made = ("onnx::Mul_7", "val_72", "_to_copy_1", "scalar_tensor_default")  # by the exporters
+    nodes = [node("Mul", ["x", "gate.scale"], "h"), node("Sum", ["h", *(f"h{i}" for i in range(4))], "y")]
+    nodes[1:1] = [node("Mul", ["h", name], f"h{i}") for i, name in enumerate(made)]
+    tensors = {"gate.scale": np.array([0.5]), **{name: np.array([2.0]) for name in made}}
+    graph = load(model(nodes, tensors, (4, 8)))
+    assert roles(graph) == {"gate.scale": Role.PARAMETER, **dict.fromkeys(made, Role.CONSTANT)}
     assert "gate.scale" in role_notes(graph)[0]
 
 
