@@ -116,6 +116,9 @@ class Emit:
 
     def div_by(self, x: Val, count: float) -> Val:
         """`x / count`, rounded once: in float32 where the dtype of `x` does not represent `count`."""
+        known = self.known(x)
+        if known is not None and known.size == 1:
+            return self.constant(known.astype(np.float64) / count, x.dtype)
         with np.errstate(over="ignore"):
             exact = np.asarray(count).astype(numpy_dtype(x.dtype)).astype(np.float64) == count
         wide = "float32" if x.dtype in NARROW_FLOATS and not exact else x.dtype
