@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 MAX_FINDINGS = 10
 MAX_QUOTE_LENGTH = 80
+MAX_LISTED = 5  # names in one message
 
 
 def quoted(text: str) -> str:
@@ -23,6 +24,12 @@ def quoted(text: str) -> str:
         half = MAX_QUOTE_LENGTH // 2
         return f"{text[:half]!r}...{text[-8:]!r} ({len(text)} characters)"
     return repr(text)
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first MAX_LISTED names of a list in a message, and the number of the others."""
+    more = len(names) - MAX_LISTED
+    return ", ".join(names[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,17 +69,17 @@ def request_key(about: str, fields: Mapping[str, Any], kind: str = "plan") -> st
 
     `about` is the id or the form of a graph, or the SHA-256 of an input document that is not a stored graph.
     """
-    asked = {name: given for name, given in fields.items() if name != "return"}
-    text = msgspec.json.encode([kind, about, asked, versions()], order="deterministic")
+    solved = {name: given for name, given in fields.items() if name != "return"}
+    text = msgspec.json.encode([kind, about, solved, versions()], order="deterministic")
     return hashlib.sha256(text).hexdigest()
 
 
 def solve_payload(
-    store: Store, graph_id: str | None, fields: Mapping[str, Any], asked: str | None = None
+    store: Store, graph_id: str | None, fields: Mapping[str, Any], document_id: str | None = None
 ) -> dict[str, Any]:
-    """{"data", "fields"} of a solve for a child: a stored graph, or the input document `asked`. Raises NotFound."""
+    """{"data", "fields"} of a solve for a child: a stored graph, or the input document. Raises NotFound."""
     if graph_id is None:
-        return {"data": store.blobs.get(str(asked)), "fields": dict(fields)}
+        return {"data": store.blobs.get(str(document_id)), "fields": dict(fields)}
     graph, effective = graph_of(store, graph_id), dict(fields)
     if graph["format"] != "native" and graph["forward_only"] and "loss" not in effective:
         effective.setdefault("differentiate", True)  # the default of framework files; the stored document is native

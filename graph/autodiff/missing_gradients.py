@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from graph.autodiff.active_path import gradient_slots, non_differentiable_ops
 from graph.autodiff.gradients.spec import GradientSpec, carries_gradient
-from graph.errors import quoted
+from graph.errors import listed, quoted
 from graph.ir import Graph, consumers
-
-MAX_NAMES = 5  # listed in one note; the others are counted
+from graph.ir.reachability import nodes_computing
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,43 +29,33 @@ def missing_gradients(graph: Graph, spec: GradientSpec, complete: Collection[int
     missing = [v for v in dict.fromkeys(spec.wanted) if v not in complete and v not in spec.stops]
     if not missing:
         return []
-    readers = consumers(graph)
-    leads = _leads_to_target(graph, [target for target, _ in spec.targets])
-    stopping = non_differentiable_ops(spec.rules)
+    readers, stopping = consumers(graph), non_differentiable_ops(spec.rules)
+    targets = [target for target, _ in spec.targets]
+    required = nodes_computing(graph.nodes, targets)
+    used = {*targets, *(v for n in required for v in graph.nodes[n].reads)}  # values that a target depends on
 
-    def ends_at(v: int) -> int | None:
-        """The first node, in execution order, that a target depends on and that passes no gradient to `v`."""
-        seen, ends, queue = {v}, [], [v]
+    def passed_on(n: int, source: int) -> list[int]:
+        """Outputs of a node through which `source` could have a gradient; none where the path ends."""
+        node = graph.nodes[n]
+        if node.op in stopping or n in spec.skipped or source not in gradient_slots(node):
+            return []
+        onward = [v for v in node.writes if v in used and carries_gradient(graph.values[v])]
+        return [] if any(v in complete for v in onward) else onward
+
+    def ends_at(source: int) -> int | None:
+        """The first node, in execution order, that a target depends on and that passes no gradient on."""
+        seen, ends, queue = {source}, [], [source]
         while queue:
-            source = queue.pop()
-            for n in readers[source]:
-                node = graph.nodes[n]
-                outputs = [output for output in node.writes if leads[output]]
-                if not outputs:
-                    continue
-                onward = [output for output in outputs if carries_gradient(graph.values[output])]
-                stops = node.op in stopping or n in spec.skipped or source not in gradient_slots(node)
-                if stops or not onward or any(output in complete for output in onward):
+            v = queue.pop()
+            for n in (n for n in readers[v] if not used.isdisjoint(graph.nodes[n].writes)):
+                onward = passed_on(n, v)
+                if not onward:
                     ends.append(n)
-                    continue
-                onward = [output for output in onward if output not in seen and output not in spec.stops]
+                queue += [output for output in onward if output not in seen and output not in spec.stops]
                 seen.update(onward)
-                queue += onward
         return min(ends, default=None)
 
     return [MissingGradient(v, ends_at(v)) for v in missing]
-
-
-def _leads_to_target(graph: Graph, targets: Sequence[int]) -> bytearray:
-    """Per value: 1 where a target depends on it, through any op."""
-    leads = bytearray(len(graph.values) + 1)
-    for target in targets:
-        leads[target] = 1
-    for node in reversed(graph.nodes):
-        if any(leads[v] for v in node.writes):
-            for v in node.reads:
-                leads[v] = 1
-    return leads
 
 
 def missing_gradient_notes(graph: Graph, missing: Sequence[MissingGradient]) -> list[str]:
@@ -81,6 +70,5 @@ def missing_gradient_notes(graph: Graph, missing: Sequence[MissingGradient]) -> 
 
 
 def _named(names: Sequence[str]) -> str:
-    listed = ", ".join(quoted(name) for name in names[:MAX_NAMES])
-    rest = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return f"{len(names)} parameter{'s' if len(names) > 1 else ''} ({listed}{rest})"
+    plural = "s" if len(names) > 1 else ""
+    return f"{len(names)} parameter{plural} ({listed([quoted(name) for name in names])})"

@@ -196,7 +196,7 @@ def check_declared(net: str, op: str, outputs: Collection[str], listed: Collecti
         findings.add(
             "recompute_undeclared",
             f"{net}.recompute",
-            f"{op} writes {missing} besides {listed_outputs}",
+            f"{op} writes {missing} in addition to {listed_outputs}",
             "all outputs of an op, or none",
             f"list {missing} as well",
         )

@@ -10,13 +10,12 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from graph.errors import BadGraph, quoted
+from graph.errors import BadGraph, listed, quoted
 from graph.ir import FLOAT_DTYPES, Graph, Role, Value
 
 #: Annotations of a graph with names of tensors, written by readers.
 ROLE_ANNOTATIONS = frozenset({"guessed_parameters", "guessed_constants", "untraced_parameters"})
 _EXPORT = "export with torch.onnx.export(..., optimize=False)"
-_MAX_SHOWN = 5  # names in a note
 
 
 def with_roles(graph: Graph, trainable: Sequence[str], frozen: Sequence[str]) -> Graph:
@@ -62,18 +61,18 @@ def role_notes(graph: Graph) -> list[str]:
     notes = []
     if parameters:
         notes.append(
-            f"taken as trained parameters, which the file does not say: {_listed(parameters)}; "
+            f"taken as trained parameters, which the file does not say: {listed(parameters)}; "
             "freeze them with --frozen PATTERN if they are not"
         )
     if constants:
         notes.append(
-            f"taken as constants, which the file does not say: {_listed(constants)}; "
+            f"taken as constants, which the file does not say: {listed(constants)}; "
             "train them with --trainable PATTERN if they are parameters"
         )
     if untraced := _names(graph, "untraced_parameters"):
         notes.append(
             f"parameters that the exporter folded, merged or left out, so that the file has no tensor of these names: "
-            f"{_listed(untraced)}; {_EXPORT} to keep them"
+            f"{listed(untraced)}; {_EXPORT} to keep them"
         )
     return notes
 
@@ -93,8 +92,3 @@ def _names(graph: Graph, key: str) -> list[str]:
     """Names in an annotation; any document may have one, so other content is left out."""
     entry = graph.annotations.get(key, ())
     return [name for name in entry if isinstance(name, str)] if isinstance(entry, list | tuple) else []
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MAX_SHOWN
-    return ", ".join(names[:_MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -167,7 +167,7 @@ def _grouped(
 
 
 def _grouped_types(call: Call, types: tuple[TensorType | None, ...]) -> tuple[TensorType | None, ...]:
-    """Caches as declared: they may be buffers of fixed length, which no input tells."""
+    """Caches as declared: they may be buffers of a fixed length that does not follow from the inputs."""
     return (types[0], *[given or own for given, own in zip(call.outputs[1:], types[1:], strict=True)])
 
 

@@ -165,7 +165,7 @@ class _Caffe2Program:
         return f"{name}_{suffix}" if suffix in ("indices", "values") else name
 
     def _plain_name(self, v: int) -> str:
-        """Name of the gradient of `v`, before several terms are told apart."""
+        """Name of the gradient of `v`, before several terms get names of their own."""
         return f"{self.blob[v]}_grad"
 
     def _zeros(self, node: Node) -> None:
