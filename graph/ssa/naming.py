@@ -18,8 +18,6 @@ from graph.ir import ABSENT, EMPTY, Body, Graph, Node, Role, Value, producers
 from graph.ssa.to_ssa import VERSION_OF
 from graph.ssa.version_table import VersionTable
 
-_FOREVER = 1 << 62  # outputs are read after every node
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Naming:

@@ -25,7 +25,6 @@ from graph.training.segments import ForwardPath, SegmentRange, Segments, select_
 from graph.validate.check import check
 
 RECOMPUTED_ANNOTATION = "recomputed"  # annotation of a recomputed node
-NESTED_POLICIES = ("heavy", "error")  # a node with bodies in a segment: its outputs are saved, or an error
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -14,8 +14,6 @@ from planner.request.plan_request import DEFAULT_OVERHEAD, FIELDS, GOALS, PARSER
 MAX_BUDGETS = 64
 #: The goal of a curve is `budgets`; the memory of a fit is in bytes, one of MEMORY_FIELDS.
 NOT_IN_CURVE = tuple(name for name, row in FIELDS.items() if "curve" not in row.requests)
-#: Fields that shape a single report.
-SINGLE_REPORT_FIELDS = tuple(name for name in NOT_IN_CURVE if name not in GOALS)
 NOT_IN_FIT = tuple(name for name, row in FIELDS.items() if "fit" not in row.requests)
 MEMORY_FIELDS = ("budget", "fits")
 

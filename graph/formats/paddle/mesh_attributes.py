@@ -31,7 +31,6 @@ __all__ = [
 AUTO_PARALLEL_SUFFIX = "@AUTO_PARALLEL"
 MESH_SHAPE = f"process_mesh_shape{AUTO_PARALLEL_SUFFIX}"
 CHECKPOINT = "recompute_checkpoint"
-_INTS = 3  # AttrType
 
 
 def mesh_annotations(attrs: Sequence[Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from graph.ir import EMPTY, Effect, Graph, Node, TensorType, Val
+from graph.ir import Effect, Graph, Node, TensorType, Val
 
 # Recompute class: default of a memory planner for nodes without `heavy` and `recompute`.
 CHEAP, HEAVY, NEVER = "cheap", "heavy", "never"
@@ -183,8 +183,3 @@ def make_call(graph: Graph, node: Node, seed: int = 0) -> Call:
         node.stream or "",
         seed,
     )
-
-
-def drop_none(**given: Any) -> Mapping[str, Any]:
-    """The attributes that are not None."""
-    return {k: v for k, v in given.items() if v is not None} or EMPTY
