@@ -24,7 +24,7 @@ class PlanCurveFitBatch(TypedDict, total=False):
     counts: Literal["everything", "activations"]
     order: Literal["free", "given"] | None
     phases: Literal["strict", "mixed"] | None
-    runtime: Literal["arena", "torch-eager", "ort"]
+    runtime: Literal["arena", "torch-eager", "torch-eager-cpu", "ort"]
     recipe: Mapping[str, Any] | None
     reserve: Bytes
     search_seconds: float

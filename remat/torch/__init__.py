@@ -1,0 +1,34 @@
+"""PyTorch in and out: record a training step, plan it, and train within the budget.
+
+import remat.torch
+
+model = remat.torch.optimize(model, (batch,), budget="8GiB")  # train it as before
+print(remat.torch.report_of(model))
+
+captured = remat.torch.capture(model, batch)  # the step as a graph document, for `remat plan`
+captured.save("step.json")
+"""
+
+from __future__ import annotations
+
+try:
+    import torch
+except ImportError as error:
+    raise ImportError('remat.torch needs PyTorch: pip install "remat[torch]"') from error
+
+from remat.torch.capture import Capture, capture
+from remat.torch.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep
+from remat.torch.optimize import Backend, backend, optimize, report_of
+
+__all__ = [
+    "AlreadyPlanned",
+    "Backend",
+    "BudgetNotMet",
+    "Capture",
+    "NotCaptured",
+    "OtherStep",
+    "backend",
+    "capture",
+    "optimize",
+    "report_of",
+]

@@ -1,0 +1,180 @@
+"""Recording one training step of a module as a graph document.
+
+    module, arguments ──torch.compile──▶ joint graph of the forward and the backward pass ──▶ document
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx, nn
+
+from remat.torch.aot import BackendCompilerFailed, Unsupported, eager_backend
+from remat.torch.document import document
+from remat.torch.errors import NotCaptured
+from remat.torch.joint import Joint, tensors_of
+
+if TYPE_CHECKING:
+    from remat.report import Report
+
+# Imports inside functions: capturing needs PyTorch only, planning all of the project.
+
+Loss = Callable[[Any], torch.Tensor]
+_PART = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]|\[(?:'([^']*)'|(\d+))\]|\.(\w+)")
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A recorded step: the joint graph, its document, and the kind of device it runs on."""
+
+    joint: Joint
+    document: dict[str, Any]
+    device: torch.device
+
+    @staticmethod
+    def of(module: fx.GraphModule, forward_outputs: int, inputs: Mapping[int, tuple[str, str]], name: str) -> Step:
+        """The step of a joint graph; `inputs` gives role and name of the inputs by their number."""
+        joint = Joint(module, forward_outputs)
+        roles = {
+            node.name: inputs[node.meta["desc"].idx]
+            for node in joint.inputs
+            if getattr(node.meta.get("desc"), "idx", None) in inputs
+        }
+        devices = {tensor.device for node in joint.tasks for tensor in tensors_of(node)}
+        accelerators = [device for device in devices if device.type != "cpu"]
+        return Step(joint, document(joint, name, roles), (accelerators or [torch.device("cpu")])[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Capture:
+    """A training step as a graph document, from `capture`."""
+
+    document: dict[str, Any]
+    device: torch.device
+
+    def to_json(self) -> str:
+        """The document as JSON, which `remat plan` reads."""
+        return json.dumps(self.document)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the document to a file for `remat plan`. Raises OSError."""
+        Path(path).write_text(self.to_json())
+
+    def plan(self, budget: str | float | int | None = None, **request: Any) -> Report:
+        """Plan the step: `remat.plan` with the runtime and device at hand, unless `request` names others."""
+        from remat.torch.planning import plan_step
+
+        return plan_step(self, budget, request)
+
+
+def capture(
+    module: nn.Module, *args: Any, loss: Loss | None = None, name: str = "", **kwargs: Any
+) -> Capture:
+    """Record one training step of a module: forward pass, loss and backward pass, as one graph document.
+
+    Nothing is computed. The module may hold fake tensors (`torch._subclasses.FakeTensorMode`), so a model larger than
+    the machine is recorded in seconds.
+
+    >>> captured = remat.torch.capture(model, batch, loss=lambda logits: logits.square().mean())
+    >>> captured.plan("50%").peak_bytes
+
+    Parameters:
+        module: The model in the mode to record; `train()` for training.
+        args, kwargs: Arguments of one call, with the shapes of training.
+        loss: Computes the loss from what the module returns. Without it, the step ends where the module does, and the
+            gradients of what it returns come in from outside.
+        name: Name of the model in reports; the class of the module by default.
+
+    Raises:
+        NotCaptured: The step is not one graph of fixed shapes, or nothing in it needs a gradient.
+    """
+    recorded: list[Step] = []
+    title = name or type(module).__name__
+
+    def record(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        inputs = roles_of(graph, examples)
+
+        def partition(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
+            recorded.append(Step.of(joint, num_fwd_outputs, inputs, title))
+            raise _Recorded
+
+        return eager_backend(partition)(graph, examples)
+
+    trained = module if loss is None else _WithLoss(module, loss)
+    torch._dynamo.reset()
+    try:
+        with torch.enable_grad():
+            torch.compile(trained, backend=record, fullgraph=True, dynamic=False)(*args, **kwargs)
+    except BackendCompilerFailed as error:
+        if not isinstance(error.inner_exception, _Recorded):
+            raise capture_error(error) from None
+    except Unsupported as error:
+        raise capture_error(error) from None
+    finally:
+        torch._dynamo.reset()
+    if not recorded:
+        raise NotCaptured(NO_GRADIENT)
+    return Capture(recorded[0].document, recorded[0].device)
+
+
+NO_GRADIENT = "the step has no backward pass: no parameter or argument that requires a gradient reaches what is returned"
+
+
+class _Recorded(Exception):
+    """Ends a compilation once the joint graph is recorded."""
+
+
+class _WithLoss(nn.Module):
+    """A module followed by its loss."""
+
+    def __init__(self, module: nn.Module, loss: Loss):
+        super().__init__()
+        self.module, self.loss = module, loss
+
+    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return self.loss(self.module(*args, **kwargs))
+
+
+def capture_error(error: Exception) -> Exception:
+    """The exception to raise in place of one of `torch.compile`."""
+    if isinstance(error, BackendCompilerFailed):
+        return error.inner_exception.with_traceback(None)
+    reason = str(error).split("\n\nSet TORCHDYNAMO_VERBOSE")[0].strip()
+    return NotCaptured(
+        f"the module is not one graph: {reason}\nMove what breaks the graph out of the module, or plan the parts of "
+        "the model that can be recorded one by one"
+    )
+
+
+def roles_of(graph: fx.GraphModule, examples: Sequence[Any]) -> dict[int, tuple[str, str]]:
+    """Role in the document, and name in the module, of the inputs of a graph, by their number."""
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    return {
+        number: (_role(example), _origin(node))
+        for number, (node, example) in enumerate(zip(placeholders, examples, strict=True))
+    }
+
+
+def _role(example: Any) -> str:
+    if isinstance(example, nn.Parameter):
+        return "parameter"
+    return "state" if isinstance(example, nn.Buffer) else "input"
+
+
+def _origin(node: fx.Node) -> str:
+    """`layer.weight` for a parameter or buffer, the name of the argument for an input."""
+    argument = node.meta.get("grapharg")
+    source = getattr(getattr(argument, "source", None), "name", None)
+    text = source() if callable(source) else source
+    if not isinstance(text, str):
+        return node.name
+    parts = [next(filter(None, found.groups()), "") for found in _PART.finditer(text)]
+    return ".".join(parts[1:] if parts[:1] == ["self"] else parts)
+

@@ -1,0 +1,52 @@
+"""Exceptions of `remat.torch`.
+
+ValueError
+├── NotCaptured      the step cannot be recorded as one graph of fixed shapes
+├── OtherStep        a plan belongs to another step than the one at hand
+├── AlreadyPlanned   the module has a plan
+└── BudgetNotMet     no plan within the budget was found; `report` has the lowest peak
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from remat.report import Report
+
+
+# Imports inside functions: capturing needs PyTorch only.
+
+
+class NotCaptured(ValueError):
+    """The step cannot be recorded; the message names the op or the line of the user's code, and a remedy."""
+
+
+class OtherStep(ValueError):
+    """A plan belongs to another step: other ops, shapes, element types or inputs."""
+
+
+class AlreadyPlanned(ValueError):
+    """The module runs under a plan already."""
+
+
+class BudgetNotMet(ValueError):
+    """No plan within the budget was found. `report` is the plan with the lowest peak found."""
+
+    def __init__(self, report: Report):
+        self.report = report
+        super().__init__(_budget_text(report))
+
+
+def _budget_text(report: Report) -> str:
+    from app.render.text import format_bytes
+
+    plan = report["plan"]
+    lowest, proven = plan["smallest_budget_bytes"], plan["smallest_budget_proven"]
+    node = plan["binding_node"]
+    return (
+        f"no plan within {format_bytes(report.budget_bytes or 0)}: the lowest peak {'possible' if proven else 'found'} is "
+        f"{format_bytes(lowest if lowest is not None else report.peak_bytes)}"
+        + (f", at {node}" if node else "")
+        + f" (without recomputation {format_bytes(report.baseline_peak_bytes)}); ask for that much, or take a smaller batch"
+    )

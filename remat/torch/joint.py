@@ -1,0 +1,185 @@
+"""The joint graph of a training step, as ahead-of-time autograd of PyTorch writes it: tasks, views and storages.
+
+    fx node ──▶ placeholder           an input of the step
+            ──▶ task                  computes; its results are one tensor or the elements of a tuple
+            ──▶ view, element         shares the storage of another node, or picks an element of a task
+
+Needs PyTorch and the standard library only.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import fx
+
+from remat.torch.errors import NotCaptured
+
+BACKWARD = "is_backward"
+BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
+BATCH_NORM_GRADIENT = torch.ops.aten.native_batch_norm_backward.default
+DROPOUTS = {  # random op -> position of its probability; with 0 it draws nothing
+    torch.ops.aten.native_dropout.default: 1,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default: 3,
+    torch.ops.aten._scaled_dot_product_flash_attention.default: 3,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default: 5,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A tensor that a task or an input holds: the node, and the element if the node's value is a tuple."""
+
+    node: fx.Node
+    element: int | None = None
+
+
+class Joint:
+    """Forward and backward pass of a module in one functional graph.
+
+    Parameters:
+        module: The joint graph; nodes carry `val` (fake tensors), `partitioner_tag` and, on inputs and outputs, `desc`.
+        forward_outputs: Number of leading outputs that the forward pass returns.
+
+    Raises:
+        NotCaptured: A shape depends on data, or is dynamic.
+    """
+
+    def __init__(self, module: fx.GraphModule, forward_outputs: int):
+        self.module, self.forward_outputs = module, forward_outputs
+        self.nodes = list(module.graph.nodes)
+        (output,) = module.graph.find_nodes(op="output")
+        self.outputs: list[fx.Node | None] = [item if isinstance(item, fx.Node) else None for item in output.args[0]]
+        self.output_descriptions: list[Any] = list(output.meta.get("desc") or [None] * len(self.outputs))
+        placeholders = [node for node in self.nodes if node.op == "placeholder"]
+        self.inputs = [node for node in placeholders if not self.is_backward(node)]
+        self.tangents = [node for node in placeholders if self.is_backward(node)]
+        self._views: dict[fx.Node, fx.Node] = {}  # view or element -> node it shows
+        self.tasks = [node for node in self.nodes if self._is_task(node)]
+
+    @staticmethod
+    def is_backward(node: fx.Node) -> bool:
+        return node.meta.get("partitioner_tag") == BACKWARD or node.name.startswith("tangents_")
+
+    def _is_task(self, node: fx.Node) -> bool:
+        if node.op != "call_function":
+            return False
+        for tensor in tensors_of(node):
+            if any(not isinstance(size, int) for size in tensor.shape):
+                raise NotCaptured(f"{where(node)}: a shape that is not fixed, {tuple(tensor.shape)}; {STATIC}")
+        if isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise NotCaptured(f"{where(node)}: a number that depends on data or on a shape; {STATIC}")
+        if node.target is operator.getitem:
+            self._views[node] = node.args[0]  # type: ignore[assignment]
+            return False
+        storages = {storage_of(tensor) for tensor in tensors_of(node)}
+        for source in node.all_input_nodes:
+            if storages and storages == {storage_of(tensor) for tensor in tensors_of(source)}:
+                self._views[node] = source
+                return False
+        return True
+
+    def is_view(self, node: fx.Node) -> bool:
+        """Whether a node only shows the storage of another one; elements of tuples that a task computes do not."""
+        return node in self._views and not self.is_element(node)
+
+    def is_element(self, node: fx.Node) -> bool:
+        """Whether a node picks an element of what a task computes."""
+        return node.target is operator.getitem and self._views[node] not in self._views
+
+    def shown(self, node: fx.Node) -> fx.Node:
+        """The node whose value a view shows."""
+        return self._views[node]
+
+    def result(self, node: fx.Node) -> Result:
+        """The tensor whose storage a node's value lies in."""
+        while node in self._views:
+            if self.is_element(node):
+                return Result(self._views[node], int(node.args[1]))  # type: ignore[arg-type]
+            node = self._views[node]
+        return Result(node)
+
+    def reads(self, node: fx.Node) -> list[Result]:
+        """The tensors that a node reads, each once, through whatever views."""
+        found = (self.result(source) for source in node.all_input_nodes if tensors_of(source))
+        return list(dict.fromkeys(found))
+
+    @cached_property
+    def elements(self) -> dict[fx.Node, dict[int, fx.Node]]:
+        """For each node whose value is a tuple: the first node that picks each element, where one does."""
+        found: dict[fx.Node, dict[int, fx.Node]] = {}
+        for node, source in self._views.items():
+            if node.target is operator.getitem:
+                found.setdefault(source, {}).setdefault(int(node.args[1]), node)  # type: ignore[arg-type]
+        return found
+
+    @cached_property
+    def mutated(self) -> set[fx.Node]:
+        """Inputs that the step overwrites after its forward pass: running statistics, counters, caches."""
+        indices = {described.mutated_input for described in self.output_descriptions if hasattr(described, "mutated_input")}
+        return {node for node in self.inputs if node.meta.get("desc") in indices}
+
+    @cached_property
+    def gradients(self) -> list[tuple[fx.Node, fx.Node]]:
+        """Pairs of an input and its gradient."""
+        by_description = {node.meta.get("desc"): node for node in self.inputs}
+        return [
+            (by_description[described.grad_of], output)
+            for described, output in zip(self.output_descriptions, self.outputs, strict=True)
+            if output is not None and hasattr(described, "grad_of") and described.grad_of in by_description
+        ]
+
+
+STATIC = "only graphs with fixed shapes can be planned: mark no dimension as dynamic, and move what depends on data out"
+
+
+def tensors_of(node: fx.Node) -> list[torch.Tensor]:
+    """The tensors of a node's value: itself, or the elements of a tuple."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [item for item in value if isinstance(item, torch.Tensor)] if isinstance(value, (list, tuple)) else []
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """A number that tensors with one storage have in common."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def is_random(node: fx.Node) -> bool:
+    """Whether an op draws random numbers."""
+    tags = getattr(node.target, "tags", ())
+    if torch.Tag.nondeterministic_seeded not in tags:
+        return False
+    position = DROPOUTS.get(node.target)  # type: ignore[call-overload]
+    if position is None:
+        return True
+    if len(node.args) > position:
+        return node.args[position] != 0.0
+    return node.target is torch.ops.aten.native_dropout.default
+
+
+def where(node: fx.Node) -> str:
+    """An op, its module and the line of the user's code that calls it."""
+    path, line = module_path(node), source_line(node)
+    return f"{node.target}" + (f" in {path}" if path else "") + (f" ({line})" if line else "")
+
+
+def module_path(node: fx.Node) -> str:
+    """Path of the module that a node belongs to, such as `layers.0.attention`; "" for the outermost one."""
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    path = next((str(entry[0]) for entry in reversed(list(stack.values()))), "")
+    return path.replace("L['self'].", "").replace("L['self']", "")
+
+
+def source_line(node: fx.Node) -> str:
+    """`file:line` of the user's code behind a node; "" where it is not recorded."""
+    lines = [line for line in (node.meta.get("stack_trace") or "").splitlines() if line.lstrip().startswith("File ")]
+    if not lines:
+        return ""
+    file, number = lines[-1].strip().removeprefix("File ").split(", line ")[:2]
+    return f"{file.strip(chr(34))}:{number.split(',')[0]}"

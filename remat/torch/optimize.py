@@ -1,0 +1,150 @@
+"""Training a module under a plan: `torch.compile` records the step, the planner orders it, both passes run op by op."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import fx, nn
+
+from remat.report import Report
+from remat.torch.aot import BackendCompilerFailed, Unsupported, eager_backend
+from remat.torch.capture import NO_GRADIENT, Step, capture_error, roles_of
+from remat.torch.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep
+from remat.torch.planning import PlanSource, order_for, plan_step
+from remat.torch.split import split
+
+M = TypeVar("M", bound=nn.Module)
+Budget = str | float | int | None
+
+
+class Backend:
+    """A backend of `torch.compile` that trains under plans; `reports` has the plan of each step it compiled."""
+
+    def __init__(
+        self, budget: Budget, plan: PlanSource | None, new_steps: str, over_budget: str, request: Mapping[str, Any]
+    ):
+        self.budget, self.plan, self.new_steps, self.over_budget = budget, plan, new_steps, over_budget
+        self.request = request
+        self.reports: list[Report | None] = []
+
+    def __call__(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        inputs = roles_of(graph, examples)
+
+        def partition(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
+            step = Step.of(joint, num_fwd_outputs, inputs, "")
+            return split(step.joint, self._order(step))
+
+        return eager_backend(partition)(graph, examples)
+
+    def _order(self, step: Step) -> list[tuple[str, int]]:
+        if self.reports and self.new_steps == "refuse":
+            raise OtherStep(
+                "the module was called with other shapes, or in another mode, than the plan is for; "
+                'call it as before, or plan such steps too: new_steps="plan"'
+            )
+        if self.plan is not None:
+            order = order_for(step, self.plan)
+            self.reports.append(self.plan if isinstance(self.plan, Report) else None)
+            return order
+        report = plan_step(step, self.budget, self.request)
+        if report.status == "over_budget" and self.over_budget == "error":
+            raise BudgetNotMet(report)
+        self.reports.append(report)
+        return report.order
+
+
+def backend(
+    budget: Budget = None,
+    *,
+    plan: PlanSource | None = None,
+    new_steps: Literal["plan", "refuse"] = "plan",
+    over_budget: Literal["error", "train"] = "error",
+    **request: Any,
+) -> Backend:
+    """A backend for `torch.compile` that runs each training step under a plan.
+
+    >>> step = torch.compile(model, backend=remat.torch.backend("8GiB"), fullgraph=True, dynamic=False)
+
+    Parameters are those of `optimize`. A graph break makes several graphs, each of which is planned for the whole
+    budget by itself: `fullgraph=True` refuses them. Graphs without a backward pass run unchanged.
+    """
+    if plan is not None and (budget is not None or request):
+        raise TypeError("give a budget and request fields, or a plan that was made with them; not both")
+    return Backend(budget, plan, new_steps, over_budget, request)
+
+
+def optimize(
+    module: M,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor,
+    budget: Budget = None,
+    *,
+    plan: PlanSource | None = None,
+    new_steps: Literal["plan", "refuse"] = "plan",
+    over_budget: Literal["error", "train"] = "error",
+    **request: Any,
+) -> M:
+    """A module that trains within a memory budget: same parameters, same numbers, less memory.
+
+    The module returned shares parameters, buffers and submodules with the one given, which stays as it is. Loss,
+    gradients, buffers and the state of random generators are bit for bit those of the module without a plan.
+
+    >>> planned = remat.torch.optimize(model, (batch,), budget="50%")
+    >>> planned(batch).square().mean().backward()
+
+    Parameters:
+        module: The model in the mode to plan; `train()` for training.
+        example_inputs: Arguments of one call (a tensor, a sequence, or keyword arguments), with the shapes of training.
+        budget: "8GiB", bytes, "50%" or 0.5 of the peak without recomputation, or 0 for the lowest peak: of one step of
+            the module, with its parameters, buffers, gradients and inputs. What the loop around it holds (optimizer
+            states, the loss if it is computed outside) comes on top. Without it: the lowest peak within 10% more time.
+        plan: A plan made before, instead of a budget: a `Report`, or the file that `Report.save` wrote.
+        new_steps: What to do when the module is called with other shapes or in another mode: "plan" again, or "refuse".
+        over_budget: What to do if no plan is within the budget: an "error", or "train" with the lowest peak found.
+        request: Other fields of `remat.plan`, such as `search_seconds`, `max_overhead` or `device`.
+
+    Raises:
+        NotCaptured: The module is not one graph of fixed shapes, or nothing in it needs a gradient.
+        BudgetNotMet: No plan within the budget was found; the message has the lowest peak.
+        OtherStep: `plan` was made for another step.
+        AlreadyPlanned: The module was returned by `optimize`.
+        BadInput: A request field is invalid.
+    """
+    if "remat_backend" in module.__dict__:
+        raise AlreadyPlanned("the module trains under a plan already; call optimize on the module it was made of")
+    made = backend(budget, plan=plan, new_steps=new_steps, over_budget=over_budget, **request)
+    planned = copy.copy(module)
+    planned.__dict__["remat_backend"] = made
+    planned.compile(backend=made, fullgraph=True, dynamic=False)
+    args, kwargs = _arguments(example_inputs)
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    accelerators = sorted({p.device.index or 0 for p in module.parameters() if p.device.type == "cuda"})
+    try:
+        with torch.random.fork_rng(accelerators), torch.enable_grad():
+            planned(*args, **kwargs)
+    except (BackendCompilerFailed, Unsupported) as error:
+        raise capture_error(error) from None
+    finally:
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+    if not made.reports:
+        raise NotCaptured(NO_GRADIENT)
+    return planned
+
+
+def report_of(module: nn.Module) -> Report | None:
+    """The plan of a module that `optimize` returned: of the step compiled last; None for one read from a file."""
+    made = module.__dict__.get("remat_backend")
+    if made is None:
+        raise ValueError("the module has no plan; remat.torch.optimize gives it one")
+    report: Report | None = made.reports[-1]
+    return report
+
+
+def _arguments(given: Sequence[Any] | Mapping[str, Any] | torch.Tensor) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    if isinstance(given, torch.Tensor):
+        return (given,), {}
+    return ((), given) if isinstance(given, Mapping) else (given, {})

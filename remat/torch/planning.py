@@ -1,0 +1,95 @@
+"""Plans of recorded steps: searched here, or read from a file and checked against the step at hand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+
+from app.cli.commands.files import read_report
+from graph.formats.native.writer import document as document_of
+from graph.formats.readers import load
+from planner.errors import IllegalPlan
+from planner.report import saved_report
+from remat.facade import plan
+from remat.report import Report
+from remat.torch.errors import OtherStep
+
+PlanSource = Report | Mapping[str, Any] | str | os.PathLike[str]
+
+
+class Planned(Protocol):
+    """What a plan is made for: a document and the device that runs it."""
+
+    @property
+    def document(self) -> dict[str, Any]: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+
+def plan_step(step: Planned, budget: str | float | int | None, request: Mapping[str, Any]) -> Report:
+    """Plan a recorded step for the allocator and the device at hand. Raises BadInput."""
+    on_cpu = step.device.type == "cpu"
+    fields = {
+        "runtime": "torch-eager-cpu" if on_cpu else "torch-eager",
+        "execute": "no",
+        "layout": "none",
+        **({"device": "cpu-reference"} if on_cpu else {}),
+        **request,
+    }
+    return plan(json.dumps(step.document).encode(), budget, **fields)
+
+
+def order_for(step: Planned, given: PlanSource) -> list[tuple[str, int]]:
+    """The order of a plan made before, after the checks that it is legal and belongs to this step.
+
+    Raises:
+        OtherStep: The plan was made for other ops, shapes or inputs, or is not legal.
+        OSError: The file cannot be read.
+    """
+    if isinstance(given, Report):
+        saved: Mapping[str, Any] = {**given.to_dict(), "source": document_of(given.source)}
+    else:
+        saved = given if isinstance(given, Mapping) else read_report(os.fspath(given))
+    if saved.get("source") is None:
+        raise OtherStep("the plan has no source graph to compare with: save it with Report.save or `remat plan -o`")
+    if fingerprint(saved["source"]) != fingerprint(step.document):
+        raise OtherStep(_difference(saved["source"], step.document))
+    try:
+        saved_report.verify(saved)
+    except IllegalPlan as error:
+        raise OtherStep(f"the plan is not legal: {error}") from None
+    return [(name, run) for name, run in saved["plan"]["order"]]
+
+
+def fingerprint(document: Mapping[str, Any]) -> str:
+    """sha256 of what a step computes: ops, arguments, shapes and inputs, without costs and annotations."""
+    rows = document_of(load(json.dumps(document).encode()))
+    for record in (*rows["values"], *rows["nodes"]):
+        record.pop("annotations", None)
+        record.pop("cost", None)
+    computed = {"values": rows["values"], "nodes": rows["nodes"], "outputs": rows["outputs"]}
+    return hashlib.sha256(json.dumps(computed, sort_keys=True).encode()).hexdigest()
+
+
+def _difference(planned: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Names the first value or op in which two documents differ."""
+    for kind, fields in (("values", ("shape", "dtype")), ("nodes", ("op", "inputs", "attributes"))):
+        before = {record["name"]: record for record in planned[kind]}
+        after = {record["name"]: record for record in found[kind]}
+        for name in (*before, *after):
+            left, right = before.get(name), after.get(name)
+            if left is None or right is None:
+                return f"the plan is for another step: {name!r} is only in the {'step' if left is None else 'plan'}; plan again"
+            for field in fields:
+                if left.get(field) != right.get(field):
+                    return (
+                        f"the plan is for another step: {field} of {name!r} is {left.get(field)} in the plan, "
+                        f"{right.get(field)} here; plan again"
+                    )
+    return "the plan is for another step; plan again"

@@ -1,0 +1,243 @@
+"""A plan as two graphs: the forward pass and the backward pass, each in the order of the plan, repeats included.
+
+    plan       conv bn relu tangents conv bn relu_grad ...
+               └── forward ─┘        └── backward: `conv` and `bn` run again
+
+What the backward pass reads of the forward pass crosses as saved tensors. A view never crosses: its storage does, and the
+view is taken again. Graphs of PyTorch drop each tensor after its last reader, so the order of the graph is the order of
+memory.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from remat.torch.aot import (
+    fake_random_state,
+    graph_module,
+    run_and_save_rng_state,
+    run_with_rng_state,
+    saved_description,
+)
+from remat.torch.document import TANGENTS
+from remat.torch.errors import OtherStep
+from remat.torch.joint import BATCH_NORM, BATCH_NORM_GRADIENT, Joint, Result, is_random, tensors_of
+
+BATCH_NORM_ALONE = torch.ops.aten._native_batch_norm_legit.no_stats
+
+Order = Sequence[tuple[str, int]]
+
+
+def split(joint: Joint, order: Order) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The forward and the backward module of a plan.
+
+    Parameters:
+        joint: The step that was planned.
+        order: The plan: (name of a node, how often it ran before).
+
+    Returns:
+        Modules in the form that a partitioner of ahead-of-time autograd returns.
+
+    Raises:
+        OtherStep: The order does not belong to this step.
+    """
+    return _Split(joint, order).modules()
+
+
+@dataclass(slots=True)
+class _Run:
+    """One run of a task."""
+
+    task: fx.Node
+    is_backward: bool
+    is_repeat: bool
+    needed: set[int | None] = field(default_factory=set)  # elements that are read before the next run of the task
+
+
+class _Split:
+    """The runs of a plan, and what crosses between the passes."""
+
+    def __init__(self, joint: Joint, order: Order):
+        self.joint = joint
+        self.runs = self._runs(order)
+        self.replayed = {run.task for run in self.runs if run.is_repeat and is_random(run.task)}
+        self.crossing = self._bind()
+        self.crossing_states = [
+            task
+            for task in self.replayed
+            if not joint.is_backward(task) and any(run.task is task and run.is_backward for run in self.runs)
+        ]
+
+    def _runs(self, order: Order) -> list[_Run]:
+        tasks = {task.name: task for task in self.joint.tasks}
+        names = [name for name, _ in order]
+        views = {node.name for node in self.joint.nodes if self.joint.is_view(node)}
+        known, planned = tasks.keys() | views | {TANGENTS}, set(names)
+        if odd := sorted((planned - known) | (tasks.keys() | {TANGENTS}) - planned):
+            raise OtherStep(
+                f"the plan belongs to another step: {len(odd)} ops stand in one of them only, such as {odd[0]}; plan again"
+            )
+        runs: list[_Run] = []
+        seen: set[str] = set()
+        for name in names:
+            if name in tasks:
+                runs.append(_Run(tasks[name], TANGENTS in seen, name in seen))
+            seen.add(name)
+        if early := [run.task.name for run in runs if not run.is_backward and self.joint.is_backward(run.task)]:
+            raise OtherStep(f"the plan runs {early[0]} of the backward pass before the forward pass has ended")
+        return runs
+
+    def _bind(self) -> list[Result]:
+        """Bind each read to the latest run before it; returns what the backward pass reads of before it."""
+        joint = self.joint
+        latest: dict[fx.Node, _Run] = {}
+        crossing: dict[Result, None] = {}
+
+        def read(result: Result, in_backward: bool) -> None:
+            run = latest.get(result.node)
+            if run is not None:
+                run.needed.add(result.element)
+            before = result.node not in joint.tangents if run is None else not run.is_backward
+            if in_backward and before and result.node.op != "get_attr":
+                crossing[result] = None
+
+        def read_outputs(outputs: Sequence[fx.Node | None], in_backward: bool) -> None:
+            for output in outputs:
+                if output is not None:
+                    read(joint.result(output), in_backward)
+
+        ended = False
+        for run in self.runs:
+            if run.is_backward and not ended:
+                ended = True
+                read_outputs(joint.outputs[: joint.forward_outputs], False)
+            for result in results_read(joint, run.task):
+                read(result, run.is_backward)
+            latest[run.task] = run
+        read_outputs(joint.outputs[: 0 if ended else joint.forward_outputs], False)
+        read_outputs(joint.outputs[joint.forward_outputs :], True)
+        return list(crossing)
+
+    def modules(self) -> tuple[fx.GraphModule, fx.GraphModule]:
+        joint, limit = self.joint, self.joint.forward_outputs
+        forward, backward = _Pass(self), _Pass(self)
+        for node in joint.inputs:
+            forward.add_input(Result(node), node.name)
+        for run in self.runs:
+            if not run.is_backward:
+                forward.add_run(run)
+        saved = [forward.value(result) for result in self.crossing] + [forward.states[t] for t in self.crossing_states]
+        descriptions = [saved_description(number) for number in range(len(saved))]
+        forward.finish(joint.outputs[:limit], saved, joint.output_descriptions[:limit] + descriptions)
+
+        for result in self.crossing:
+            backward.add_input(result, tensor_node(joint, result).name)
+        for task in self.crossing_states:
+            backward.add_state(task)
+        for node in joint.tangents:
+            backward.add_input(Result(node), node.name)
+        for run in self.runs:
+            if run.is_backward:
+                backward.add_run(run)
+        backward.finish(joint.outputs[limit:], [], joint.output_descriptions[limit:])
+        return graph_module(joint.module, forward.graph), graph_module(joint.module, backward.graph)
+
+
+class _Pass:
+    """One of the two graphs while it is written."""
+
+    def __init__(self, plan: _Split):
+        self.joint, self.replayed = plan.joint, plan.replayed
+        self.graph = fx.Graph()
+        self.values: dict[Result, fx.Node] = {}  # the latest run's results
+        self.states: dict[fx.Node, fx.Node] = {}  # random task -> state of the generator before its first run
+        self._views: dict[fx.Node, tuple[fx.Node, fx.Node]] = {}  # view -> (what it was taken of, view in this graph)
+
+    def add_input(self, result: Result, name: str) -> None:
+        self.values[result] = self._placeholder(name, tensor_node(self.joint, result).meta)
+
+    def add_state(self, task: fx.Node) -> None:
+        self.states[task] = self._placeholder(f"{task.name}_state", {"val": fake_random_state(tensors_of(task)[0])})
+
+    def _placeholder(self, name: str, meta: dict[str, Any]) -> fx.Node:
+        node = self.graph.placeholder(name)
+        node.meta = dict(meta)
+        return node
+
+    def value(self, result: Result) -> fx.Node:
+        """The latest value of a result in this graph."""
+        if result not in self.values:  # a constant: an attribute of the module
+            self.values[result] = self.graph.node_copy(result.node)
+        return self.values[result]
+
+    def argument(self, node: fx.Node) -> fx.Node:
+        """A node's value in this graph; views are taken where they are read, and again if their storage is new."""
+        joint = self.joint
+        if not joint.is_view(node):
+            return self.value(joint.result(node)) if tensors_of(node) else self.graph.node_copy(node)
+        shown = self.argument(joint.shown(node))
+        if node not in self._views or self._views[node][0] is not shown:
+            self._views[node] = shown, self.graph.node_copy(node, self.argument)
+        return self._views[node][1]
+
+    def add_run(self, run: _Run) -> None:
+        call = self._call(run)
+        for element in sorted(run.needed, key=str):
+            self.values[Result(run.task, element)] = call if element is None else self._element(run.task, call, element)
+
+    def _call(self, run: _Run) -> fx.Node:
+        task = run.task
+        if task in self.replayed:
+            return self._random_call(run)
+        if task.target is BATCH_NORM and run.is_backward:  # the running statistics have been written since
+            data, weight, bias, _, _, training, momentum, epsilon = task.args
+            if training:
+                args = fx.map_arg((data, weight, bias, training, momentum, epsilon), self.argument)
+                return self._create(BATCH_NORM_ALONE, args, {}, task.meta)
+        if task.target is BATCH_NORM_GRADIENT and task.args[7]:  # in training it reads no running statistics
+            args = tuple(None if i in (3, 4) else fx.map_arg(given, self.argument) for i, given in enumerate(task.args))
+            return self._create(task.target, args, {}, task.meta)
+        return self.graph.node_copy(task, self.argument)
+
+    def _random_call(self, run: _Run) -> fx.Node:
+        """A random op, with the state of the generator saved at its first run and restored for the others."""
+        task = run.task
+        args, kwargs = fx.map_arg(task.args, self.argument), fx.map_arg(task.kwargs, self.argument)
+        if run.is_repeat:
+            return self._create(run_with_rng_state, (self.states[task], task.target, *args), kwargs, task.meta)
+        both = self._create(run_and_save_rng_state, (task.target, *args), kwargs, {})
+        state = {"val": fake_random_state(tensors_of(task)[0])}
+        self.states[task] = self._create(operator.getitem, (both, 0), {}, state)
+        return self._create(operator.getitem, (both, 1), {}, task.meta)
+
+    def _element(self, task: fx.Node, call: fx.Node, element: int) -> fx.Node:
+        meta = self.joint.elements[task][element].meta
+        return self._create(operator.getitem, (call, element), {}, meta)
+
+    def _create(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], meta: dict[str, Any]) -> fx.Node:
+        node = self.graph.call_function(target, args, kwargs)
+        node.meta = dict(meta)
+        return node
+
+    def finish(self, outputs: Sequence[fx.Node | None], saved: Sequence[fx.Node], descriptions: list[Any]) -> None:
+        values = [None if output is None else self.argument(output) for output in outputs]
+        self.graph.output((*values, *saved)).meta["desc"] = descriptions
+
+
+def results_read(joint: Joint, task: fx.Node) -> list[Result]:
+    """What a run of a task reads; the gradient of batch norm in training reads no running statistics."""
+    if task.target is BATCH_NORM_GRADIENT and task.args[7]:
+        unread = {task.args[3], task.args[4]}
+        return [joint.result(node) for node in task.all_input_nodes if tensors_of(node) and node not in unread]
+    return joint.reads(task)
+
+
+def tensor_node(joint: Joint, result: Result) -> fx.Node:
+    """A node of the joint graph whose value is a result."""
+    return result.node if result.element is None else joint.elements[result.node][result.element]
