@@ -215,6 +215,9 @@ MAY_IMPORT: dict[str, str] = {
     "remat.keywords": "planner.request",
     "remat.report": "app.atomic_files app.render graph.formats.native graph.ir planner.pipeline",
     "remat.request_fields": "planner.request",
+    "remat.torch": (
+        "app.cli app.render graph.formats graph.formats.native planner.errors planner.report remat.facade remat.report"
+    ),
 }
 
 

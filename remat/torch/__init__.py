@@ -12,13 +12,13 @@ captured.save("step.json")
 from __future__ import annotations
 
 try:
-    import torch
+    import torch  # noqa: F401
 except ImportError as error:
     raise ImportError('remat.torch needs PyTorch: pip install "remat[torch]"') from error
 
-from remat.torch.capture import Capture, capture
 from remat.torch.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep
-from remat.torch.optimize import Backend, backend, optimize, report_of
+from remat.torch.recording import Capture, capture
+from remat.torch.training import Backend, backend, optimize, report_of
 
 __all__ = [
     "AlreadyPlanned",

@@ -5,29 +5,36 @@ Written for PyTorch 2.13, which `pyproject.toml` pins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.profiler
 from torch import fx
+from torch._C._profiler import _EventType
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.exc import BackendCompilerFailed, Unsupported
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
 from torch._guards import detect_fake_mode
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
+from torch.utils._python_dispatch import _disable_current_modes as outside_of_tracing
 
 __all__ = [
     "BackendCompilerFailed",
     "Unsupported",
+    "allocations",
     "eager_backend",
-    "graph_module",
     "fake_random_state",
+    "graph_module",
+    "outside_of_tracing",
     "run_and_save_rng_state",
     "run_with_rng_state",
     "saved_description",
 ]
 
+MARK = "remat: "
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 
 
@@ -56,5 +63,55 @@ def fake_random_state(example: torch.Tensor) -> torch.Tensor:
     state = torch.get_rng_state() if device.type == "cpu" else torch.get_device_module(device).get_rng_state(device)
     mode = detect_fake_mode([example])
     assert mode is not None
-    fake: torch.Tensor = mode.from_tensor(state)
+    fake: torch.Tensor = mode.from_tensor(state, static_shapes=True)
     return fake
+
+
+def allocations(calls: Mapping[str, Callable[[], Callable[[], Any]]]) -> dict[str, int]:
+    """Bytes that each call needs beyond its inputs and outputs. A call is made with its inputs, then run once."""
+    if torch.cuda.is_available():
+        return {key: _cuda_workspace(make()) for key, make in calls.items()}
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    keys = list(calls)
+    with torch.profiler.profile(activities=activities, profile_memory=True) as record:
+        for number, key in enumerate(keys):
+            call = calls[key]()
+            with torch.profiler.record_function(f"{MARK}{number}"):
+                held = call()
+            del held, call
+    found = dict.fromkeys(keys, 0)
+    events = list(record.profiler.kineto_results.experimental_event_tree())
+    while events:
+        event = events.pop()
+        if event.name.startswith(MARK):
+            found[keys[int(event.name.removeprefix(MARK))]] = _workspace(event)
+        else:
+            events.extend(event.children)
+    return found
+
+
+def _workspace(event: Any) -> int:
+    """Peak of the allocations below an event, less what is left at its end."""
+    sizes, events = [], [event]
+    while events:
+        below = events.pop()
+        events.extend(below.children)
+        kind, allocation = below.typed
+        if kind == _EventType.Allocation:
+            sizes.append((below.start_time_ns, allocation.alloc_size))
+    live = peak = 0
+    for _, size in sorted(sizes, key=lambda entry: entry[0]):
+        live += size
+        peak = max(peak, live)
+    return peak - live
+
+
+def _cuda_workspace(call: Callable[[], Any]) -> int:
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    held = call()
+    torch.cuda.synchronize()
+    workspace = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
+    del held
+    return int(workspace)

@@ -3,6 +3,7 @@
     joint graph                               document
     task                                 ──▶  node, with its flops, traffic, effect, module path and source line
     view                                 ──▶  node with `alias_of`
+    random op                            ──▶  node that reads the state of the generator, which a node before it notes
     what the caller does with the loss   ──▶  node `tangents`, between the forward and the backward pass
 
 Needs PyTorch and the standard library only.
@@ -18,17 +19,21 @@ import torch
 from torch import fx
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
+from remat.torch.aot import fake_random_state
 from remat.torch.joint import BATCH_NORM, Joint, is_random, module_path, source_line, storage_of, tensors_of
 
 TANGENTS = "tangents"
 COLLECTIVES = ("_c10d_functional", "c10d_functional", "_dtensor")
-GENERATOR = "default"  # the stream of random numbers that a step draws from
+STATE = ".state"
 CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 CPU_ATTENTION_GRADIENT = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
 def document(
-    joint: Joint, name: str = "", roles: Mapping[str, tuple[str, str]] | None = None, costs: Mapping[str, Any] | None = None
+    joint: Joint,
+    name: str = "",
+    roles: Mapping[str, tuple[str, str]] | None = None,
+    costs: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The document of a step.
 
@@ -63,7 +68,7 @@ class _Writer:
         for node in joint.inputs:
             role, origin = self.roles.get(node.name, ("input", ""))
             for tensor in tensors_of(node):
-                self._add_value(node.name, tensor, role=role, **annotations(origin=origin))
+                self._add_value(node.name, tensor, role=role, **noted(origin=origin))
         calls = [node for node in joint.nodes if node.op == "call_function" and node.target is not operator.getitem]
         forward = [node for node in calls if not joint.is_backward(node)]
         for node in forward:
@@ -97,6 +102,8 @@ class _Writer:
         joint = self.joint
         inputs = [value_name(joint, source) for source in node.all_input_nodes if tensors_of(source)]
         outputs = self._add_results(node)
+        if is_random(node):
+            inputs.append(self._add_random_state(node))
         record: dict[str, Any] = {
             "name": node.name,
             "op": op_name(node),
@@ -104,7 +111,7 @@ class _Writer:
             "outputs": outputs,
             "attributes": {"arguments": f"{node.args} {node.kwargs}" if node.kwargs else str(node.args)},
             "phase": "backward" if joint.is_backward(node) else "forward",
-            **annotations(module=module_path(node), line=source_line(node)),
+            **noted(module=module_path(node), line=source_line(node)),
         }
         if joint.is_view(node):
             source = value_name(joint, joint.shown(node))
@@ -132,6 +139,24 @@ class _Writer:
         else:
             self._add_value(name, tensor)
 
+    def _add_random_state(self, node: fx.Node) -> str:
+        """Before its first run a random op notes the state of the generator, which its repeats restore."""
+        name = f"{node.name}{STATE}"
+        before, self.last_random = self.last_random, node.name
+        self._add_value(name, fake_random_state(tensors_of(node)[0]))
+        record: dict[str, Any] = {
+            "name": name,
+            "op": "generator::State",
+            "inputs": [],
+            "outputs": [name],
+            "phase": "backward" if self.joint.is_backward(node) else "forward",
+            "after": [] if before is None else [before],  # first runs draw in the order of the step
+            "recompute": "never",
+            "cost": {"seconds": 0.0},
+        }
+        self.nodes.append(record)
+        return name
+
     def _cost(self, node: fx.Node) -> dict[str, Any]:
         if node.name in self.costs:
             return {"cost": self.costs[node.name]}
@@ -140,20 +165,16 @@ class _Writer:
     def _effect(self, node: fx.Node) -> dict[str, Any]:
         """Fields about repeats: what draws random numbers, communicates, writes, or reads what changes meanwhile."""
         namespace = getattr(node.target, "namespace", "")
-        if is_random(node):
-            before, self.last_random = self.last_random, node.name
-            order = {} if before is None else {"after": [before]}  # first runs draw in the order of the step
-            return {"effect": "random", "stream": GENERATOR, **order}
         if namespace in COLLECTIVES:
             return {"effect": "collective", "recompute": "never"}
         schema = getattr(node.target, "_schema", None)
         if schema is None or schema.is_mutable or not tensors_of(node):
             return {"effect": "once"}
-        if torch.Tag.nondeterministic_bitwise in node.target.tags:  # type: ignore[union-attr]
+        if torch.Tag.nondeterministic_bitwise in node.target.tags:
             return {"effect": "unstable"}
         if node.target is not BATCH_NORM and any(read.node in self.joint.mutated for read in self.joint.reads(node)):
             return {"recompute": "never"}
-        heavy = node.target._overloadpacket in flop_registry  # type: ignore[union-attr]
+        heavy = node.target._overloadpacket in flop_registry
         return {"heavy": True} if heavy else {}
 
     def _add_tangents(self, forward: list[fx.Node]) -> None:
@@ -178,7 +199,7 @@ class _Writer:
 def value_name(joint: Joint, node: fx.Node) -> str:
     """Name of a node's value in the document; nodes that pick one element of a tuple share a name."""
     if node.target is operator.getitem:
-        return element_name(joint, joint.shown(node), int(node.args[1]))  # type: ignore[arg-type]
+        return element_name(joint, joint.shown(node), int(node.args[1]))
     return node.name
 
 
@@ -199,7 +220,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.").replace("float8_", "float8")
 
 
-def annotations(**given: str) -> dict[str, Any]:
+def noted(**given: str) -> dict[str, Any]:
     """The field `annotations` with what is known, or nothing."""
     known = {name: text for name, text in given.items() if text}
     return {"annotations": known} if known else {}
@@ -220,7 +241,7 @@ def flops_of(node: fx.Node) -> int:
 
 
 def traffic_of(joint: Joint, node: fx.Node) -> int:
-    """Bytes read and written by one run. A view counts with its elements, a storage that several inputs show once each."""
+    """Bytes read and written by one run; a storage that several inputs show counts once."""
     read = {storage_of(tensor): tensor for source in node.all_input_nodes for tensor in tensors_of(source)}
     return sum(stored_bytes(tensor) for tensor in (*read.values(), *tensors_of(node)))
 

@@ -43,10 +43,10 @@ def _budget_text(report: Report) -> str:
 
     plan = report["plan"]
     lowest, proven = plan["smallest_budget_bytes"], plan["smallest_budget_proven"]
-    node = plan["binding_node"]
+    node = f", at {plan['binding_node']}" if plan["binding_node"] else ""
+    peak = format_bytes(report.peak_bytes if lowest is None else lowest)
     return (
-        f"no plan within {format_bytes(report.budget_bytes or 0)}: the lowest peak {'possible' if proven else 'found'} is "
-        f"{format_bytes(lowest if lowest is not None else report.peak_bytes)}"
-        + (f", at {node}" if node else "")
-        + f" (without recomputation {format_bytes(report.baseline_peak_bytes)}); ask for that much, or take a smaller batch"
+        f"no plan within {format_bytes(report.budget_bytes or 0)}: the lowest peak {'possible' if proven else 'found'} "
+        f"is {peak}{node} (without recomputation {format_bytes(report.baseline_peak_bytes)}); ask for that much, or "
+        "take a smaller batch"
     )

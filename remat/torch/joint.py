@@ -74,7 +74,7 @@ class Joint:
         if isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
             raise NotCaptured(f"{where(node)}: a number that depends on data or on a shape; {STATIC}")
         if node.target is operator.getitem:
-            self._views[node] = node.args[0]  # type: ignore[assignment]
+            self._views[node] = node.args[0]
             return False
         storages = {storage_of(tensor) for tensor in tensors_of(node)}
         for source in node.all_input_nodes:
@@ -99,7 +99,7 @@ class Joint:
         """The tensor whose storage a node's value lies in."""
         while node in self._views:
             if self.is_element(node):
-                return Result(self._views[node], int(node.args[1]))  # type: ignore[arg-type]
+                return Result(self._views[node], int(node.args[1]))
             node = self._views[node]
         return Result(node)
 
@@ -114,13 +114,15 @@ class Joint:
         found: dict[fx.Node, dict[int, fx.Node]] = {}
         for node, source in self._views.items():
             if node.target is operator.getitem:
-                found.setdefault(source, {}).setdefault(int(node.args[1]), node)  # type: ignore[arg-type]
+                found.setdefault(source, {}).setdefault(int(node.args[1]), node)
         return found
 
     @cached_property
     def mutated(self) -> set[fx.Node]:
         """Inputs that the step overwrites after its forward pass: running statistics, counters, caches."""
-        indices = {described.mutated_input for described in self.output_descriptions if hasattr(described, "mutated_input")}
+        indices = {
+            described.mutated_input for described in self.output_descriptions if hasattr(described, "mutated_input")
+        }
         return {node for node in self.inputs if node.meta.get("desc") in indices}
 
     @cached_property
@@ -155,7 +157,7 @@ def is_random(node: fx.Node) -> bool:
     tags = getattr(node.target, "tags", ())
     if torch.Tag.nondeterministic_seeded not in tags:
         return False
-    position = DROPOUTS.get(node.target)  # type: ignore[call-overload]
+    position = DROPOUTS.get(node.target)
     if position is None:
         return True
     if len(node.args) > position:

@@ -85,7 +85,8 @@ def _difference(planned: Mapping[str, Any], found: Mapping[str, Any]) -> str:
         for name in (*before, *after):
             left, right = before.get(name), after.get(name)
             if left is None or right is None:
-                return f"the plan is for another step: {name!r} is only in the {'step' if left is None else 'plan'}; plan again"
+                where = "step" if left is None else "plan"
+                return f"the plan is for another step: {name!r} is only in the {where}; plan again"
             for field in fields:
                 if left.get(field) != right.get(field):
                     return (

@@ -3,9 +3,9 @@
     plan       conv bn relu tangents conv bn relu_grad ...
                └── forward ─┘        └── backward: `conv` and `bn` run again
 
-What the backward pass reads of the forward pass crosses as saved tensors. A view never crosses: its storage does, and the
-view is taken again. Graphs of PyTorch drop each tensor after its last reader, so the order of the graph is the order of
-memory.
+What the backward pass reads of the forward pass crosses as saved tensors. A view never crosses: its storage does, and
+the view is taken again. Graphs of PyTorch drop each tensor after its last reader, so the order of the graph is the
+order of memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from remat.torch.aot import (
     run_with_rng_state,
     saved_description,
 )
-from remat.torch.document import TANGENTS
+from remat.torch.document import STATE, TANGENTS
 from remat.torch.errors import OtherStep
 from remat.torch.joint import BATCH_NORM, BATCH_NORM_GRADIENT, Joint, Result, is_random, tensors_of
 
@@ -78,11 +78,10 @@ class _Split:
         tasks = {task.name: task for task in self.joint.tasks}
         names = [name for name, _ in order]
         views = {node.name for node in self.joint.nodes if self.joint.is_view(node)}
-        known, planned = tasks.keys() | views | {TANGENTS}, set(names)
+        states = {f"{task.name}{STATE}" for task in self.joint.tasks if is_random(task)}
+        known, planned = tasks.keys() | views | states | {TANGENTS}, set(names)
         if odd := sorted((planned - known) | (tasks.keys() | {TANGENTS}) - planned):
-            raise OtherStep(
-                f"the plan belongs to another step: {len(odd)} ops stand in one of them only, such as {odd[0]}; plan again"
-            )
+            raise OtherStep(f"the plan belongs to another step: {len(odd)} ops differ, such as {odd[0]}; plan again")
         runs: list[_Run] = []
         seen: set[str] = set()
         for name in names:
@@ -117,7 +116,7 @@ class _Split:
             if run.is_backward and not ended:
                 ended = True
                 read_outputs(joint.outputs[: joint.forward_outputs], False)
-            for result in results_read(joint, run.task):
+            for result in results_read(joint, run):
                 read(result, run.is_backward)
             latest[run.task] = run
         read_outputs(joint.outputs[: 0 if ended else joint.forward_outputs], False)
@@ -230,12 +229,14 @@ class _Pass:
         self.graph.output((*values, *saved)).meta["desc"] = descriptions
 
 
-def results_read(joint: Joint, task: fx.Node) -> list[Result]:
-    """What a run of a task reads; the gradient of batch norm in training reads no running statistics."""
-    if task.target is BATCH_NORM_GRADIENT and task.args[7]:
-        unread = {task.args[3], task.args[4]}
-        return [joint.result(node) for node in task.all_input_nodes if tensors_of(node) and node not in unread]
-    return joint.reads(task)
+def results_read(joint: Joint, run: _Run) -> list[Result]:
+    """What a run reads: of batch norm in training, neither its gradient nor a repeat reads the running statistics."""
+    task, args = run.task, run.task.args
+    gradient = task.target is BATCH_NORM_GRADIENT and args[7]
+    repeat = task.target is BATCH_NORM and args[5] and run.is_backward
+    unread = {args[3], args[4]} if gradient or repeat else set()
+    sources = (node for node in task.all_input_nodes if tensors_of(node) and node not in unread)
+    return list(dict.fromkeys(joint.result(node) for node in sources))
 
 
 def tensor_node(joint: Joint, result: Result) -> fx.Node:

@@ -1,6 +1,6 @@
 """Recording one training step of a module as a graph document.
 
-    module, arguments ──torch.compile──▶ joint graph of the forward and the backward pass ──▶ document
+module, arguments ──torch.compile──▶ joint graph of the forward and the backward pass ──▶ document
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from remat.torch.aot import BackendCompilerFailed, Unsupported, eager_backend
 from remat.torch.document import document
 from remat.torch.errors import NotCaptured
 from remat.torch.joint import Joint, tensors_of
+from remat.torch.measure import measured_costs
 
 if TYPE_CHECKING:
     from remat.report import Report
@@ -39,7 +40,13 @@ class Step:
     device: torch.device
 
     @staticmethod
-    def of(module: fx.GraphModule, forward_outputs: int, inputs: Mapping[int, tuple[str, str]], name: str) -> Step:
+    def of(
+        module: fx.GraphModule,
+        forward_outputs: int,
+        inputs: Mapping[int, tuple[str, str]],
+        name: str = "",
+        measure: bool = False,
+    ) -> Step:
         """The step of a joint graph; `inputs` gives role and name of the inputs by their number."""
         joint = Joint(module, forward_outputs)
         roles = {
@@ -49,7 +56,8 @@ class Step:
         }
         devices = {tensor.device for node in joint.tasks for tensor in tensors_of(node)}
         accelerators = [device for device in devices if device.type != "cpu"]
-        return Step(joint, document(joint, name, roles), (accelerators or [torch.device("cpu")])[0])
+        costs = measured_costs(joint) if measure else {}
+        return Step(joint, document(joint, name, roles, costs), (accelerators or [torch.device("cpu")])[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,12 +83,12 @@ class Capture:
 
 
 def capture(
-    module: nn.Module, *args: Any, loss: Loss | None = None, name: str = "", **kwargs: Any
+    module: nn.Module, *args: Any, loss: Loss | None = None, name: str = "", measure: bool = False, **kwargs: Any
 ) -> Capture:
     """Record one training step of a module: forward pass, loss and backward pass, as one graph document.
 
-    Nothing is computed. The module may hold fake tensors (`torch._subclasses.FakeTensorMode`), so a model larger than
-    the machine is recorded in seconds.
+    Nothing is computed (but see `measure`). The module may hold fake tensors (`torch._subclasses.FakeTensorMode`), so a
+    model larger than the machine is recorded in seconds.
 
     >>> captured = remat.torch.capture(model, batch, loss=lambda logits: logits.square().mean())
     >>> captured.plan("50%").peak_bytes
@@ -91,6 +99,8 @@ def capture(
         loss: Computes the loss from what the module returns. Without it, the step ends where the module does, and the
             gradients of what it returns come in from outside.
         name: Name of the model in reports; the class of the module by default.
+        measure: Run every op of the step on made-up data, so that its time and workspace are measured. The documents
+            of two captures then differ in their costs.
 
     Raises:
         NotCaptured: The step is not one graph of fixed shapes, or nothing in it needs a gradient.
@@ -102,29 +112,30 @@ def capture(
         inputs = roles_of(graph, examples)
 
         def partition(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
-            recorded.append(Step.of(joint, num_fwd_outputs, inputs, title))
+            recorded.append(Step.of(joint, num_fwd_outputs, inputs, title, measure))
             raise _Recorded
 
         return eager_backend(partition)(graph, examples)
 
     trained = module if loss is None else _WithLoss(module, loss)
-    torch._dynamo.reset()
     try:
         with torch.enable_grad():
-            torch.compile(trained, backend=record, fullgraph=True, dynamic=False)(*args, **kwargs)
+            torch.compile(trained, backend=record, fullgraph=True, dynamic=False, isolate_recompiles=True)(
+                *args, **kwargs
+            )
     except BackendCompilerFailed as error:
         if not isinstance(error.inner_exception, _Recorded):
             raise capture_error(error) from None
     except Unsupported as error:
         raise capture_error(error) from None
-    finally:
-        torch._dynamo.reset()
     if not recorded:
         raise NotCaptured(NO_GRADIENT)
     return Capture(recorded[0].document, recorded[0].device)
 
 
-NO_GRADIENT = "the step has no backward pass: no parameter or argument that requires a gradient reaches what is returned"
+NO_GRADIENT = (
+    "the step has no backward pass: no parameter or argument that requires a gradient reaches what is returned"
+)
 
 
 class _Recorded(Exception):
@@ -177,4 +188,3 @@ def _origin(node: fx.Node) -> str:
         return node.name
     parts = [next(filter(None, found.groups()), "") for found in _PART.finditer(text)]
     return ".".join(parts[1:] if parts[:1] == ["self"] else parts)
-

@@ -11,30 +11,37 @@ from torch import fx, nn
 
 from remat.report import Report
 from remat.torch.aot import BackendCompilerFailed, Unsupported, eager_backend
-from remat.torch.capture import NO_GRADIENT, Step, capture_error, roles_of
 from remat.torch.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep
 from remat.torch.planning import PlanSource, order_for, plan_step
+from remat.torch.recording import NO_GRADIENT, Step, capture_error, roles_of
 from remat.torch.split import split
 
 M = TypeVar("M", bound=nn.Module)
 Budget = str | float | int | None
+MOST_STEPS = 64  # combinations of shapes and modes that one module is planned for
 
 
 class Backend:
     """A backend of `torch.compile` that trains under plans; `reports` has the plan of each step it compiled."""
 
     def __init__(
-        self, budget: Budget, plan: PlanSource | None, new_steps: str, over_budget: str, request: Mapping[str, Any]
+        self,
+        budget: Budget,
+        plan: PlanSource | None,
+        measure: bool,
+        new_steps: str,
+        over_budget: str,
+        request: Mapping[str, Any],
     ):
-        self.budget, self.plan, self.new_steps, self.over_budget = budget, plan, new_steps, over_budget
-        self.request = request
+        self.budget, self.plan, self.measure = budget, plan, measure and plan is None
+        self.new_steps, self.over_budget, self.request = new_steps, over_budget, request
         self.reports: list[Report | None] = []
 
     def __call__(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         inputs = roles_of(graph, examples)
 
         def partition(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
-            step = Step.of(joint, num_fwd_outputs, inputs, "")
+            step = Step.of(joint, num_fwd_outputs, inputs, measure=self.measure)
             return split(step.joint, self._order(step))
 
         return eager_backend(partition)(graph, examples)
@@ -60,6 +67,7 @@ def backend(
     budget: Budget = None,
     *,
     plan: PlanSource | None = None,
+    measure: bool = True,
     new_steps: Literal["plan", "refuse"] = "plan",
     over_budget: Literal["error", "train"] = "error",
     **request: Any,
@@ -73,7 +81,7 @@ def backend(
     """
     if plan is not None and (budget is not None or request):
         raise TypeError("give a budget and request fields, or a plan that was made with them; not both")
-    return Backend(budget, plan, new_steps, over_budget, request)
+    return Backend(budget, plan, measure, new_steps, over_budget, request)
 
 
 def optimize(
@@ -82,6 +90,7 @@ def optimize(
     budget: Budget = None,
     *,
     plan: PlanSource | None = None,
+    measure: bool = True,
     new_steps: Literal["plan", "refuse"] = "plan",
     over_budget: Literal["error", "train"] = "error",
     **request: Any,
@@ -101,6 +110,8 @@ def optimize(
             the module, with its parameters, buffers, gradients and inputs. What the loop around it holds (optimizer
             states, the loss if it is computed outside) comes on top. Without it: the lowest peak within 10% more time.
         plan: A plan made before, instead of a budget: a `Report`, or the file that `Report.save` wrote.
+        measure: Run every op of the step on made-up data, so that its time and workspace are measured; else both are
+            estimated from shapes, plans are reproducible, and the peak may be a few percent above the one predicted.
         new_steps: What to do when the module is called with other shapes or in another mode: "plan" again, or "refuse".
         over_budget: What to do if no plan is within the budget: an "error", or "train" with the lowest peak found.
         request: Other fields of `remat.plan`, such as `search_seconds`, `max_overhead` or `device`.
@@ -114,10 +125,10 @@ def optimize(
     """
     if "remat_backend" in module.__dict__:
         raise AlreadyPlanned("the module trains under a plan already; call optimize on the module it was made of")
-    made = backend(budget, plan=plan, new_steps=new_steps, over_budget=over_budget, **request)
+    made = backend(budget, plan=plan, measure=measure, new_steps=new_steps, over_budget=over_budget, **request)
     planned = copy.copy(module)
     planned.__dict__["remat_backend"] = made
-    planned.compile(backend=made, fullgraph=True, dynamic=False)
+    planned.compile(backend=made, fullgraph=True, dynamic=False, isolate_recompiles=True, recompile_limit=MOST_STEPS)
     args, kwargs = _arguments(example_inputs)
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     accelerators = sorted({p.device.index or 0 for p in module.parameters() if p.device.type == "cuda"})

@@ -1,0 +1,111 @@
+"""Random small modules, and random legal orders of their steps."""
+
+from __future__ import annotations
+
+import random
+
+import torch
+from torch import fx, nn
+from torch.nn import functional as F
+
+from remat.torch.document import STATE, TANGENTS
+from remat.torch.joint import BATCH_NORM, Joint, is_random
+
+WIDTH, ROWS = 8, 6
+
+
+class RandomModule(nn.Module):
+    """A random program over tensors of `ROWS` x `WIDTH`."""
+
+    def __init__(self, seed: int):
+        super().__init__()
+        rng = random.Random(seed)
+        count = rng.randint(4, 12)
+        #: (what to do, on which of the tensors so far, with which other one, a number)
+        self.program = [
+            (rng.randrange(12), rng.randrange(i + 2), rng.randrange(i + 2), rng.randrange(6)) for i in range(count)
+        ]
+        self.shown = rng.randrange(count + 2) if rng.random() < 0.5 else None
+        self.linears = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(3)])  # used several times: tied weights
+        self.norms = nn.ModuleList([nn.BatchNorm1d(WIDTH), nn.LayerNorm(WIDTH)])
+        self.register_buffer("total", torch.zeros(WIDTH))
+        self.total: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        held = [x, self.linears[0](x)]
+        for kind, first, second, number in self.program:
+            held.append(self.step(kind, held[first], held[second], number))
+        loss = sum((y.square().mean() for y in held[2:]), held[1].sum())
+        return (loss,) if self.shown is None else (loss, held[self.shown][1:])
+
+    def step(self, kind: int, x: torch.Tensor, other: torch.Tensor, number: int) -> torch.Tensor:
+        if kind == 0:
+            return F.relu(self.linears[number % 3](x), inplace=True)
+        if kind == 1:
+            return F.dropout(x, 0.3, self.training)
+        if kind == 2:
+            normed: torch.Tensor = self.norms[number % 2](x)
+            return normed
+        if kind == 3:
+            left, right = x.chunk(2, 1)
+            return torch.cat([right.sigmoid(), left * right], 1)
+        if kind == 4:
+            return (x.view(ROWS, 4, 2) @ other.reshape(ROWS, 2, 4)[:, :, :2]).reshape(ROWS, WIDTH)
+        if kind == 5:
+            y = x.clone()
+            y[:, number] = other.mean()
+            return y.mul_(1.5)
+        if kind == 6:
+            self.total.add_(x.detach().sum(0))
+            return x + self.total.tanh()
+        if kind == 7:
+            return x * other.detach().softmax(1)
+        if kind == 8:
+            return x.expand(2, ROWS, WIDTH).transpose(1, 2)[0].t() + other
+        if kind == 9:
+            values, places = x.topk(3, 1)
+            return other.scatter(1, places, values.tanh())
+        if kind == 10:
+            return x + torch.rand_like(x) * F.embedding(torch.arange(ROWS) % 3, self.linears[0].weight)
+        return torch.stack(list(x.split(2)), 0).cumsum(0).view(ROWS, WIDTH) - other.sin()
+
+
+def random_order(joint: Joint, seed: int) -> list[tuple[str, int]]:
+    """A legal order: the step's own, with forward values dropped here and there and computed again when read."""
+    rng = random.Random(seed)
+    forward = [task for task in joint.tasks if not joint.is_backward(task)]
+    rest = [task for task in joint.tasks if joint.is_backward(task)]
+    fixed = {
+        task
+        for task in forward
+        if task.target is not BATCH_NORM and any(read.node in joint.mutated for read in joint.reads(task))
+    }
+    share = rng.random()
+    dropped = {task for task in forward if task not in fixed and rng.random() < share}
+    order: list[tuple[str, int]] = []
+    runs: dict[str, int] = {}
+
+    def run(name: str) -> None:
+        order.append((name, runs.get(name, 0)))
+        runs[name] = runs.get(name, 0) + 1
+
+    def compute(task: fx.Node) -> None:
+        """Run a task after the dropped ones that it reads."""
+        dropped.discard(task)
+        for read in joint.reads(task):
+            if read.node in dropped:
+                compute(read.node)
+        run(task.name)
+
+    for task in forward:
+        if is_random(task):
+            run(f"{task.name}{STATE}")
+        run(task.name)
+    run(TANGENTS)
+    for task in rest:
+        compute(task)
+        dropped |= {other for other in forward if other not in fixed and rng.random() < share / 8}
+    for output in joint.outputs[joint.forward_outputs :]:
+        if output is not None and joint.result(output).node in dropped:
+            compute(joint.result(output).node)
+    return order

@@ -1,0 +1,221 @@
+"""`remat.torch.optimize`: numbers bit for bit as without a plan, the peak predicted, and clear refusals."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import remat.torch
+from planner.pipeline import progress
+from tests.torch.modules import VOCABULARY, Cells, Convolutions, Decoder, Views
+from tests.torch.steps import Loss, equal, peak_bytes, results
+
+QUICK = {"iterations": 30, "measure": False}
+
+
+@pytest.fixture(autouse=True)
+def quick_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+
+
+def tokens(batch: int = 4) -> torch.Tensor:
+    return torch.randint(0, VOCABULARY, (batch, 32), generator=torch.Generator().manual_seed(0))
+
+
+def images(batch: int = 4) -> torch.Tensor:
+    return torch.randn(batch, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+def itself(loss: torch.Tensor) -> torch.Tensor:
+    return loss
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[Any, ...], Loss]] = {
+    "decoder": (Decoder, (tokens(),), itself),
+    "decoder without dropout": (lambda: Decoder(0.0), (tokens(),), itself),
+    "convolutions": (Convolutions, (images(),), lambda logits: logits.square().sum()),
+    "cells": (Cells, (torch.ones(6, 4, 8),), itself),
+    "views": (Views, (torch.ones(8, 16),), lambda outputs: outputs[0].sum() + outputs[1].square().sum()),
+}
+
+
+def made(name: str) -> tuple[nn.Module, tuple[Any, ...], Loss]:
+    torch.manual_seed(0)
+    model, args, loss = MODELS[name]
+    return model(), args, loss
+
+
+@pytest.mark.parametrize("budget", [0, "70%"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_planned_module_computes_what_it_computed_before(name: str, budget: int | str) -> None:
+    module, args, loss = made(name)
+    planned = remat.torch.optimize(copy.deepcopy(module), args, budget, over_budget="train", **QUICK)
+    report = remat.torch.report_of(planned)
+    assert report is not None and report.recomputed
+    assert equal(results(module, args, loss), results(planned, args, loss))
+
+
+@pytest.mark.parametrize("name", ["decoder without dropout", "decoder"])
+def test_the_peak_is_the_one_predicted(name: str) -> None:
+    torch.manual_seed(0)
+    module = Decoder(0.1 if name == "decoder" else 0.0, layers=4, width=64)
+    args = (tokens(8),)
+    planned = remat.torch.optimize(copy.deepcopy(module), args, "50%", iterations=30)
+    report = remat.torch.report_of(planned)
+    assert report is not None
+    held = sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers(), *args))
+
+    def step(trained: nn.Module) -> None:
+        trained.zero_grad(set_to_none=True)
+        trained(*args).backward()
+
+    step(planned)
+    measured = peak_bytes(lambda: step(planned))
+    assert measured == pytest.approx(report.peak_bytes - held, rel=0.01)
+    assert measured < 0.7 * peak_bytes(lambda: step(module))
+
+
+def test_gradients_accumulate_over_steps() -> None:
+    module, args, loss = made("decoder")
+    planned = remat.torch.optimize(copy.deepcopy(module), args, "70%", **QUICK)
+    for trained in (module, planned):
+        torch.manual_seed(1)
+        for _ in range(3):
+            loss(trained(*args)).backward()
+    assert equal([p.grad for p in module.parameters()], [p.grad for p in planned.parameters()])  # type: ignore[misc]
+
+
+def test_the_module_given_is_shared_and_stays_as_it_is() -> None:
+    module, args, _ = made("convolutions")
+    before = [tensor.clone() for tensor in module.state_dict().values()]
+    state = torch.get_rng_state()
+    planned = remat.torch.optimize(module, args, "80%", **QUICK)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert type(planned) is type(module) and planned.state_dict().keys() == module.state_dict().keys()
+    assert equal(before, list(module.state_dict().values()))
+    assert all(a is b for a, b in zip(module.parameters(), planned.parameters(), strict=True))
+    assert module._compiled_call_impl is None
+
+
+def test_evaluation_runs_unchanged() -> None:
+    module, args, _ = made("convolutions")
+    planned = remat.torch.optimize(module, args, "80%", **QUICK)
+    planned.eval()
+    with torch.no_grad():
+        assert torch.equal(planned(*args), module(*args))
+
+
+def test_the_backward_pass_may_run_twice_if_the_graph_is_retained() -> None:
+    module, args, loss = made("decoder")
+    planned = remat.torch.optimize(module, args, "70%", **QUICK)
+    value = loss(planned(*args))
+    value.backward(retain_graph=True)
+    once = [p.grad.clone() for p in planned.parameters() if p.grad is not None]
+    planned.zero_grad(set_to_none=True)
+    value.backward()
+    assert equal(once, [p.grad for p in planned.parameters() if p.grad is not None])
+    with pytest.raises(RuntimeError, match="second time"):
+        value.backward()
+
+
+def test_an_exception_in_the_middle_of_a_step_leaves_the_next_step_right() -> None:
+    module, args, loss = made("decoder")
+    planned = remat.torch.optimize(copy.deepcopy(module), args, "70%", **QUICK)
+    hook = planned.head.weight.register_hook(lambda gradient: 1 / 0)  # type: ignore[union-attr]
+    with pytest.raises(ZeroDivisionError):
+        loss(planned(*args)).backward()
+    hook.remove()
+    assert equal(results(module, args, loss), results(planned, args, loss))
+
+
+def test_a_backend_of_torch_compile_trains_under_the_plan() -> None:
+    module, args, loss = made("decoder")
+    backend = remat.torch.backend("70%", **QUICK)
+    compiled = torch.compile(copy.deepcopy(module), backend=backend, fullgraph=True, dynamic=False)
+    assert equal(results(module, args, loss), results(compiled, args, loss))
+    assert [report is not None and report.status for report in backend.reports] == ["found"]
+
+
+def test_a_plan_is_read_from_a_file(tmp_path: Path) -> None:
+    module, args, loss = made("decoder")
+    report = remat.torch.capture(module, *args).plan("70%", iterations=30)
+    report.save(tmp_path / "plan.json")
+    for plan in (report, tmp_path / "plan.json"):
+        planned = remat.torch.optimize(copy.deepcopy(module), args, plan=plan)
+        assert equal(results(module, args, loss), results(planned, args, loss))
+
+
+def test_a_plan_of_another_step_is_refused(tmp_path: Path) -> None:
+    module, args, _ = made("decoder")
+    report = remat.torch.capture(module, *args).plan("70%", iterations=30)
+    with pytest.raises(remat.torch.OtherStep, match=r"shape of 'primals_\d+' is \[4, 32\] in the plan, \[2, 32\] here"):
+        remat.torch.optimize(module, (tokens(2),), plan=report)
+    with pytest.raises(remat.torch.OtherStep, match="plan again"):
+        remat.torch.optimize(Decoder(0.2), args, plan=report)
+    report.save(tmp_path / "plan.json")
+    edited = json.loads((tmp_path / "plan.json").read_text())
+    edited["plan"]["order"].reverse()
+    with pytest.raises(remat.torch.OtherStep, match="not legal"):
+        remat.torch.optimize(module, args, plan=edited)
+    del edited["source"]
+    with pytest.raises(remat.torch.OtherStep, match="no source graph"):
+        remat.torch.optimize(module, args, plan=edited)
+
+
+def test_another_shape_is_planned_or_refused_as_asked() -> None:
+    module, args, loss = made("decoder")
+    planned = remat.torch.optimize(copy.deepcopy(module), args, "70%", **QUICK)
+    assert equal(results(module, (tokens(2),), loss), results(planned, (tokens(2),), loss))
+    strict = remat.torch.optimize(copy.deepcopy(module), args, "70%", new_steps="refuse", **QUICK)
+    with pytest.raises(Exception, match="other shapes, or in another mode"):
+        strict(tokens(2))
+
+
+def test_a_budget_that_no_plan_meets_is_an_error_that_names_the_lowest_peak() -> None:
+    module, args, _ = made("decoder")
+    with pytest.raises(
+        remat.torch.BudgetNotMet, match=r"no plan within 1.00 KiB: the lowest peak .* ask for that much"
+    ):
+        remat.torch.optimize(module, args, 1024, **QUICK)
+
+
+def test_a_planned_module_is_not_planned_twice() -> None:
+    module, args, _ = made("views")
+    planned = remat.torch.optimize(module, args, **QUICK)
+    with pytest.raises(remat.torch.AlreadyPlanned, match="already"):
+        remat.torch.optimize(planned, args)
+    with pytest.raises(ValueError, match="no plan"):
+        remat.torch.report_of(module)
+
+
+def test_a_plan_and_a_budget_exclude_each_other() -> None:
+    with pytest.raises(TypeError, match="not both"):
+        remat.torch.backend("50%", plan="plan.json")
+
+
+class Breaks(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        print(x.sum().item())
+        return x.relu()
+
+
+class NeedsNothing(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
+@pytest.mark.parametrize("call", [lambda m, x: remat.torch.optimize(m, (x,)), remat.torch.capture])
+def test_what_is_not_one_graph_with_gradients_is_refused(call: Callable[..., Any]) -> None:
+    with pytest.raises(
+        remat.torch.NotCaptured, match=r"(?s)not one graph.*test_training_under_plans.py.*Move what breaks"
+    ):
+        call(Breaks(), torch.ones(3, requires_grad=True))
+    with pytest.raises(remat.torch.NotCaptured, match="no backward pass"):
+        call(NeedsNothing(), torch.ones(3))
