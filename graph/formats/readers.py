@@ -7,7 +7,7 @@ from types import ModuleType
 
 from graph.errors import BadGraph
 from graph.gc_pause import gc_paused
-from graph.ir import Graph
+from graph.ir import IMPORT_WARNINGS, Graph
 from graph.limits import Limits, ShapeOverrides
 
 #: Name -> module below this package, in the order of the attempts. Imported lazily: `remat --help` loads none.
@@ -48,6 +48,12 @@ def load(data: bytes, limits: Limits | None = None, shapes: ShapeOverrides | Non
     with gc_paused():
         graph: Graph = _module(importer_of(data)).load(data, limits, shapes or ShapeOverrides())
     return graph
+
+
+def import_warnings(graph: Graph) -> list[str]:
+    """Warnings of the reader of the graph's file; empty for other graphs."""
+    entry = graph.annotations.get(IMPORT_WARNINGS, ())
+    return [str(warning) for warning in entry] if isinstance(entry, list | tuple) else []
 
 
 def _module(name: str) -> ModuleType:

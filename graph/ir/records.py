@@ -54,6 +54,10 @@ DTYPE_BITS: Mapping[str, int] = MappingProxyType(
 )
 
 FLOAT_DTYPES = frozenset(name for name in DTYPE_BITS if name.startswith(("float", "bfloat")))
+#: Annotation of a node that stays in inference mode in training: a normalization by running statistics, a Dropout off.
+FROZEN = "frozen"
+#: Annotation of a graph: warnings of the reader of its file.
+IMPORT_WARNINGS = "import_warnings"
 #: Element types in which training computes, but whose sums and counts need float32.
 NARROW_FLOATS = ("float16", "bfloat16")
 

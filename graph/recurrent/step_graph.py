@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from graph.builder.builder import Builder
 from graph.errors import BadGraph, quoted
-from graph.formats.shared.op_table import OpTable, Translation
+from graph.formats.shared.op_table import OpTable, Translation, Untranslated
 from graph.ir import ABSENT, Graph, Node
 from graph.ir.renumber import remap_node
 from graph.ops.registry import find_op
@@ -95,7 +95,7 @@ class StepBuilder:
         found = table.translate(
             op.type, op.attributes, types, name=f"{self.prefix}{op.type}_{name}", outputs=len(op.outputs)
         )
-        if found is None:
+        if isinstance(found, Untranslated):
             raise BadGraph.one(
                 "unsupported_op",
                 f"{self.body.name}",

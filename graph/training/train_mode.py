@@ -3,6 +3,7 @@
     x ──▶ BatchNormalization ──▶ y        becomes     x ──▶ remat::BatchNorm ──▶ y, mean, inv_std
               ▲ running mean, variance                     running ──▶ remat::RunningStatistics ──▶ running'
 
+A node annotated `frozen` stays as it is: its file says that it uses running statistics, or drops nothing, in training.
 The normalization can be recomputed; the update of the running statistics is a separate node that runs once.
 A composite op that is expensive to recompute (Attention, GroupQueryAttention) becomes the nodes of its body, so that
 the backward pass reads what these save instead of running the body again.
@@ -21,11 +22,12 @@ from graph.analysis.effects import effect_of
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import quoted
-from graph.ir import ABSENT, Effect, Graph, Node, Role, TensorType
+from graph.ir import ABSENT, FROZEN, Effect, Graph, Node, Role, TensorType
 from graph.ops.numeric.precision import statistics_dtype
 from graph.ops.registry.onnx_schemas import one_line
 from graph.ops.registry.registry import HEAVY, find_op, make_call
 
+_FREEZABLE = ("BatchNormalization", "Dropout")
 _STORED = (Role.PARAMETER, Role.CONSTANT, Role.STATE)
 
 
@@ -55,7 +57,10 @@ class _TrainingMode:
         for node in self.graph.nodes:
             node = replace(node, after=tuple(place[n] for n in node.after))
             place.append(len(self.builder.nodes))
-            if node.op == "BatchNormalization":
+            if node.annotations.get(FROZEN) is True and node.op in _FREEZABLE:
+                self.count[f"{node.op} layers are frozen by the file: they stay in inference mode"] += 1
+                self.builder.nodes.append(node)
+            elif node.op == "BatchNormalization":
                 self._batch_normalization(node)
             elif node.op == "Dropout":
                 self.builder.nodes.append(self._dropout(node))

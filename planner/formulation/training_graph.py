@@ -7,7 +7,7 @@ from typing import Any
 
 from graph.autodiff.gradients.events import GradientEvent
 from graph.formats.native.writer import content_hash
-from graph.formats.readers import importer_of, load
+from graph.formats.readers import import_warnings, importer_of, load
 from graph.ir import Graph, Phase
 from graph.limits import Limits, ShapeOverrides
 from graph.recurrent import expand_rnns, recompute_named, recompute_preferred, split_over_time
@@ -60,7 +60,9 @@ def training_graph(
                     "a forward graph to differentiate",
                     f"remove {name}, or set differentiate",
                 )
-        return with_recurrent_recompute(with_fused_attention(forward) if request.fuse_attention else forward, request)
+        fused = with_fused_attention(forward) if request.fuse_attention else forward
+        graph, notes = with_recurrent_recompute(fused, request)
+        return graph, [*import_warnings(forward), *notes]
     options = dict(differentiate) if isinstance(differentiate, Mapping) else {}
     check_fields(options)
     callbacks = [] if events is None else [events.append]
@@ -73,7 +75,7 @@ def training_graph(
         forward, loss=request.loss, recipe=request.recipe, callbacks=callbacks, rewrite=rewrite, **options
     )
     graph, cut = with_recurrent_recompute(interleave_chunks(graph), request)
-    return graph, [*role_notes(forward), *notes, *cut]
+    return graph, [*import_warnings(forward), *role_notes(forward), *notes, *cut]
 
 
 def with_recurrent_recompute(graph: Graph, request: Request) -> tuple[Graph, list[str]]:

@@ -14,7 +14,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One use. `expected` makes the first output, or all of them as a list, from the inputs; None: shapes only."""
+    """One use. `expected` makes the first output, or several as a list, from the inputs; None: shapes only."""
 
     framework: str
     op: str
@@ -22,6 +22,7 @@ class Use:
     attributes: dict[str, Any] = field(default_factory=dict)
     expected: Callable[..., Any] | None = None
     outputs: int = 1
+    gradient: Callable[..., Array] | None = None  # of a loss op by its first input, whatever comes in
 
 
 def real(*shape: int, low: float = -1.0, high: float = 1.0) -> Array:
@@ -36,6 +37,8 @@ X, Y, POSITIVE, ROW = real(3, 4), real(3, 4), real(3, 4, low=0.2), real(4)
 IMAGE, KERNEL = real(2, 4, 6, 6), real(4, 2, 3, 3)
 LABELS, CUBE = ints(0, 3, 1), real(2, 3, 4)
 PROB = np.full((3, 4), 0.25, np.float32)
+DIVISOR = np.copysign(POSITIVE, Y)
+SPOTS = np.stack([np.full((6, 6), 2), np.arange(36).reshape(6, 6) % 4]).astype(np.float32)  # a label per pixel
 TRUE = X > 0
 
 
@@ -106,6 +109,43 @@ def _norm(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
     return np.asarray((x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + epsilon))
 
 
+def _softmax_outputs() -> list[Use]:
+    """SoftmaxOutput divides its gradient by `count`: positions, rows or labels that are not `ignore_label`."""
+
+    def use(x: Array, labels: Array, axis: int, count: float, ignored: int = -1, **attributes: Any) -> Use:
+        def gradient(x: Array, i: Array) -> Array:
+            one_hot = np.moveaxis(np.eye(x.shape[axis])[i.astype(int)], -1, axis)
+            kept = np.expand_dims(i != ignored, axis) if "use_ignore" in attributes else 1
+            return np.asarray(scale * kept * (softmax(x, axis) - one_hot) / count)
+
+        scale = attributes.get("grad_scale", 1)
+        words = {name: str(value) for name, value in attributes.items()}
+        return Use("mxnet", "SoftmaxOutput", (x, labels), words, lambda x, i: softmax(x, axis), gradient=gradient)
+
+    labels, some = LABELS.astype(np.float32), ints(0, 3, 3).astype(np.float32)
+    return [
+        use(IMAGE, SPOTS, 1, 36, multi_output=True),
+        use(IMAGE, SPOTS, 1, 36 * 2, multi_output=True, normalization="batch"),
+        use(IMAGE, SPOTS, 1, 36 + 27, 3, multi_output=True, normalization="valid", use_ignore=True, ignore_label=3),
+        use(X, labels, 1, 1, grad_scale=2.0),
+        use(X, labels, 1, 3, normalization="batch"),
+        use(X, some, 1, 1, 3, normalization="valid", use_ignore=True, ignore_label=3),
+        use(X, some, 1, 1, 3, normalization="valid", ignore_label=3),
+        use(X, np.full(3, 3, np.float32), 1, 1, 3, normalization="valid", use_ignore=True, ignore_label=3),
+        use(CUBE, ints(0, 3, 1, 2, 2, 0).reshape(2, 3), 2, 6, preserve_shape=True, normalization="batch"),
+    ]
+
+
+def _padded(w: Array, i: Array, padding: int = 2) -> Array:
+    return np.where((i == padding)[:, None], 0, w[i])
+
+
+def _windows(x: Array, starts: Sequence[int], length: int, reduce: Any) -> Array:
+    """Windows of an image that begin at `starts` in both directions, cut off at the end, reduced to one element."""
+    cut = [[reduce(x[:, :, i : i + length, j : j + length], (2, 3)) for j in starts] for i in starts]
+    return np.moveaxis(np.array(cut), (0, 1), (2, 3))
+
+
 def _mxnet() -> list[Use]:
     def use(op: str, *inputs: Array | None, expected: Any = None, outputs: int = 1, **attributes: Any) -> Use:
         return Use("mxnet", op, inputs, {k: str(v) for k, v in attributes.items()}, expected, outputs)
@@ -147,11 +187,15 @@ def _mxnet() -> list[Use]:
         use("GroupNorm", IMAGE, stats[0], stats[1], num_groups=2),
         use("L2Normalization", X, mode="instance", expected=lambda x: x / np.sqrt((x * x).sum(1, keepdims=True))),
         use("Dropout", X, p=0.5, expected=lambda x: x),
+        use("LeakyReLU", X, act_type="gelu_erf", expected=lambda x: x * (1 + _erf(x / 2**0.5)) / 2),
         use("Activation", X, act_type="softrelu", expected=_NUMPY["softplus"]),
         use("Activation", X, act_type="log_sigmoid", expected=lambda x: np.log(sigmoid(x))),
         use("LeakyReLU", X, slope=0.1, expected=lambda x: np.where(x > 0, x, 0.1 * x)),
         use("LeakyReLU", X, ROW, act_type="prelu", expected=lambda x, s: np.where(x > 0, x, s * x)),
-        use("broadcast_mod", POSITIVE, POSITIVE, expected=np.fmod),
+        use("broadcast_mod", 5 * X, DIVISOR, expected=np.mod),
+        use("broadcast_mod", ints(-7, 7, -6), ints(3, -3, 3), expected=np.mod),
+        use("_mod_scalar", 5 * X, scalar=-0.75, expected=lambda x: np.mod(x, -0.75)),
+        use("_rmod_scalar", POSITIVE - 1.5, scalar=2.5, expected=lambda x: np.mod(2.5, x)),
         use("_not_equal", X, X, expected=lambda x, y: np.zeros((3, 4))),
         use("_not_equal_scalar", X, scalar=0, expected=lambda x: x != 0),
         use("add_n", X, Y, X, expected=lambda x, y, z: x + y + z),
@@ -223,19 +267,25 @@ def _mxnet() -> list[Use]:
         use("softmin", X, expected=lambda x: softmax(-x)),
         use("log_softmax", X, axis=0, expected=lambda x: np.log(softmax(x, 0))),
         use("SoftmaxActivation", IMAGE, mode="channel", expected=lambda x: softmax(x, 1)),
-        use(
-            "SoftmaxOutput", IMAGE, np.zeros((2, 6, 6), np.float32), multi_output=1, expected=lambda x, y: softmax(x, 1)
-        ),
+        *_softmax_outputs(),
         use("softmax_cross_entropy", X, LABELS, expected=lambda x, i: -np.log(softmax(x)[range(3), i]).sum()[None]),
         *(
-            use(op, X, Y, expected=f)
-            for op, f in (
-                ("LinearRegressionOutput", lambda x, y: x),
-                ("LogisticRegressionOutput", lambda x, y: sigmoid(x)),
-                ("MAERegressionOutput", lambda x, y: x),
+            Use("mxnet", op, (X, Y), {"grad_scale": "3"}, expected, gradient=gradient)
+            for op, expected, gradient in (
+                ("LinearRegressionOutput", lambda x, y: x, lambda x, y: 3 / 4 * (x - y)),
+                ("LogisticRegressionOutput", lambda x, y: sigmoid(x), lambda x, y: 3 / 4 * (sigmoid(x) - y)),
+                ("MAERegressionOutput", lambda x, y: x, lambda x, y: 3 / 4 * np.sign(x - y)),
             )
         ),
-        use("MakeLoss", X, expected=lambda x: x),
+        Use("mxnet", "MakeLoss", (X,), {}, np.array, gradient=np.ones_like),
+        Use(
+            "mxnet",
+            "MakeLoss",
+            (X,),
+            {"grad_scale": "2", "normalization": "batch"},
+            np.array,
+            gradient=lambda x: np.full_like(x, 2 / 3),
+        ),
         use("_full", shape=(2, 3), value=4, expected=lambda: np.full((2, 3), 4)),
         use("_ones", shape=(2,), expected=lambda: np.ones(2)),
         use("zeros_like", X, expected=np.zeros_like),
@@ -395,8 +445,8 @@ def _caffe2() -> list[Use]:
             scale=2.0,
             expected=lambda x, i: [softmax(x), -2 * np.log(softmax(x)[range(3), i]).mean()],
         ),
-        use("LabelCrossEntropy", PROB, LABELS[:, None], expected=lambda p, i: np.full(3, np.log(4))),
-        use("CrossEntropy", PROB, PROB, expected=lambda p, q: np.full(3, np.log(4))),
+        use("LabelCrossEntropy", PROB, LABELS[:, None], expected=lambda p, i: -np.log(p[range(3), i[:, 0]])),
+        use("CrossEntropy", PROB, PROB, expected=lambda p, q: -(q * np.log(p)).sum(1)),
         use("SigmoidCrossEntropyWithLogits", X, PROB, expected=lambda x, t: (np.log1p(np.exp(x)) - x * t).mean(1)),
         use("SquaredL2Distance", X, Y, expected=lambda x, y: ((x - y) ** 2).sum(1) / 2),
         use("L1Distance", X, Y, expected=lambda x, y: abs(x - y).sum(1)),
@@ -450,7 +500,10 @@ def _paddle() -> list[Use]:
         use("matmul", X, Y, transpose_X=True, alpha=2.0, expected=lambda x, y: 2 * x.T @ y),
         use("dot", X, Y, expected=lambda x, y: (x * y).sum(1)),
         use("lookup_table_v2", X, ints(2, 0), expected=lambda w, i: w[i]),
+        use("lookup_table_v2", X, ints(2, 0, 2), padding_idx=2, expected=_padded),
+        use("lookup_table", X, ints(2, 0, 1)[:, None], padding_idx=0, expected=lambda w, i: _padded(w, i[:, 0], 0)),
         use("embedding", ints(2, 0), X, expected=lambda i, w: w[i]),
+        use("embedding", ints(2, 0), X, padding_idx=2, expected=lambda i, w: _padded(w, i)),
         use("conv2d", IMAGE, KERNEL, None, paddings=[1, 0], strides=[2, 2], groups=2),
         use("conv2d_transpose", IMAGE, real(4, 3, 2, 2), strides=[2, 2]),
         use(
@@ -462,6 +515,44 @@ def _paddle() -> list[Use]:
             expected=lambda x: x.mean((2, 3), keepdims=True),
         ),
         use("pool2d", IMAGE, pooling_type="max", ksize=[6, 6], expected=lambda x: x.max((2, 3), keepdims=True)),
+        use(
+            "pool2d",
+            IMAGE,
+            pooling_type="max",
+            ksize=[2, 2],
+            strides=[4, 4],
+            padding_algorithm="SAME",
+            expected=lambda x: _windows(x, [0, 4], 2, np.max),
+        ),
+        use(
+            "pool2d",
+            IMAGE,
+            pooling_type="avg",
+            ksize=[2, 2],
+            strides=[1, 1],
+            paddings=[7, 7],
+            padding_algorithm="SAME",
+            expected=lambda x: _windows(x, range(6), 2, np.mean),
+        ),
+        use(
+            "pool2d",
+            IMAGE,
+            pooling_type="avg",
+            ksize=[2, 2],
+            strides=[2, 2],
+            paddings=[1, 1],
+            padding_algorithm="VALID",
+            expected=lambda x: _windows(x, [0, 2, 4], 2, np.mean),
+        ),
+        use(
+            "conv2d",
+            IMAGE,
+            np.ones((4, 2, 2, 2), np.float32),
+            groups=2,
+            dilations=[2, 2],
+            padding_algorithm="SAME",
+            expected=lambda x, w: _windows(x, range(6), 2, np.sum).reshape(2, 2, 2, 6, 6).sum(2).repeat(2, 1),
+        ),
         use("batch_norm", IMAGE, *four, outputs=5),
         use("rms_norm", X, ROW, expected=lambda x, s: x / np.sqrt((x * x).mean(1, keepdims=True) + 1e-5) * s),
         use(
@@ -477,7 +568,16 @@ def _paddle() -> list[Use]:
         use("dropout", X, dropout_prob=0.25, outputs=2, expected=lambda x: [0.75 * x, np.ones((3, 4), np.uint8)]),
         use("seed"),
         use("not_equal", X, Y, expected=np.not_equal),
-        use("elementwise_mod", POSITIVE, POSITIVE, expected=np.fmod),
+        use("elementwise_mod", 5 * X, DIVISOR, expected=np.mod),
+        use("elementwise_mod", CUBE, DIVISOR[:, 0], axis=1, expected=lambda x, y: np.mod(x, y[:, None])),
+        use("softplus", 30 * X, beta=2.0, expected=lambda x: np.logaddexp(0, 2 * x) / 2),
+        use(
+            "softplus",
+            3 * X,
+            beta=2.0,
+            threshold=1.0,
+            expected=lambda x: np.where(2 * x > 1, x, np.logaddexp(0, 2 * x) / 2),
+        ),
         use("sum", X, Y, X, expected=lambda x, y, z: x + y + z),
         use("scale", X, scale=2.0, bias=1.0, expected=lambda x: 2 * x + 1),
         use("MulScalar", X, scalar=2, expected=lambda x: 2 * x),
@@ -491,7 +591,8 @@ def _paddle() -> list[Use]:
         use("leaky_relu", X, alpha=0.1, expected=lambda x: np.where(x > 0, x, 0.1 * x)),
         use("elu", X, expected=lambda x: np.where(x > 0, x, np.expm1(x))),
         use("hard_sigmoid", X, expected=lambda x: np.clip(0.2 * x + 0.5, 0, 1)),
-        use("hard_swish", X),
+        use("hard_swish", X, expected=lambda x: x * np.clip(x + 3, 0, 6) / 6),
+        use("hard_swish", X, threshold=1.0, offset=0.5, scale=2.0, expected=lambda x: x * np.clip(x + 0.5, 0, 1) / 2),
         use("relu6", 9 * X, expected=lambda x: np.clip(x, 0, 6)),
         use("prelu", IMAGE, four[0], expected=lambda x, s: np.where(x > 0, x, s[:, None, None] * x)),
         use("clip", X, min=-0.5, max=0.5, expected=lambda x: np.clip(x, -0.5, 0.5)),
@@ -522,9 +623,18 @@ def _paddle() -> list[Use]:
         use("mean", CUBE, expected=np.mean),
         use("squared_l2_norm", X, expected=lambda x: np.sum(x * x)),
         use("p_norm", X, axis=1, keepdim=True, expected=lambda x: np.sqrt((x * x).sum(1, keepdims=True))),
+        use("p_norm", X, expected=lambda x: np.sqrt((x * x).sum(1))),
+        use("p_norm", X, axis=1, porder=1.0, asvector=True, expected=lambda x: abs(x).sum()),
         use("softmax", X, axis=0, expected=lambda x: softmax(x, 0)),
         use("log_softmax", X, expected=lambda x: np.log(softmax(x))),
-        use("cross_entropy", PROB, PROB, soft_label=True, expected=lambda p, q: np.full((3, 1), np.log(4))),
+        use(
+            "cross_entropy",
+            PROB,
+            ints(0, 9, 1)[:, None],
+            ignore_index=9,
+            expected=lambda p, i: -np.log(p[range(3), [0, 0, 1]] ** [1, 0, 1])[:, None],
+        ),
+        use("cross_entropy", PROB, PROB, soft_label=True, expected=lambda p, q: -(q * np.log(p)).sum(1, keepdims=True)),
         use(
             "softmax_with_cross_entropy",
             X,
@@ -541,6 +651,14 @@ def _paddle() -> list[Use]:
             expected=lambda x, p: [softmax(x), -(p * np.log(softmax(x))).sum(1, keepdims=True)],
         ),
         use("sigmoid_cross_entropy_with_logits", X, PROB, expected=lambda x, t: np.log1p(np.exp(x)) - x * t),
+        use(
+            "sigmoid_cross_entropy_with_logits",
+            X,
+            np.where(TRUE, np.float32(-1), PROB),
+            ignore_index=-1,
+            normalize=True,
+            expected=lambda x, t: np.where(TRUE, 0, np.log1p(np.exp(x)) - x * t) / (~TRUE).sum(),
+        ),
         use("square_error_cost", X, Y, expected=lambda x, y: (x - y) ** 2),
         use("fill_constant", shape=[2], str_value="3", dtype=3, expected=lambda: np.array([3, 3])),
         use("fill_constant_batch_size_like", X, shape=[-1, 2], value=1.0, expected=lambda x: np.ones((3, 2))),

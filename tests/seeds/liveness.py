@@ -23,6 +23,7 @@ from graph.buffer_sharing.sharing import BufferSharing, share_buffers, value_dev
 from graph.execution.interpreter import execute
 from graph.formats.caffe2.ops import CAFFE2
 from graph.formats.readers import load
+from graph.formats.shared.op_table import Translation
 from graph.formats.shared.rows import translation_rows
 from graph.ir import Graph, TensorType
 from graph.transforms.structural_equality import difference, equal_up_to_renaming
@@ -173,7 +174,7 @@ def program(ops: Sequence[Mapping[str, Any]]) -> Graph:
         made = CAFFE2.translate(
             op["type"], op["attrs"], [types[x] for x in op["inputs"]], name=name, outputs=len(op["outputs"])
         )
-        assert made is not None, op["type"]
+        assert isinstance(made, Translation), op["type"]
         more, rows = translation_rows(made, name, op["inputs"], op["outputs"])
         values += msgspec.to_builtins(more)
         for row in rows:

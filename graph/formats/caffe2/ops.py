@@ -29,9 +29,12 @@ from graph.formats.shared.op_helpers import (
 )
 from graph.formats.shared.op_table import OpTable, OpUse, TranslationRule, Unmapped
 from graph.ir import TensorType, Val
-from graph.ops.registry.onnx_fallback import onnx_dtype
 
-CAFFE2 = OpTable("caffe2")
+CAFFE2 = OpTable(
+    "caffe2",
+    "is_test order=NCHW use_cudnn cudnn_exhaustive_search exhaustive_search ws_nbytes_limit shared_buffer "
+    "enable_tensor_core float16_compute deterministic force_algo_fwd force_algo_dgrad force_algo_wgrad",
+)
 
 #: TensorProto.DataType of Caffe2.
 DTYPES = {
@@ -69,7 +72,8 @@ _SAME_NAME = "Relu Tanh Sigmoid Exp Log Sqrt Abs Sign Softsign Softplus Sin Cos 
 
 def _broadcast_axis(use: OpUse) -> int:
     """Ranks are aligned at the end, or with `broadcast` from `axis` on."""
-    return use.integer("axis", default=-1) if use.flag("broadcast") else -1
+    axis = use.integer("axis", default=-1)
+    return axis if use.flag("broadcast") else -1
 
 
 _UNARY = {
@@ -122,7 +126,10 @@ def weighted_sum(e: Emit, use: OpUse, *pairs: Val) -> Val:
 
 @CAFFE2.op("Pow")
 def power(e: Emit, use: OpUse, x: Val, exponent: Val | None = None) -> Val:
-    return e.op("Pow", x, e.scalar_like(use.number("exponent"), x) if exponent is None else exponent)
+    axis = _broadcast_axis(use)
+    if exponent is None:
+        return e.op("Pow", x, e.scalar_like(use.number("exponent"), x))
+    return e.op("Pow", x, elementwise.aligned(e, x, exponent, axis))
 
 
 # Layers.
@@ -147,8 +154,10 @@ def fc(e: Emit, use: OpUse, x: Val, w: Val, bias: Val) -> Val:
 @CAFFE2.op("MatMul", "BatchMatMul")
 def matmul(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     if use.op == "MatMul":
-        x = x if x.rank == 2 else e.op("Flatten", x, axis=axis_of(x, use.integer("axis_a", default=1)))
-        y = y if y.rank == 2 else e.op("Flatten", y, axis=axis_of(y, use.integer("axis_b", default=1)))
+        x, y = (
+            a if a.rank == 2 else e.op("Flatten", a, axis=axis_of(a, axis))
+            for a, axis in ((x, use.integer("axis_a", default=1)), (y, use.integer("axis_b", default=1)))
+        )
     return layers.matmul(e, x, y, use.flag("trans_a"), use.flag("trans_b"))
 
 
@@ -176,9 +185,10 @@ def _window(use: OpUse, x: Val) -> dict[str, Any]:
 
 def _each(use: OpUse, name: str, rank: int, default: int) -> list[int]:
     """One length per dimension, written as `name_h` and `name_w`, as a list `names`, or as one `name`."""
+    single, several = use.integer(name, default=default), use.integers(f"{name}s", default=())
     if rank == 2 and f"{name}_h" in use:
         return [use.integer(f"{name}_h"), use.integer(f"{name}_w")]
-    return same_each(use.integers(f"{name}s", default=()) or (use.integer(name, default=default),), rank, default)
+    return same_each(several or (single,), rank, default)
 
 
 def _pads(use: OpUse, rank: int) -> list[int]:
@@ -203,13 +213,13 @@ def conv(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
 @CAFFE2.op(*(f"{kind}Pool{rank}" for kind in ("Max", "Average") for rank in ("", "1D", "2D", "3D")))
 def pool(e: Emit, use: OpUse, x: Val) -> Val:
     op = "MaxPool" if use.op.startswith("Max") else "AveragePool"
+    window, counted = _window(use, x), use.flag("count_include_pad")
     if use.flag("global_pooling"):
         return e.op(f"Global{op}", x)
-    window = _window(use, x)
     if use.integer("legacy_pad", default=0) == 3:
         window["ceil_mode"] = 1
     if op == "AveragePool":
-        window["count_include_pad"] = int(use.flag("count_include_pad"))
+        window["count_include_pad"] = int(counted)
     return e.op(op, x, **window)
 
 
@@ -251,7 +261,7 @@ def instance_norm(e: Emit, use: OpUse, x: Val, scale: Val, bias: Val) -> Val:
 
 @CAFFE2.op("Dropout")
 def dropout(e: Emit, use: OpUse, x: Val) -> Any:
-    return layers.dropout(e, use, x, use.number("ratio", default=0.5), is_test=use.flag("is_test"))
+    return layers.dropout(e, use, x, use.number("ratio", default=0.5), draws=False if use.flag("is_test") else None)
 
 
 @CAFFE2.op("Softmax", "LogSoftmax")
@@ -283,7 +293,7 @@ def label_cross_entropy(e: Emit, use: OpUse, prob: Val, labels: Val) -> Val:
 @CAFFE2.op("SigmoidCrossEntropyWithLogits")
 def sigmoid_cross_entropy(e: Emit, use: OpUse, x: Val, target: Val) -> Val:
     """Per row the mean of softplus(x) - x · target."""
-    if "log_D_trick" in use or "unjoined_lr_loss" in use:
+    if use.flag("log_D_trick") or use.flag("unjoined_lr_loss"):
         raise Unmapped
     return reduced(e, "ReduceMean", layers.logistic_loss(e, x, target), [x.rank - 1])
 
@@ -312,7 +322,7 @@ def _time(e: Emit, use: OpUse, rest: tuple[Val, ...]) -> list[Val]:
     """Lengths of the sequences and the time, where a sequence may end early."""
     if len(rest) not in (1, 2):
         raise ValueError(f"{len(rest)} inputs after the gates; lengths and the time, or the time alone")
-    if len(rest) == 1 or not use.flag("sequence_lengths", default=True):
+    if not use.flag("sequence_lengths", default=True) or len(rest) == 1:
         return []
     return [rest[0], e.cast(rest[1], rest[0].dtype)]
 
@@ -489,12 +499,11 @@ GIVEN_DTYPES = {
 def constant_fill(e: Emit, use: OpUse, like: Val | None = None) -> Val:
     """A shape of its own, of an input, or the content of an input."""
     dtype = dtype_of(use.integer("dtype", default=1))
-    if like is None:
-        shape = use.integers("shape", default=())
-    elif use.flag("input_as_shape"):
+    shape, extra = use.integers("shape", default=()), use.integers("extra_shape", default=())
+    if use.flag("input_as_shape") and like is not None:
         shape = known_integers(e, like)
-    else:
-        shape = (*like.shape, *use.integers("extra_shape", default=()))
+    elif like is not None:
+        shape = (*like.shape, *extra)
     return filled(e, shape, use.number("value", default=0.0), dtype)
 
 
@@ -521,8 +530,7 @@ def xavier_fill(e: Emit, use: OpUse) -> Val:
 @CAFFE2.op("GaussianFill", "MSRAFill")
 def gaussian_fill(e: Emit, use: OpUse) -> Val:
     deviation = use.number("std", default=1.0) if use.op == "GaussianFill" else math.sqrt(2 / _fan_in(use))
-    mean = use.number("mean", default=0.0)
-    return random(e, "RandomNormal", use, mean=mean, scale=deviation, dtype=onnx_dtype("float32"))
+    return random(e, "RandomNormal", use, mean=use.number("mean", default=0.0), scale=deviation)
 
 
 def _fan_in(use: OpUse) -> int:
@@ -539,3 +547,20 @@ def fill_type(op: str, use: OpUse) -> TensorType | None:
         known = dtype_of(use.integer("dtype", default=1 if op == "ConstantFill" else 2))
         return TensorType(known, checked_shape(use.integers("shape", default=())))
     return None
+
+
+# Attributes that concern speed and memory, or repeat what the inputs say.
+_ELEMENTWISE = "Relu Sigmoid Tanh LeakyRelu Elu Selu PRelu Swish Gelu Sum Max Min Mean Add Sub Mul Div Copy Alias"
+CAFFE2.harmless(
+    {
+        _ELEMENTWISE: "order",
+        "Conv Conv1D Conv2D Conv3D ConvTranspose": "no_bias",
+        "BatchMatMul": "broadcast use_scratch",
+        "SpatialBN": "num_batches=1",
+        "LayerNorm": "elementwise_affine",
+        "LSTMUnit GRUUnit": "hidden_size",
+        "SoftmaxWithLoss": "only_loss average_by_batch_size=0",
+        "Cast": "from_type",
+        "ConstantFill": "run_once",
+    }
+)

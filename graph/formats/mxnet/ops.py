@@ -19,13 +19,16 @@ from graph.formats.shared.elementwise import aligned, squared, unary, with_attri
 from graph.formats.shared.op_helpers import (
     arg_extreme,
     axis_of,
+    check_lengths,
     checked_shape,
     filled,
+    frozen,
     integral,
     literal,
     opaque,
     random,
     reduced,
+    same_each,
     scaled,
     shifted,
 )
@@ -33,7 +36,10 @@ from graph.formats.shared.op_table import OpTable, OpUse, TranslationRule, Unmap
 from graph.formats.shared.reshaping import sliced
 from graph.ir import DTYPE_BITS, FLOAT_DTYPES, TensorType, Val
 
-MXNET = OpTable("mxnet")
+MXNET = OpTable(
+    "mxnet",
+    "ctx ctx_group lr_mult wd_mult weight_lr_mult weight_wd_mult bias_lr_mult bias_wd_mult cudnn_off cudnn_tune",
+)
 
 #: Element types by MXNet's type flag, which files may use instead of names.
 DTYPES = {
@@ -91,12 +97,13 @@ _SCALARS = {
     "Pow": "_power_scalar _PowerScalar pow_scalar __pow_scalar__",
     "Max": "_maximum_scalar _MaximumScalar",
     "Min": "_minimum_scalar _MinimumScalar",
-    "Mod": "_mod_scalar",
+    "Mod": "_mod_scalar _ModScalar __mod_scalar__",
 }
 _REVERSED = {
     "Sub": "_rminus_scalar _RMinusScalar RSubScalar __rsub_scalar__",
     "Div": "_rdiv_scalar _RDivScalar __rdiv_scalar__",
     "Pow": "_rpower_scalar _RPowerScalar __rpow_scalar__",
+    "Mod": "_rmod_scalar _RModScalar __rmod_scalar__",
 }
 MXNET.rows(unary, _UNARY)
 MXNET.rows(elementwise.binary, _BINARY)
@@ -187,9 +194,11 @@ def leaky_relu(e: Emit, use: OpUse, x: Val, gamma: Val | None = None) -> Val:
         return elementwise.prelu(e, use, x, gamma)
     if kind in ("leaky", "elu"):
         return e.op("LeakyRelu" if kind == "leaky" else "Elu", x, alpha=slope)
-    if kind not in ("selu", "gelu"):
+    if kind in ("gelu", "gelu_erf", "gelu_tanh"):
+        return e.op("Gelu", x, approximate="tanh" if kind == "gelu_tanh" else "none")
+    if kind != "selu":
         raise Unmapped
-    return e.op(kind.capitalize(), x)
+    return e.op("Selu", x)
 
 
 # Layers.
@@ -198,6 +207,7 @@ def leaky_relu(e: Emit, use: OpUse, x: Val, gamma: Val | None = None) -> Val:
 @MXNET.op("FullyConnected", "dense")
 def fully_connected(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
     flattens = use.op == "dense" or use.flag("flatten", default=True)
+    check_lengths("num_hidden", use.maybe_integer("num_hidden", "units"), w.shape[0])
     return layers.dense(e, x, w, bias, rows=1 if flattens else max(x.rank - 1, 1))
 
 
@@ -226,10 +236,19 @@ def _check_layout(use: OpUse) -> None:
         raise Unmapped
 
 
+def _check_kernel(use: OpUse, w: Val) -> None:
+    """Raise ValueError where the attributes state other filters or kernel lengths than the weight has."""
+    axis = 1 if use.op == "Deconvolution" else 0
+    groups = use.integer("num_group", "groups", default=1) if axis else 1
+    check_lengths("num_filter", use.maybe_integer("num_filter", "channels"), w.shape[axis] * groups)
+    kernel = use.integers("kernel", "kernel_size", default=())
+    check_lengths("kernel", same_each(kernel, w.rank - 2, 1) if kernel else None, list(w.shape[2:]))
+
+
 @MXNET.op("Convolution", "Convolution_v1")
 def convolution(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
     _check_layout(use)
-    use.integers("kernel", default=())
+    _check_kernel(use, w)
     window = layers.window(use, x.rank - 2, strides="stride", pads="pad", dilations="dilate")
     return layers.convolution(e, "Conv", x, w, bias, use.integer("num_group", default=1), **window)
 
@@ -237,7 +256,7 @@ def convolution(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) ->
 @MXNET.op("conv2d")
 def conv2d(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
     _check_layout(use)
-    use.integers("kernel_size", "kernel", default=())
+    _check_kernel(use, w)
     window = layers.window(use, x.rank - 2, strides="strides", pads="padding", dilations="dilation")
     return layers.convolution(e, "Conv", x, w, bias, use.integer("groups", default=1), **window)
 
@@ -245,7 +264,8 @@ def conv2d(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
 @MXNET.op("Deconvolution")
 def deconvolution(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
     _check_layout(use)
-    if "target_shape" in use:
+    _check_kernel(use, w)
+    if any(use.integers("target_shape", default=())):
         raise Unmapped
     window = layers.window(use, x.rank - 2, strides="stride", pads="pad", dilations="dilate", output_padding="adj")
     return layers.convolution(e, "ConvTranspose", x, w, bias, use.integer("num_group", default=1), **window)
@@ -255,21 +275,22 @@ def deconvolution(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) 
 def pooling(e: Emit, use: OpUse, x: Val) -> Val:
     _check_layout(use)
     kind = use.text("pool_type", default="max")
-    if kind not in ("max", "avg", "sum"):
+    convention = use.text("pooling_convention", default="valid")
+    if kind not in ("max", "avg", "sum") or convention not in ("valid", "full"):
         raise Unmapped
+    counted = use.flag("count_include_pad", default=True) or kind == "sum"
+    whole = ["kernel"] if use.integers("kernel", default=()) else []  # a global pool may leave it out
+    window: dict[str, Any] = layers.window(use, x.rank - 2, strides="stride", pads="pad", kernel=whole)
     if use.flag("global_pool"):
         if kind == "sum":
             return reduced(e, "ReduceSum", x, range(2, x.rank), keepdims=True)
         return e.op("GlobalMaxPool" if kind == "max" else "GlobalAveragePool", x)
-    window: dict[str, Any] = layers.window(use, x.rank - 2, strides="stride", pads="pad", kernel=("kernel",))
-    convention = use.text("pooling_convention", default="valid")
-    if convention not in ("valid", "full"):
-        raise Unmapped
+    if not whole:
+        raise ValueError("attribute kernel is missing; it must be integers")
     if convention == "full":
         window["ceil_mode"] = 1
     if kind == "max":
         return e.op("MaxPool", x, **window)
-    counted = kind == "sum" or use.flag("count_include_pad", default=True)
     mean = e.op("AveragePool", x, count_include_pad=int(counted), **window)
     return scaled(e, mean, math.prod(window["kernel_shape"])) if kind == "sum" else mean
 
@@ -277,8 +298,11 @@ def pooling(e: Emit, use: OpUse, x: Val) -> Val:
 @MXNET.op("max_pool2d", "avg_pool2d")
 def nnvm_pool(e: Emit, use: OpUse, x: Val) -> Val:
     window: dict[str, Any] = layers.window(use, 2, strides="strides", pads="padding", kernel=("pool_size", "pool"))
-    op = "MaxPool" if use.op == "max_pool2d" else "AveragePool"
-    return e.op(op, x, **window, ceil_mode=int(use.flag("ceil_mode")))
+    _check_layout(use)
+    window["ceil_mode"] = int(use.flag("ceil_mode"))
+    if use.op == "max_pool2d":
+        return e.op("MaxPool", x, **window)
+    return e.op("AveragePool", x, **window, count_include_pad=int(use.flag("count_include_pad")))
 
 
 MXNET.rows(unary, {"GlobalMaxPool": "global_max_pool2d", "GlobalAveragePool": "global_avg_pool2d"})
@@ -290,12 +314,15 @@ def batch_norm(e: Emit, use: OpUse, x: Val, gamma: Val, beta: Val, mean: Val, va
     nnvm = use.op == "batch_norm"
     if axis_of(x, use.integer("axis", default=1)) != 1 or use.flag("output_mean_var"):
         raise Unmapped
-    if not nnvm and use.flag("fix_gamma", default=True):
+    if nnvm and not (use.flag("scale", default=True) and use.flag("center", default=True)):
+        raise Unmapped
+    if use.flag("fix_gamma", default=not nnvm):
         gamma = filled(e, gamma.shape, 1, gamma.dtype)
     epsilon = use.number("eps", "epsilon", default=1e-5 if nnvm else 1e-3)
     momentum = use.number("momentum", default=0.9)
     inputs = (x, gamma, beta, mean, variance)
-    return e.op("BatchNormalization", *inputs, epsilon=epsilon, momentum=momentum)
+    emit = frozen(e) if use.flag("use_global_stats") else e
+    return emit.op("BatchNormalization", *inputs, epsilon=epsilon, momentum=momentum)
 
 
 @MXNET.op("LayerNorm")
@@ -323,9 +350,15 @@ MXNET.rules_of(
             beta=number("beta", default=0.75),
             bias=number("knorm", default=2.0),
         ),
-        "Embedding": lambda e, use, indices, weight: layers.gather(e, weight, indices),
     }
 )
+
+
+@MXNET.op("Embedding")
+def embedding(e: Emit, use: OpUse, indices: Val, weight: Val) -> Val:
+    check_lengths("input_dim", use.maybe_integer("input_dim"), weight.shape[0])
+    check_lengths("output_dim", use.maybe_integer("output_dim"), weight.shape[1])
+    return layers.gather(e, weight, indices)
 
 
 @MXNET.op("L2Normalization")
@@ -340,10 +373,10 @@ def l2_normalization(e: Emit, use: OpUse, x: Val) -> Val:
 
 @MXNET.op("Dropout", "dropout")
 def dropout(e: Emit, use: OpUse, x: Val) -> tuple[Val | None, ...]:
-    ratio = use.number("p", "rate", default=0.5)
-    if use.integers("axes", default=()):
+    ratio, mode = use.number("p", "rate", default=0.5), use.text("mode", default="training")
+    if use.integers("axes", default=()) or mode not in ("training", "always"):
         raise Unmapped
-    return layers.dropout(e, use, x, ratio)
+    return layers.dropout(e, use, x, ratio, draws=True if mode == "always" else None)
 
 
 @MXNET.op("softmax", "log_softmax", "softmin")
@@ -353,7 +386,8 @@ def softmax(e: Emit, use: OpUse, x: Val, *lengths: Val) -> Val:
     x = scaled(e, x, 1 / use.number("temperature", default=1.0))
     x = e.neg(x) if use.op == "softmin" else x
     axis = axis_of(x, use.integer("axis", default=-1))
-    return e.op("LogSoftmax" if use.op == "log_softmax" else "Softmax", x, axis=axis)
+    y = e.op("LogSoftmax" if use.op == "log_softmax" else "Softmax", x, axis=axis)
+    return e.cast(y, dtype_of(use.text("dtype", default=x.dtype)))
 
 
 @MXNET.op("SoftmaxActivation")
@@ -365,30 +399,36 @@ def softmax_activation(e: Emit, use: OpUse, x: Val) -> Val:
 
 @MXNET.op("SoftmaxOutput", "Softmax")
 def softmax_output(e: Emit, use: OpUse, x: Val, labels: Val) -> Val:
-    """Softmax probabilities; the loss is the cross-entropy, summed unless `normalization` is set.
+    """Softmax probabilities; the loss is the cross-entropy, summed and divided as `normalization` says.
 
-    The gradient is (probability - one hot) · grad_scale, independent of the incoming gradient.
+    The gradient is (probability - one hot) · grad_scale, independent of the incoming gradient. With `multi_output` it
+    is divided by the number of positions too, unless `normalization` is "valid".
     """
     if use.number("smooth_alpha", default=0.0) or use.flag("out_grad"):
         raise Unmapped
     if x.dtype not in FLOAT_DTYPES:
         raise ValueError(f"{x.type} is not floating point")
-    if use.flag("multi_output"):
+    multi, keeps_shape = use.flag("multi_output"), use.flag("preserve_shape")
+    if multi:
         scores, rows = x, (x.shape[0], *x.shape[2:])
     else:
-        scores = reshaping.matrix(e, x, x.rank - 1 if use.flag("preserve_shape") else 1)
+        scores = reshaping.matrix(e, x, x.rank - 1 if keeps_shape else 1)
         rows = scores.shape[:1]
+    how, ignored = use.text("normalization", default="null"), use.integer("ignore_label", default=-1)
+    if how not in ("null", "batch", "valid"):
+        raise Unmapped
     at = e.reshape(integral(e, labels), rows)
-    how = use.text("normalization", default="null")
-    loss, log = layers.softmax_loss(
-        e,
-        scores,
-        at,
-        ignore_index=use.integer("ignore_label", default=-1) if use.flag("use_ignore") else None,
-        reduction="mean" if how == "valid" else "sum",
-    )
-    factor = use.number("grad_scale", default=1.0) / (x.shape[0] if how == "batch" else 1)
-    use.losses.append(scaled(e, loss, factor))
+    skipped = ignored if use.flag("use_ignore") else None
+    loss, log = layers.softmax_loss(e, scores, at, ignore_index=skipped, reduction="sum")
+    if how == "valid":
+        valid = e.cast(e.op("Not", e.op("Equal", at, e.scalar_like(ignored, at))), x.dtype)
+        count = e.reduce_sum(valid, list(range(valid.rank)), False)
+        loss = e.div(loss, e.op("Max", count, e.scalar_like(1, count)))
+    elif how == "batch":
+        loss = e.div_by(loss, rows[0])
+    if multi and how != "valid":
+        loss = e.div_by(loss, math.prod(rows[1:]))
+    use.losses.append(scaled(e, loss, use.number("grad_scale", default=1.0)))
     return e.reshape(e.op("Exp", log), x.shape)
 
 
@@ -429,6 +469,8 @@ def make_loss(e: Emit, use: OpUse, x: Val) -> Val:
 @MXNET.op("RNN")
 def fused_rnn(e: Emit, use: OpUse, x: Val, parameters: Val, state: Val, cell: Val | None = None) -> Any:
     """The fused recurrent layer, whose packed weights stay packed: planned, not executed."""
+    if use.flag("use_sequence_length"):
+        raise Unmapped
     directions = 2 if use.flag("bidirectional") else 1
     size = use.integer("projection_size", default=use.integer("state_size"))
     types = [TensorType(x.dtype, checked_shape((*x.shape[:2], directions * size)))]
@@ -659,16 +701,16 @@ def one_hot(e: Emit, use: OpUse, indices: Val) -> Val:
 @MXNET.op("SequenceMask")
 def sequence_mask(e: Emit, use: OpUse, x: Val, lengths: Val | None = None) -> Val:
     """Steps from a sequence's length on are replaced by a number."""
+    axis, fill = use.integer("axis", default=0), use.number("value", default=0.0)
     if not use.flag("use_sequence_length") or lengths is None:
         return x
-    axis = use.integer("axis", default=0)
     if axis not in (0, 1) or x.rank < 2 or x.shape[axis] > 1 << 20:
         raise Unmapped
     steps = np.arange(x.shape[axis]).astype(np.float32)
     steps = steps.reshape((-1, 1) if axis == 0 else (1, -1))
     each = (1, lengths.shape[0]) if axis == 0 else (lengths.shape[0], 1)
     inside = e.op("Less", e.constant(steps), e.reshape(e.cast(lengths, "float32"), each))
-    return e.where(aligned(e, x, inside, 0), x, e.scalar_like(use.number("value", default=0.0), x))
+    return e.where(aligned(e, x, inside, 0), x, e.scalar_like(fill, x))
 
 
 # Reductions.
@@ -701,7 +743,8 @@ MXNET.rows(
 @MXNET.op("norm")
 def norm(e: Emit, use: OpUse, x: Val) -> Val:
     op = {1: "ReduceL1", 2: "ReduceL2"}[use.integer("ord", default=2)]
-    return _reduction(op)(e, use, x)
+    found: Val = _reduction(op)(e, use, x)
+    return e.cast(found, dtype_of(use.text("out_dtype", default=x.dtype)))
 
 
 @MXNET.op("argmax", "argmin")
@@ -742,9 +785,42 @@ def arange(e: Emit, use: OpUse) -> Val:
 
 @MXNET.op("_random_uniform", "random_uniform", "uniform")
 def random_uniform(e: Emit, use: OpUse) -> Val:
-    return random(e, "RandomUniform", use, low=use.number("low", default=0.0), high=use.number("high", default=1.0))
+    low, high = use.number("low", default=0.0), use.number("high", default=1.0)
+    return random(e, "RandomUniform", use, _dtype(use), low=low, high=high)
 
 
 @MXNET.op("_random_normal", "random_normal", "normal")
 def random_normal(e: Emit, use: OpUse) -> Val:
-    return random(e, "RandomNormal", use, mean=use.number("loc", default=0.0), scale=use.number("scale", default=1.0))
+    mean, deviation = use.number("loc", default=0.0), use.number("scale", default=1.0)
+    return random(e, "RandomNormal", use, _dtype(use), mean=mean, scale=deviation)
+
+
+# Attributes that concern speed and memory, repeat what the inputs say, or are defaults without a counterpart. Indices
+# out of range have no defined result, so both ways to treat them are left out.
+MXNET.harmless(
+    {
+        "FullyConnected": "no_bias",
+        "dense": "use_bias",
+        "Convolution Convolution_v1 Deconvolution": "no_bias workspace",
+        "conv2d": "use_bias kernel_layout=OIHW out_layout=__undef__ out_dtype=same",
+        "Pooling Pooling_v1": "p_value",
+        "max_pool2d avg_pool2d": "out_layout=__undef__",
+        "BatchNorm BatchNorm_v1 CuDNNBatchNorm": "min_calib_range max_calib_range",
+        "LayerNorm GroupNorm": "output_mean_var=0",
+        "LeakyReLU": "lower_bound upper_bound",
+        "Embedding": "dtype sparse_grad",
+        "softmax log_softmax softmin": "use_length=0",
+        "MakeLoss make_loss": "valid_thresh",
+        "RNN": "num_layers mode lstm_state_clip_min lstm_state_clip_max lstm_state_clip_nan",
+        "dot": "forward_stype",
+        "batch_dot": "forward_stype",
+        "_linalg_gemm2 linalg_gemm2": "axis=-2",
+        "take pick batch_take choose_element_0index": "mode=clip mode=raise",
+        "Reshape reshape": "target_shape keep_highest=0",
+        "stack Concat concat concatenate _rnn_param_concat add_n ElementWiseSum elemwise_sum _sum_n": "num_args",
+        "UpSampling": "num_args num_filter workspace multi_input_mode",
+        "_arange": "infer_range=0",
+        f"smooth_l1 {' '.join(_SCALARS.values())}": "is_int",
+        " ".join(_REVERSED.values()): "is_int",
+    }
+)

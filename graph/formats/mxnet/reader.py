@@ -15,7 +15,6 @@ from graph.formats.mxnet import control_flow
 from graph.formats.mxnet.ops import MXNET, dtype_of
 from graph.formats.mxnet.shapes import role_by_name, role_by_position, shapes_of_inputs
 from graph.formats.mxnet.symbol import (
-    MIRRORING,
     VARIABLE,
     NodeRecord,
     Symbol,
@@ -174,7 +173,7 @@ class SymbolReader:
         recompute = recompute_of(attributes)
         if node.subgraphs:
             return control_flow.control_flow_rows(self, node, inputs, outputs)
-        parameters = {k: v for k, v in attributes.items() if not k.startswith("__") and k not in MIRRORING}
+        parameters = node.parameters
         if node.op in ("_zeros", "_ones", "_full") and self.batch is not None and "shape" in parameters:
             shape = Attributes(parameters).integers("shape")
             parameters["shape"] = [self.batch if length == 0 else length for length in shape]

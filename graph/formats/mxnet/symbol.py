@@ -35,6 +35,12 @@ class NodeRecord(msgspec.Struct):
     def attributes(self) -> dict[str, Any]:
         return {**(self.param or {}), **(self.attr or {}), **(self.attrs or {})}
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Attributes of the op itself: those in `param` where the file tells them from the user's own."""
+        found = self.attributes if self.param is None else {**self.param, **(self.attrs or {})}
+        return {key: value for key, value in found.items() if not key.startswith("__") and key not in MIRRORING}
+
 
 class Symbol(msgspec.Struct):
     """A symbol: top-level, or nested in a node."""

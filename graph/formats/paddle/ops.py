@@ -31,10 +31,15 @@ from graph.formats.shared.op_helpers import (
     shifted,
 )
 from graph.formats.shared.op_table import OpTable, OpUse, TranslationRule, Unmapped
-from graph.ir import DTYPE_BITS, Val
+from graph.ir import DTYPE_BITS, FLOAT_DTYPES, Val
 from graph.ops.training.seeded_random import SEED_TYPE
 
-PADDLE = OpTable("paddle")
+PADDLE = OpTable(
+    "paddle",
+    "op_role op_role_var op_namescope op_callstack op_creation_stack op_device op_struct_name struct_name name place "
+    "stop_gradient persistable is_persistable is_persisable chunk_id comp_op_name force_cpu place_type "
+    "with_quant_attr=0 use_mkldnn use_onednn mkldnn_data_type use_quantizer=0 use_cudnn is_test recompute_checkpoint",
+)
 
 #: VarType.Type numbers of element types.
 DTYPES = {
@@ -112,9 +117,9 @@ def dtype_of(word: Any) -> str:
 
 
 def _dtype(use: OpUse, default: str) -> str:
-    """The attribute `dtype`; -1 stands for the default."""
+    """The attribute `dtype`; -1 and "undefined" stand for the default."""
     raw = use.raw(("dtype",))
-    return default if raw is None or raw == -1 else dtype_of(raw)
+    return default if raw in (None, -1, "-1", "undefined") else dtype_of(raw)
 
 
 def _check_layout(use: OpUse, *names: str, layouts: Sequence[str] = ("NCHW", "AnyLayout")) -> None:
@@ -131,7 +136,7 @@ def _axis(use: OpUse) -> int:
 
 _UNARY = {
     **elementwise.capitalized(
-        "relu tanh sigmoid exp log sqrt abs sign floor ceil round softsign softplus sin cos reciprocal erf mish"
+        "relu tanh sigmoid exp log sqrt abs sign floor ceil round softsign sin cos reciprocal erf mish"
     ),
     "Identity": "assign c_identity",
     "Not": "logical_not",
@@ -160,8 +165,7 @@ PADDLE.rows(lambda op: with_scalar(op, number("scalar")), {op: f"{op}Scalar" for
 
 PADDLE.rules_of(
     {
-        "hard_swish": unary("HardSwish"),
-        "elementwise_mod": elementwise.binary("Mod"),
+        "elementwise_mod": elementwise.binary("Mod", _axis),
         "increment": with_scalar("Add", number("step", default=1.0)),
         "pow": with_scalar("Pow", number("factor", "y", default=1.0)),
         "RSubScalar": with_scalar("Sub", number("scalar"), reverse=True),
@@ -181,6 +185,28 @@ PADDLE.rules_of(
         "where": lambda e, use, condition, x, y: e.where(condition, x, y),
     }
 )
+
+
+@PADDLE.op("softplus")
+def softplus(e: Emit, use: OpUse, x: Val) -> Val:
+    """log(1 + exp(beta · x)) / beta; x where beta · x is above the threshold."""
+    beta, threshold = use.number("beta", default=1.0), use.number("threshold", default=20.0)
+    inner = scaled(e, x, beta)
+    smooth = scaled(e, e.op("Softplus", inner), 1 / beta)
+    if threshold >= 20:  # the two agree to rounding
+        return smooth
+    return e.where(e.op("Greater", inner, e.scalar_like(threshold, x)), x, smooth)
+
+
+@PADDLE.op("hard_swish")
+def hard_swish(e: Emit, use: OpUse, x: Val) -> Val:
+    """x · clip(x + offset, 0, threshold) / scale."""
+    numbers = [use.number(name, default=default) for name, default in (("offset", 3), ("threshold", 6), ("scale", 6))]
+    if numbers == [3, 6, 6]:
+        return e.op("HardSwish", x)
+    offset, threshold, divisor = numbers
+    gate = e.op("Clip", shifted(e, x, offset), e.scalar_like(0, x), e.scalar_like(threshold, x))
+    return scaled(e, e.mul(x, gate), 1 / divisor)
 
 
 @PADDLE.op("scale")
@@ -217,7 +243,6 @@ def cast(e: Emit, use: OpUse, x: Val) -> Val:
 PADDLE.rules_of(
     {
         "dot": lambda e, use, x, y: reduced(e, "ReduceSum", e.mul(x, y), [x.rank - 1]),
-        "sigmoid_cross_entropy_with_logits": lambda e, use, x, target: layers.logistic_loss(e, x, target),
         "square_error_cost": lambda e, use, x, y: squared(e, e.sub(x, y)),
     }
 )
@@ -255,36 +280,55 @@ def lookup_table(e: Emit, use: OpUse, w: Val, ids: Val) -> Val:
     """The first version drops the last dimension, of one element, from the ids."""
     if use.op == "lookup_table" and ids.rank and ids.shape[-1] == 1:
         ids = e.reshape(ids, ids.shape[:-1])
-    return layers.gather(e, w, ids)
+    return _embedded(e, use, w, ids)
 
 
 @PADDLE.op("embedding")
 def embedding(e: Emit, use: OpUse, x: Val, y: Val) -> Val:
     """The older dialect names (W, Ids), the newer gives (ids, weight)."""
-    w, ids = (x, y) if x.dtype.startswith(("float", "bfloat")) else (y, x)
-    return layers.gather(e, w, ids)
+    w, ids = (x, y) if x.dtype in FLOAT_DTYPES else (y, x)
+    return _embedded(e, use, w, ids)
 
 
-def _pads(use: OpUse, rank: int) -> list[int]:
-    """ONNX pads of `paddings`: one per dimension, or begin and end of each in turn."""
-    pads = use.integers("paddings", default=())
-    return [*pads[::2], *pads[1::2]] if len(pads) == 2 * rank else 2 * same_each(pads, rank, 0)
+def _embedded(e: Emit, use: OpUse, w: Val, ids: Val) -> Val:
+    """Rows of the table; zeros, without a gradient, where the id is `padding_idx`."""
+    padding, rows = use.integer("padding_idx", default=-1), layers.gather(e, w, ids)
+    if padding == -1:
+        return rows
+    padded = e.op("Equal", ids, e.scalar_like(padding, ids))
+    return e.where(e.reshape(padded, (*ids.shape, 1)), e.scalar_like(0, w), rows)
+
+
+def _window(use: OpUse, x: Val, kernel: Sequence[int]) -> dict[str, Any]:
+    """Strides and pads; `padding_algorithm` SAME gives outputs of length / stride."""
+    rank, how = x.rank - 2, use.text("padding_algorithm", default="EXPLICIT")
+    strides, pads = same_each(use.integers("strides", default=()), rank, 1), use.integers("paddings", default=())
+    if how == "EXPLICIT":
+        # One pad per dimension, or begin and end of each in turn.
+        each = [*pads[::2], *pads[1::2]] if len(pads) == 2 * rank else 2 * same_each(pads, rank, 0)
+    elif how == "VALID":
+        each = [0] * (2 * rank)
+    elif how == "SAME":
+        short = zip(x.shape[2:], strides, kernel, strict=True)
+        total = [max((math.ceil(n / step) - 1) * step + length - n, 0) for n, step, length in short]
+        each = [*(n // 2 for n in total), *(n - n // 2 for n in total)]
+    else:
+        raise Unmapped
+    return {"strides": strides, "pads": each}
 
 
 @PADDLE.op("conv2d", "depthwise_conv2d", "conv3d", "conv2d_transpose")
 def conv(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
     rank = x.rank - 2
     _check_layout(use, "data_format", layouts=("NCHW", "AnyLayout", "NCDHW"))
-    if rank < 1 or use.text("padding_algorithm", default="EXPLICIT") != "EXPLICIT":
-        raise Unmapped
-    window = {
-        "strides": same_each(use.integers("strides", default=()), rank, 1),
-        "dilations": same_each(use.integers("dilations", default=()), rank, 1),
-        "pads": _pads(use, rank),
-    }
+    if rank < 1:
+        raise ValueError(f"{x.type} has no spatial dimensions")
+    is_same = use.text("padding_algorithm", default="EXPLICIT") == "SAME"
+    dilations = same_each(use.integers("dilations", default=()), rank, 1)
+    window = _window(use, x, w.shape[2:]) | {"dilations": [1] * rank if is_same else dilations}
     op = "Conv"
     if use.op == "conv2d_transpose":
-        if use.integers("output_size", default=()):
+        if use.integers("output_size", default=()) or is_same:
             raise Unmapped
         op = "ConvTranspose"
         window["output_padding"] = same_each(use.integers("output_padding", default=()), rank, 0)
@@ -296,19 +340,15 @@ def conv(e: Emit, use: OpUse, x: Val, w: Val, bias: Val | None = None) -> Val:
 def pool2d(e: Emit, use: OpUse, x: Val) -> Val:
     op = {"max": "MaxPool", "avg": "AveragePool"}[use.text("pooling_type")]
     _check_layout(use, "data_format")
-    adaptive = use.flag("adaptive")
-    if adaptive and use.integers("ksize") != (1, 1):
-        raise Unmapped
-    if adaptive or use.flag("global_pooling"):
+    adaptive, exclusive = use.flag("adaptive"), use.flag("exclusive", default=True)
+    kernel = same_each(use.integers("ksize"), 2, 1)
+    window = _window(use, x, kernel) | {"kernel_shape": kernel, "ceil_mode": int(use.flag("ceil_mode"))}
+    if use.flag("global_pooling") or (adaptive and kernel == [1, 1]):
         return e.op(f"Global{op}", x)
-    window: dict[str, Any] = {
-        "kernel_shape": same_each(use.integers("ksize"), 2, 1),
-        "pads": _pads(use, 2),
-        "strides": same_each(use.integers("strides", default=()), 2, 1),
-        "ceil_mode": int(use.flag("ceil_mode")),
-    }
+    if adaptive:
+        raise Unmapped
     if op == "AveragePool":
-        window["count_include_pad"] = int(not use.flag("exclusive", default=True))
+        window["count_include_pad"] = int(not exclusive)
     return e.op(op, x, **window)
 
 
@@ -316,7 +356,8 @@ def pool2d(e: Emit, use: OpUse, x: Val) -> Val:
 def batch_norm(e: Emit, use: OpUse, x: Val, scale: Val, bias: Val, mean: Val, variance: Val) -> Any:
     """(y, running mean, running variance, the batch's mean, its inverse deviation)."""
     _check_layout(use, "data_layout", "data_format")
-    training = not use.flag("is_test") and not use.flag("use_global_stats")
+    trains = use.flag("trainable_statistics") or not use.flag("is_test")
+    training = trains and not use.flag("use_global_stats")
     found = layers.batch_norm(e, use, x, scale, bias, mean, variance, training=training)
     return found if len(found) > 1 or use.outputs == 1 else (*found, mean, variance)
 
@@ -335,18 +376,18 @@ def layer_norm(e: Emit, use: OpUse, x: Val, scale: Val | None = None, bias: Val 
 
 @PADDLE.op("rms_norm")
 def rms_norm(e: Emit, use: OpUse, x: Val, scale: Val) -> Any:
-    axis = axis_of(x, use.integer("begin_norm_axis", default=x.rank - 1))
+    axis, epsilon = axis_of(x, use.integer("begin_norm_axis", default=x.rank - 1)), use.number("epsilon", default=1e-5)
     if use.outputs > 1:
         raise Unmapped
     power = reduced(e, "ReduceMean", squared(e, x), range(axis, x.rank), keepdims=True)
-    deviation = e.op("Sqrt", shifted(e, power, use.number("epsilon", default=1e-5)))
+    deviation = e.op("Sqrt", shifted(e, power, epsilon))
     return e.mul(e.div(x, deviation), scale)
 
 
 @PADDLE.op("group_norm", "instance_norm")
 def group_norm(e: Emit, use: OpUse, x: Val, scale: Val, bias: Val) -> Val:
     epsilon = use.number("epsilon", default=1e-5)
-    _check_layout(use, "data_layout")
+    _check_layout(use, "data_layout", "data_format")
     if use.outputs > 1:
         raise Unmapped
     if use.op == "instance_norm":
@@ -362,7 +403,7 @@ def dropout(e: Emit, use: OpUse, x: Val, seed: Val | None = None) -> Any:
     if seed is not None and seed.type == SEED_TYPE and not is_test:
         y, mask = e.op("remat::SeededDropout", x, seed, outputs=(True, use.outputs > 1), ratio=ratio)
     else:
-        y, mask = layers.dropout(e, use, x, ratio, is_test=is_test)
+        y, mask = layers.dropout(e, use, x, ratio, draws=False if is_test else None)
     if mode != "upscale_in_train" and ratio < 1:
         y = scaled(e, y, 1 - ratio)
     return y, None if mask is None else e.cast(mask, "uint8")
@@ -376,17 +417,34 @@ def softmax(e: Emit, use: OpUse, x: Val) -> Val:
 
 @PADDLE.op("cross_entropy", "cross_entropy2")
 def cross_entropy(e: Emit, use: OpUse, prob: Val, labels: Val) -> Val:
-    """-log of the probability at each row's label, as a column."""
+    """-log of the probability at each row's label, as a column; 0 for the label `ignore_index`."""
+    ignored = use.integer("ignore_index", default=-100)
     if use.flag("soft_label"):
         return layers.soft_label_loss(e, prob, labels, prob.rank - 1, keepdims=True)
-    return layers.label_log_loss(e, prob, labels)
+    if ignored == -100:
+        return layers.label_log_loss(e, prob, labels)
+    labels = e.reshape(integral(e, labels), (*prob.shape[:-1], 1))
+    skipped, zero = e.op("Equal", labels, e.scalar_like(ignored, labels)), e.scalar_like(0, labels)
+    return e.where(skipped, e.scalar_like(0, prob), layers.label_log_loss(e, prob, e.where(skipped, zero, labels)))
+
+
+@PADDLE.op("sigmoid_cross_entropy_with_logits")
+def sigmoid_cross_entropy(e: Emit, use: OpUse, x: Val, target: Val) -> Val:
+    """Cross-entropy of sigmoid(x); 0 for the target `ignore_index`. `normalize` divides by the number of the others."""
+    loss, ignored = layers.logistic_loss(e, x, target), use.number("ignore_index", default=-100.0)
+    counted = e.op("Not", e.op("Equal", target, e.scalar_like(ignored, target)))
+    loss = e.where(counted, loss, e.scalar_like(0, loss))
+    if not use.flag("normalize"):
+        return loss
+    count = e.reduce_sum(e.cast(counted, x.dtype), list(range(x.rank)), False)
+    return e.div(loss, e.op("Max", count, e.scalar_like(1e-5, count)))
 
 
 @PADDLE.op("softmax_with_cross_entropy", "cross_entropy_with_softmax")
 def softmax_with_cross_entropy(e: Emit, use: OpUse, x: Val, labels: Val) -> tuple[Val, ...]:
     """(loss per row as a column, probabilities); the newer dialect gives them the other way round."""
-    axis = axis_of(x, use.integer("axis", default=-1))
-    if axis != x.rank - 1:
+    axis, ignored = axis_of(x, use.integer("axis", default=-1)), use.integer("ignore_index", default=-100)
+    if axis != x.rank - 1 or not use.flag("use_softmax", default=True):
         raise Unmapped
     scores = reshaping.matrix(e, x, axis)
     if use.flag("soft_label"):
@@ -395,7 +453,6 @@ def softmax_with_cross_entropy(e: Emit, use: OpUse, x: Val, labels: Val) -> tupl
         loss = e.neg(reduced(e, "ReduceSum", weighted, [1]))
     else:
         at = e.reshape(integral(e, labels), scores.shape[:1])
-        ignored = use.integer("ignore_index", default=-100)
         loss, log = layers.softmax_loss(e, scores, at, reduction="none", ignore_index=ignored)
     prob = e.reshape(e.op("Exp", log), x.shape)
     loss = e.reshape(loss, (*x.shape[:-1], 1))
@@ -524,6 +581,7 @@ def _reduction(op: str) -> TranslationRule:
 def _reduced(e: Emit, use: OpUse, op: str, x: Val, axes: Sequence[int], reduce_all: bool = False) -> Val:
     """Older programs keep one dimension where everything is reduced; the declared output says which."""
     axes = range(x.rank) if reduce_all or not axes else axes
+    x = e.cast(x, _dtype(use, x.dtype))
     found = reduced(e, op, x, axes, use.flag("keep_dim", "keepdim"))
     declared = use.declared[0] if use.declared else None
     if declared is not None and declared.shape == (1,) and found.shape == ():
@@ -562,9 +620,12 @@ def mean(e: Emit, use: OpUse, x: Val) -> Val:
 
 @PADDLE.op("p_norm")
 def norm(e: Emit, use: OpUse, x: Val) -> Val:
-    if use.number("porder", default=2.0) != 2:
+    """Of everything `asvector`, else along `axis`."""
+    order, axis = use.number("porder", default=2.0), use.integer("axis", default=-1)
+    op = {1.0: "ReduceL1", 2.0: "ReduceL2"}.get(order)
+    if op is None:
         raise Unmapped
-    return _reduced(e, use, "ReduceL2", x, use.integers("dim", "axis", default=()))
+    return _reduced(e, use, op, x, [axis], use.flag("asvector"))
 
 
 # Fills.
@@ -572,17 +633,22 @@ def norm(e: Emit, use: OpUse, x: Val) -> Val:
 
 @PADDLE.op("fill_constant", "full")
 def fill_constant(e: Emit, use: OpUse, shape: Val | None = None) -> Val:
-    lengths = use.integers("shape", default=()) if shape is None else known_integers(e, shape)
-    text = use.text("str_value", default="")
-    number = float(text) if text else use.number("value", default=0.0)
-    return filled(e, lengths, number, _dtype(use, "float32"))
+    stated = use.integers("shape", default=())
+    lengths = stated if shape is None else known_integers(e, shape)
+    return filled(e, lengths, _fill_number(use), _dtype(use, "float32"))
+
+
+def _fill_number(use: OpUse) -> float:
+    """The number to fill with; its text takes precedence."""
+    text, number = use.text("str_value", default=""), use.number("value", default=0.0)
+    return float(text) if text else number
 
 
 @PADDLE.op("fill_constant_batch_size_like")
 def fill_like_batch(e: Emit, use: OpUse, like: Val) -> Val:
     lengths = list(use.integers("shape"))
     lengths[use.integer("output_dim_idx", default=0)] = like.shape[use.integer("input_dim_idx", default=0)]
-    return filled(e, lengths, use.number("value", default=0.0), _dtype(use, "float32"))
+    return filled(e, lengths, _fill_number(use), _dtype(use, "float32"))
 
 
 @PADDLE.op("fill_any_like", "full_like", "fill_zeros_like")
@@ -593,8 +659,8 @@ def fill_like(e: Emit, use: OpUse, x: Val, *_: Val) -> Val:
 @PADDLE.op("assign_value")
 def assign_value(e: Emit, use: OpUse) -> Val:
     dtype, shape = _dtype(use, "float32"), checked_shape(use.integers("shape"))
-    for key in ("values", "fp32_values", "int32_values", "int64_values", "bool_values"):
-        numbers = use.raw((key,))
+    names = ("values", "fp32_values", "fp64_values", "int32_values", "int64_values", "bool_values")
+    for numbers in [use.raw((name,)) for name in names]:
         if isinstance(numbers, list | tuple) and len(numbers) == math.prod(shape):
             return literal(e, numbers, shape, dtype)
     raise Unmapped
@@ -602,15 +668,61 @@ def assign_value(e: Emit, use: OpUse) -> Val:
 
 @PADDLE.op("gaussian_random")
 def gaussian_random(e: Emit, use: OpUse) -> Val:
-    return random(e, "RandomNormal", use, mean=use.number("mean", default=0.0), scale=use.number("std", default=1.0))
+    mean, deviation = use.number("mean", default=0.0), use.number("std", default=1.0)
+    return random(e, "RandomNormal", use, _dtype(use, "float32"), mean=mean, scale=deviation)
 
 
 @PADDLE.op("uniform_random")
 def uniform_random(e: Emit, use: OpUse) -> Val:
-    return random(e, "RandomUniform", use, low=use.number("min", default=-1.0), high=use.number("max", default=1.0))
+    low, high = use.number("min", default=-1.0), use.number("max", default=1.0)
+    return random(e, "RandomUniform", use, _dtype(use, "float32"), low=low, high=high)
 
 
 @PADDLE.op("seed")
 def seed(e: Emit, use: OpUse) -> Any:
     """The state of a draw: one int32, drawn once and held."""
     return e.op("remat::Seed", seed=use.integer("seed", default=0) or None)
+
+
+# Attributes that concern speed, memory and quantization that is off, repeat what the inputs say, or are defaults
+# without a counterpart. The seed of a random op is that of a plan.
+_FUSIONS = (
+    "fuse_relu=0 fuse_with_relu=0 fuse_relu_before_depthwise_conv=0 fuse_residual_connection=0 fuse_activation "
+    "fuse_alpha fuse_beta Scale_in=1 Scale_out=1 Scale_in_eltwise=1 Scale_weights=[1] Scale_weights=[1.0]"
+)
+_QUANTIZED = "Scale_x=1 Scale_y=1 Scale_out=1 scale_x=1 scale_y=1 scale_y=[1] scale_y=[1.0] scale_out=1"
+PADDLE.harmless(
+    {
+        " ".join(_BINARY.values()): f"{_QUANTIZED} x_data_format y_data_format",
+        "elementwise_mod": f"{_QUANTIZED} x_data_format y_data_format",
+        "mul": f"{_QUANTIZED} force_fp32_output",
+        "fc": f"{_QUANTIZED} padding_weights=0 ALPHA=1 force_fp32_output enable_int8=0 Scale_in=1 Scale_weights=[1]",
+        "matmul": f"{_QUANTIZED} head_number=1 force_fp32_output",
+        "matmul_v2": f"{_QUANTIZED} force_fp32_output "
+        + " ".join(f"fused_{op}_{end}=[]" for op in ("reshape", "transpose") for end in ("X", "Y", "Out")),
+        "lookup_table lookup_table_v2 embedding": "is_sparse sparse is_distributed remote_prefetch trainer_id slot "
+        "epmap table_names height_sections entry entry_config grad_inplace",
+        "conv2d depthwise_conv2d conv3d conv2d_transpose": f"{_FUSIONS} use_addto workspace_size_MB exhaustive_search "
+        "force_fp32_output skip_quant",
+        "batch_norm sync_batch_norm": "fuse_with_relu=0 fuse_with_add=0",
+        "rms_norm": "quant_scale=-1 quant_round_type quant_max_bound quant_min_bound",
+        "dropout": "seed fix_seed",
+        "softmax log_softmax": "data_format",
+        "mish": "threshold=20",
+        "prelu": "mode data_format=NCHW",
+        "softmax_with_cross_entropy cross_entropy_with_softmax": "numeric_stable_mode",
+        "cast": "in_dtype",
+        "reshape2 transpose transpose2 squeeze2 unsqueeze2": "data_format",
+        "unstack": "num",
+        "slice strided_slice": "infer_flags",
+        "expand_as_v2": "target_shape",
+        "gather": "overwrite",
+        "one_hot one_hot_v2": "allow_out_of_range=0",
+        "top_k_v2 topk": "sorted=1",
+        "reduce_sum reduce_mean reduce_max max reduce_min min reduce_prod prod": "in_dtype out_dtype=-1",
+        "p_norm": "epsilon",
+        "gaussian_random": "seed",
+        "uniform_random": "seed diag_num=0 diag_step=0 diag_val",
+        "seed": "deterministic rng_name",
+    }
+)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 _REQUIRED: Any = object()
@@ -13,21 +13,28 @@ _TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no"})
 
 
 class Attributes:
-    """Typed look-ups by one or several alternative names. Each raises ValueError naming the attribute."""
+    """Typed look-ups by one or several alternative names. Each raises ValueError naming the attribute.
+
+    `read` collects the names that look-ups asked for.
+    """
 
     def __init__(self, given: Mapping[str, Any]):
         self.given = given
+        self.read: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return self.raw((name,)) is not None
 
-    def raw(self, names: Iterable[str]) -> Any:
+    def raw(self, names: Sequence[str]) -> Any:
         """Value under the first of the names that is present; None when absent, empty or "None"."""
-        for name in names:
-            value = self.given.get(name)
-            if value is not None and not (isinstance(value, str) and value.strip() in ("None", "")):
-                return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-        return None
+        self.read.update(names)
+        values = (self.given.get(name) for name in names)
+        value = next((value for value in values if is_present(value)), None)
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+    def unread(self) -> dict[str, Any]:
+        """Present attributes that no look-up asked for."""
+        return {name: value for name, value in self.given.items() if name not in self.read and is_present(value)}
 
     def integer(self, *names: str, default: Any = _REQUIRED) -> int:
         return self._read(names, default, parse_integer, "an integer")  # type: ignore[no-any-return]
@@ -62,6 +69,11 @@ class Attributes:
             return parse(value)
         except (TypeError, ValueError, OverflowError):
             raise ValueError(f"attribute {names[0]} is {str(value)[:80]!r}; it must be {expected}") from None
+
+
+def is_present(value: Any) -> bool:
+    """False for None, and for text that is empty or "None"."""
+    return value is not None and not (isinstance(value, str) and value.strip() in ("None", ""))
 
 
 AttributeReader = Callable[[Attributes], Any]  # reads one attribute of an op

@@ -8,7 +8,7 @@ from graph.builder.emit import Emit
 from graph.formats.shared.attributes import AttributeReader
 from graph.formats.shared.op_helpers import scaled
 from graph.formats.shared.op_table import OpUse, TranslationRule
-from graph.ir import Val
+from graph.ir import FLOAT_DTYPES, Val
 
 
 def capitalized(names: str) -> dict[str, str]:
@@ -66,12 +66,19 @@ def with_attributes(op: str, inputs: int = 1, **attributes: AttributeReader) -> 
 
 
 def combined(e: Emit, op: str, x: Val, y: Val) -> Val:
-    """Op of two operands. NotEqual is a negated Equal; Mod of floats takes the sign of the dividend."""
+    """Op of two operands. NotEqual is a negated Equal; Mod takes the sign of the divisor."""
     if op == "NotEqual":
         return e.op("Not", e.op("Equal", x, y))
-    if op == "Mod":
-        return e.op("Mod", x, y, fmod=int(x.dtype.startswith("float")))
-    return e.op(op, x, y)
+    return _floor_mod(e, x, y) if op == "Mod" else e.op(op, x, y)
+
+
+def _floor_mod(e: Emit, x: Val, y: Val) -> Val:
+    """x - y · floor(x / y), exactly: fmod(x, y), plus y where the signs differ."""
+    if x.dtype not in FLOAT_DTYPES:
+        return e.op("Mod", x, y)
+    rest = e.op("Mod", x, y, fmod=1)
+    signs = e.mul(e.op("Sign", rest), e.op("Sign", y))
+    return e.where(e.op("Less", signs, e.scalar_like(0, x)), e.add(rest, y), rest)
 
 
 def aligned(e: Emit, x: Val, y: Val, axis: int) -> Val:

@@ -7,7 +7,7 @@ from typing import Any
 
 from graph.builder.emit import Emit
 from graph.formats.shared.attributes import Attributes
-from graph.formats.shared.op_helpers import filled, integral, present, reduced, same_each
+from graph.formats.shared.op_helpers import filled, frozen, integral, present, reduced, same_each
 from graph.formats.shared.op_table import OpUse
 from graph.formats.shared.reshaping import matrix
 from graph.ir import Val
@@ -68,12 +68,13 @@ def batch_norm(
 ) -> tuple[Val, ...]:
     """(y,), or in training (y, running mean, running variance, batch mean, inverse deviation of the batch).
 
-    A file that names one output only uses the running statistics.
+    A file that names one output only uses the running statistics; without `training` so does the training step.
     """
     epsilon, momentum = use.number("epsilon", default=1e-5), use.number("momentum", default=0.9)
     rates: dict[str, Any] = {"epsilon": epsilon, "momentum": momentum}
     if not training or use.outputs == 1:
-        return (e.op("BatchNormalization", x, scale, bias, mean, variance, **rates),)
+        emit = e if training else frozen(e)
+        return (emit.op("BatchNormalization", x, scale, bias, mean, variance, **rates),)
     y, now, inv_std = e.op("remat::BatchNorm", x, scale, bias, outputs=3, epsilon=epsilon)
     running = e.op("remat::RunningStatistics", mean, variance, now, inv_std, outputs=2, **rates)
     return (y, *running, now, inv_std)
@@ -90,12 +91,16 @@ def layer_norm(
     return e.op("LayerNormalization", *inputs, outputs=used, axis=axis, epsilon=epsilon)
 
 
-def dropout(e: Emit, use: OpUse, x: Val, ratio: float, *, is_test: bool = False) -> tuple[Val, Val | None]:
-    """(y, mask); the mask is None when the file does not name it."""
+def dropout(e: Emit, use: OpUse, x: Val, ratio: float, *, draws: bool | None = None) -> tuple[Val, Val | None]:
+    """(y, mask); the mask is None when the file does not name it.
+
+    `draws`: True for an op that draws at inference too, False for one that does not in training either.
+    """
     inputs = [x, e.constant(ratio, "float32")]
-    if is_test:
-        inputs.append(e.constant(False, "bool"))
-    return e.op("Dropout", *inputs, outputs=(True, use.outputs > 1))
+    if draws is not None:
+        inputs.append(e.constant(draws, "bool"))
+    emit = frozen(e) if draws is False else e
+    return emit.op("Dropout", *inputs, outputs=(True, use.outputs > 1))
 
 
 def flat_softmax(e: Emit, op: str, x: Val, axis: int) -> Val:

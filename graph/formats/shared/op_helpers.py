@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from graph.builder.emit import Emit
 from graph.formats.shared.op_table import OpUse, Unmapped
-from graph.ir import ABSENT, DTYPE_BITS, TensorType, Val
-from graph.ops.registry.onnx_fallback import numpy_dtype
+from graph.ir import ABSENT, DTYPE_BITS, FROZEN, TensorType, Val
+from graph.ops.registry.onnx_fallback import numpy_dtype, onnx_dtype
 
 MAX_LENGTH = 2**31 - 1
 
@@ -94,9 +95,20 @@ def literal(e: Emit, numbers: Any, shape: Sequence[int], dtype: str) -> Val:
     return e.op("Identity", e.constant(np.asarray(numbers).reshape(shape), dtype))
 
 
-def random(e: Emit, op: str, use: OpUse, **numbers: Any) -> Val:
+def random(e: Emit, op: str, use: OpUse, dtype: str = "float32", **numbers: Any) -> Val:
     """RandomUniform or RandomNormal in the shape given by the attribute `shape`."""
-    return e.op(op, shape=list(checked_shape(use.integers("shape"))), **numbers)
+    return e.op(op, shape=list(checked_shape(use.integers("shape"))), dtype=onnx_dtype(dtype), **numbers)
+
+
+def frozen(e: Emit) -> Emit:
+    """Emit of nodes that stay in inference mode in training."""
+    return Emit(e.builder, e.prefix, e.phase, e.constants, e.zeros_made, annotations=MappingProxyType({FROZEN: True}))
+
+
+def check_lengths(name: str, stated: int | Sequence[int] | None, lengths: int | Sequence[int]) -> None:
+    """Raise ValueError where an attribute states other lengths than the weight has; None: absent."""
+    if stated is not None and stated != lengths:
+        raise ValueError(f"attribute {name} is {stated}, but the weight has {lengths}")
 
 
 def opaque(e: Emit, op: str, inputs: Sequence[Val | None], types: Sequence[TensorType], **fields: Any) -> Any:

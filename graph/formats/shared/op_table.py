@@ -7,7 +7,8 @@ def flatten(e: Emit, use: OpUse, x: Val) -> Val:
     return e.op("Flatten", x, axis=1)
 
 Ops that only rename or rescale are rows: MXNET.rows(unary, {"Neg": "negative"}). Rules receive typed inputs and may
-emit constant shapes. An op without a rule stays opaque as `mxnet::Name`.
+emit constant shapes. An op without a rule stays opaque as `mxnet::Name`. So does a use with an attribute that the rule
+does not read, unless the table lists the attribute as harmless.
 """
 
 from __future__ import annotations
@@ -32,6 +33,13 @@ class Unmapped(Exception):
     """Raised by a rule when this use of the op has no translation: the node stays opaque."""
 
 
+@dataclass(frozen=True, slots=True)
+class Untranslated:
+    """Why an op stays opaque; `reason` is empty for an op without a rule."""
+
+    reason: str = ""
+
+
 @dataclass(slots=True)
 class OpUse(Attributes):
     """One use of another framework's op, and its attributes: the input of a rule."""
@@ -41,6 +49,7 @@ class OpUse(Attributes):
     outputs: int = 1  # number of outputs named in the file
     declared: tuple[TensorType | None, ...] = ()  # types of the outputs declared in the file
     losses: list[Val] = field(default_factory=list)  # set by rules of loss ops whose outputs omit the loss value
+    read: set[str] = field(default_factory=set)  # names of the attributes that look-ups asked for
 
     def output_type(self, position: int = 0) -> TensorType:
         """Type of an output declared in the file. Raises Unmapped when undeclared."""
@@ -66,9 +75,11 @@ TranslationRule = Callable[..., Any]  # rule(emit, use, *inputs: Val or None) ->
 class OpTable:
     """Translation rules of one framework by op type."""
 
-    def __init__(self, framework: str):
+    def __init__(self, framework: str, harmless: str = ""):
+        """`harmless`: attributes without an effect on any op, see `harmless`."""
         self.framework = framework
         self.rules: dict[str, TranslationRule] = {}
+        self._harmless: dict[str, frozenset[str]] = {"": frozenset(harmless.split())}
 
     def op(self, *types: str) -> Callable[[TranslationRule], TranslationRule]:
         """Decorator: register a rule for the op types named. Raises ValueError for a second rule of one type."""
@@ -92,6 +103,20 @@ class OpTable:
         for types, rule in rows.items():
             self.op(*types.split())(rule)
 
+    def harmless(self, rows: Mapping[str, str]) -> None:
+        """List attributes that change neither results nor gradients: {"op types": "name name=value"}.
+
+        `name=value` is harmless with this value only, such as a default or the flag of an absent fusion.
+        """
+        for types, attributes in rows.items():
+            for type in types.split():
+                self._harmless[type] = self._harmless.get(type, frozenset()) | frozenset(attributes.split())
+
+    def is_harmless(self, type: str, name: str, value: Any) -> bool:
+        """True for an attribute that is listed as harmless for the op type, or for all."""
+        listed = self._harmless[""] | self._harmless.get(type, frozenset())
+        return name in listed or f"{name}={_plain_text(value)}" in listed
+
     def translate(
         self,
         type: str,
@@ -102,15 +127,15 @@ class OpTable:
         outputs: int = 1,
         declared: Sequence[TensorType | None] = (),
         contents: Sequence[np.ndarray | None] = (),
-    ) -> Translation | None:
-        """The op translated to a graph; None without a rule, or when the rule raises Unmapped.
+    ) -> Translation | Untranslated:
+        """The op translated to a graph, or why it stays opaque.
 
         `inputs` are the types of the op's inputs, None where absent; `contents` their constant values where known;
         `name` is the prefix of node names. Raises BadGraph when the op does not accept these inputs or attributes.
         """
         rule = self.rules.get(type)
         if rule is None:
-            return None
+            return Untranslated()
         builder = Builder(name)
         emit, use = Emit(builder, name or type, Phase.FORWARD), OpUse(type, attributes, outputs, tuple(declared))
         given = _declared_inputs(emit, inputs, contents)
@@ -119,12 +144,14 @@ class OpTable:
             results = returned if isinstance(returned, tuple) else (returned,)
             ids = _distinct_outputs(emit, [*results[:outputs], *[None] * (outputs - len(results))])
         except Unmapped:
-            return None
+            return Untranslated("these attributes or inputs have no translation")
         except BadGraph as error:
             raise self._type_conflict(type, name, str(error.findings[0].found)) from None
         except OP_RULE_ERRORS as error:
             reason = str(error)[:300] if isinstance(error, ValueError) else "inputs the op does not take"
             raise self._type_conflict(type, name, reason) from None
+        if unread := [name for name, value in use.unread().items() if not self.is_harmless(type, name, value)]:
+            return Untranslated(f"attribute {', '.join(map(quoted, unread))} has no translation")
         losses = tuple(v.id for v in use.losses)
         graph = builder.build([v for v in (*ids, *losses) if v is not None])
         return Translation(graph, tuple(None if v is None else v.id for v in given), ids, losses)
@@ -137,6 +164,13 @@ class OpTable:
             "inputs and attributes the op takes",
             "correct the shapes or attributes of this op",
         )
+
+
+def _plain_text(value: Any) -> str:
+    """Text of an attribute as lists of harmless values have it: 0 for False, 1 for True, no point after integers."""
+    text = str(value).replace(" ", "")
+    text = {"False": "0", "false": "0", "True": "1", "true": "1"}.get(text, text)
+    return text.removesuffix(".0")
 
 
 def _declared_inputs(

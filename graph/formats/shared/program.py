@@ -18,9 +18,9 @@ from graph.formats.document.shape_overrides import check_names
 from graph.formats.document.tensor_content import encode_array, write_attributes
 from graph.formats.native.rows import graph_of
 from graph.formats.shared.op_helpers import checked_shape
-from graph.formats.shared.op_table import OpTable, Translation
+from graph.formats.shared.op_table import OpTable, Translation, Untranslated
 from graph.formats.shared.rows import Origin, mark_origin, translation_rows
-from graph.ir import Graph, TensorType
+from graph.ir import IMPORT_WARNINGS, Graph, TensorType
 from graph.ir.names import reserve_name
 from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
@@ -53,8 +53,9 @@ class Program:
         self.types: dict[str, TensorType | None] = {}  # of the latest version; None: unknown
         self.contents: dict[str, np.ndarray] = {}  # constants by name
         self.losses: list[str] = []  # names of loss values added by translations
+        self.warnings: dict[str, None] = {} if outer is None else outer.warnings  # on ops that stay opaque
         self._names: set[str] = set() if outer is None else outer._names
-        self._translations: dict[bytes, Translation | None] = {} if outer is None else outer._translations
+        self._translations: dict[bytes, Translation | Untranslated] = {} if outer is None else outer._translations
         if self.depth > limits.depth:
             raise BadGraph.one(
                 "too_deep", "document", f"nested graphs {self.depth} deep", f"at most {limits.depth}", "flatten them"
@@ -101,8 +102,11 @@ class Program:
         An op without a translation, or with an input of unknown type, stays opaque.
         """
         call = _Call(type, self.free_name(name or type), inputs, outputs, attributes, tuple(declared), phase)
-        translation = self._translated(call) if self._typed(inputs) else None
-        rows = [self._opaque(call)] if translation is None else self._translation_rows(call, translation)
+        translation = self._translated(call) if self._typed(inputs) else Untranslated()
+        if isinstance(translation, Translation):
+            rows = self._translation_rows(call, translation)
+        else:
+            rows = [self._opaque(call, translation.reason)]
         origin = origin or Origin("", type, call.name, dict(attributes), list(inputs), list(outputs))
         origin.id = call.name
         mark_origin(rows, self.table.framework, origin)
@@ -177,7 +181,8 @@ class Program:
     def graph(self, name: str, outputs: Sequence[str], annotations: Mapping[str, Any]) -> Graph:
         """The program as a graph in SSA form. Raises BadGraph."""
         document = self.document(name, outputs)
-        document.annotations = dict(annotations) or None
+        warnings = {IMPORT_WARNINGS: list(self.warnings)} if self.warnings else {}
+        document.annotations = {**annotations, **warnings} or None
         return graph_of(document, self.limits, ShapeOverrides(), 0)
 
     def _typed(self, inputs: Sequence[str]) -> bool:
@@ -208,7 +213,7 @@ class Program:
         shape = self.constant(f"{call.name}/none{k}", np.array(type.shape, np.int64))
         return NodeRow(f"{call.name}/none{k}", "ConstantOfShape", [shape], [output], {"value": zero_tensor(type.dtype)})
 
-    def _translated(self, call: _Call) -> Translation | None:
+    def _translated(self, call: _Call) -> Translation | Untranslated:
         """Translation of an op; without constant inputs it is cached by op, attributes and types."""
         types = [self.types[v] if v else None for v in call.inputs]
         contents = [self.contents.get(v) for v in call.inputs]
@@ -232,8 +237,12 @@ class Program:
             )
         return self._translations[key]
 
-    def _opaque(self, call: _Call) -> NodeRow:
+    def _opaque(self, call: _Call, reason: str) -> NodeRow:
         typed = self._typed(call.inputs)
+        if reason:
+            self.warnings[
+                f"{call.type} {quoted(call.name)} is planned but has no gradient and cannot run: {reason}"
+            ] = None
         for i, output in enumerate(call.outputs):
             if not output:
                 continue

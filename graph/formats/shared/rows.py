@@ -123,6 +123,7 @@ def _row(node: Node, name: str, names: Mapping[int, str], phase: str) -> NodeRow
         [names[v] for v in node.outputs],
         write_attributes(node.attributes) if node.attributes else None,
         phase if node.phase == 0 else PHASE_WORDS[node.phase],  # type: ignore[arg-type]
+        annotations=dict(node.annotations) or None,
         effect=effect,  # type: ignore[arg-type]
         recompute=node.recompute,  # type: ignore[arg-type]
         gradient_reads=reads,

@@ -1,4 +1,4 @@
-"""Training mode of BatchNorm in bodies: batch statistics, and a note that running statistics are not updated."""
+"""Training mode of BatchNorm in bodies, and of layers that a file freezes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graph.builder.builder import Builder
-from graph.ir import Graph, Role, TensorType, walk
+from graph.ir import FROZEN, Graph, Role, TensorType, walk
 from graph.training.train_mode import in_training_mode
 from graph.validate.check import check
 from tests.graph.ops.control_flow.building import bodies, body_of, loss_of
@@ -42,3 +42,19 @@ def test_running_statistics_in_a_nested_graph_are_not_updated_and_reported(captu
     ops = {node.op for nested in walk(graph) for node in nested.nodes}
     assert "remat::BatchNorm" in ops and "remat::RunningStatistics" not in ops
     assert not any(value.role is Role.STATE for nested in walk(graph) for value in nested.values)
+
+
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_frozen_layers_stay_in_inference_mode_and_are_reported(is_frozen: bool):
+    b = Builder("frozen")
+    x = b.value("x", X, Role.PARAMETER)
+    channels = [b.value(name, CHANNELS, Role.STATE) for name in ("scale", "bias", "mean", "variance")]
+    annotations = {FROZEN: True} if is_frozen else {}
+    (y,) = b.node("BatchNormalization", [x, *channels], name="norm", annotations=annotations)
+    (z,) = b.node("Dropout", [y], name="drop", annotations=annotations)
+    graph, notes = in_training_mode(b.build([z]))
+    check(graph)
+    assert ("BatchNormalization" in [node.op for node in graph.nodes]) is is_frozen
+    assert (len(graph.nodes[-1].inputs) == 1) is is_frozen, "training mode is an input of Dropout"
+    frozen = [note for note in notes if "frozen" in note]
+    assert len(frozen) == (2 if is_frozen else 0)

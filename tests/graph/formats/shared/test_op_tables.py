@@ -32,7 +32,7 @@ def real(*shape: int, dtype: str = "float32") -> np.ndarray:
 def computed(table: OpTable, op: str, attributes: dict[str, Any], *arrays: np.ndarray | None, outputs: int = 1) -> Any:
     types = [None if a is None else type_of_array(a) for a in arrays]
     made = table.translate(op, attributes, types, name="op", outputs=outputs)
-    assert made is not None, f"{op} has no counterpart"
+    assert isinstance(made, Translation), f"{op} has no counterpart"
     given = {f"i{i}": a for i, a in enumerate(arrays) if a is not None}
     found = evaluate(made.graph, given)
     names = [None if v is None else made.graph.values[v].name for v in (*made.outputs, *made.losses)]
@@ -197,7 +197,7 @@ def test_rows_of_an_op_load_as_part_of_a_document() -> None:
 
 def test_an_op_over_its_own_input_writes_it_when_nothing_reads_it_any_more() -> None:
     made = CAFFE2.translate("Swish", {}, [TensorType("float32", (4,))], name="act")
-    assert made is not None
+    assert isinstance(made, Translation)
     values, nodes = translation_rows(made, "act", ["x"], ["x"])
     document = Document("remat/1", [ValueRow("x", [4], "float32", "input"), *values], nodes, ["x"], naming="mutable")
     graph = load(msgspec.json.encode(document))
