@@ -17,10 +17,10 @@ from graph.autodiff.differentiate import differentiate
 from graph.autodiff.resolve_names import GradientOptions
 from graph.builder.builder import Builder
 from graph.execution.interpreter import execute
-from graph.formats.paddle.ops import PADDLE
+from graph.formats.paddle.ops import PADDLE, slots_of
 from graph.formats.paddle.recompute import SEGMENT_BUILDERS, recompute_pass
 from graph.formats.readers import load
-from graph.formats.shared.op_table import Translation, slots_of
+from graph.formats.shared.op_table import Translation
 from graph.formats.shared.rows import translation_rows
 from graph.ir import Graph, Node, Phase, Role, TensorType
 from graph.training.random_seeds import FIXED_SEED_ATTRIBUTES, with_seeds

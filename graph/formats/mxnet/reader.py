@@ -78,6 +78,9 @@ class SymbolReader:
     def read(self) -> None:
         """Add all nodes to the program. Raises BadGraph."""
         hints = _listed_types(self.symbol, self.names)
+        stated: dict[str, Sequence[int]] = {}
+        if not self._is_reshaped(hints):
+            stated = {name: [length or -1 for length in type.shape] for name, type in hints.items()}
         for n, node in enumerate(self.symbol.nodes):
             if node.op == VARIABLE:
                 self._variable(n, node, hints)
@@ -85,13 +88,26 @@ class SymbolReader:
                 continue
             inputs = [self.entry(entry) for entry in node.inputs]
             self._fill(n, node, inputs)
-            rows = self._node(n, node, inputs, hints)
+            rows = self._node(n, node, inputs, hints if stated else {}, stated)
             self._after(node, rows)
             self.last_row.append(rows[-1].name)
         for n, node in enumerate(self.symbol.nodes):
             name = self.names[n, 0] if node.op == VARIABLE else ""
             if name and self.program.types[name] is None and self.given is None:
                 self.program.untyped(name, "the ops that read it")
+
+    def _is_reshaped(self, hints: Mapping[str, TensorType]) -> bool:
+        """True when the caller gives a variable another shape than a compiled graph lists."""
+        variables = [(n, self.names[n, 0]) for n, node in enumerate(self.symbol.nodes) if node.op == VARIABLE]
+        listed = [(n, name, hints[name].shape) for n, name in variables if name in hints]
+        return any(self.shapes.inputs.get(name, self._with_batch(n, shape)) != shape for n, name, shape in listed)
+
+    def _with_batch(self, n: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of a variable with the caller's batch, if it is an input: at `N` of its layout, by default in front."""
+        at = max(str(self.symbol.nodes[n].attributes.get("__layout__", "N")).find("N"), 0)
+        if self.roles[n] != "input" or self.shapes.batch is None or at >= len(shape):
+            return shape
+        return (*shape[:at], self.shapes.batch, *shape[at + 1 :])
 
     def _variable(self, n: int, node: NodeRecord, hints: Mapping[str, TensorType]) -> None:
         name, attributes = self.names[n, 0], node.attributes
@@ -100,12 +116,16 @@ class SymbolReader:
             return
         kept = {k: attribute_text(v) for k, v in attributes.items() if k not in ("__shape__", "__dtype__", "__role__")}
         annotations = {"mxnet": {"attributes": kept}} if kept else None
-        type = hints.get(name) or self._hinted(name, attributes, self.roles[n])
+        type = hints.get(name)
+        if type is None or name in self.shapes.inputs:
+            type = self._hinted(n, name, attributes)
+        else:
+            type = TensorType(type.dtype, self._with_batch(n, type.shape))
         role = str(attributes.get("__role__", self.roles[n]))
         role = role if role in ("input", "parameter", "state", "constant") else self.roles[n]
         self.program.give(name, type, role, annotations=annotations)
 
-    def _hinted(self, name: str, attributes: Mapping[str, Any], role: str) -> TensorType | None:
+    def _hinted(self, n: int, name: str, attributes: Mapping[str, Any]) -> TensorType | None:
         """Type from the caller or the file, None without one; a length of 0 is unknown and filled by the batch."""
         try:
             dtype = dtype_of(str(attributes.get("__dtype__", "float32")))
@@ -130,15 +150,12 @@ class SymbolReader:
                     "lengths",
                     "correct the attribute",
                 ) from None
-            if role == "input" and shape:
-                at = max(str(attributes.get("__layout__", "N")).find("N"), 0)
-                if self.shapes.batch is not None and at < len(shape):
-                    shape = (*shape[:at], self.shapes.batch, *shape[at + 1 :])
+            shape = self._with_batch(n, shape)
             if any(length <= 0 for length in shape):
                 return None
         else:
             return None
-        if role == "input" and self.batch is None and shape:
+        if self.roles[n] == "input" and self.batch is None and shape:
             self.batch = shape[0]
         return declared_type(name, dtype, shape)
 
@@ -167,7 +184,14 @@ class SymbolReader:
                 row = program.values[name]
                 row.shape, row.dtype, program.types[name] = list(shape), inferred.dtype, inferred
 
-    def _node(self, n: int, node: NodeRecord, inputs: list[str], hints: Mapping[str, TensorType]) -> list[NodeRow]:
+    def _node(
+        self,
+        n: int,
+        node: NodeRecord,
+        inputs: list[str],
+        hints: Mapping[str, TensorType],
+        stated: Mapping[str, Sequence[int]],
+    ) -> list[NodeRow]:
         attributes = node.attributes
         outputs = [self.names[n, k] for k in range(self.counts[n])]
         recompute = recompute_of(attributes)
@@ -184,6 +208,7 @@ class SymbolReader:
             outputs,
             parameters,
             declared=[hints.get(name) for name in outputs],
+            stated=[stated.get(name) for name in outputs],
             phase="backward" if node.op.startswith("_backward") else "forward",
             origin=Origin("", node.op, node.name, preserved_attributes(attributes), list(inputs), list(outputs)),
             fields={} if recompute is None else {"recompute": recompute},

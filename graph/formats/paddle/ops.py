@@ -499,7 +499,7 @@ def transpose(e: Emit, use: OpUse, x: Val) -> Val:
 @PADDLE.op("squeeze", "squeeze2")
 def squeeze(e: Emit, use: OpUse, x: Val) -> Val:
     axes = [axis_of(x, a) for a in use.integers("axes", "axis", default=())] or range(x.rank)
-    return reshaping.without_axes(e, x, [a for a in axes if x.shape[a] == 1])
+    return _single(e, use, reshaping.without_axes(e, x, [a for a in axes if x.shape[a] == 1]))
 
 
 @PADDLE.op("concat")
@@ -526,7 +526,7 @@ def slice_(e: Emit, use: OpUse, x: Val) -> Val:
     steps = use.integers("strides", default=()) or (1,) * len(axes)
     found = reshaping.sliced(e, x, axes, begin, end, steps)
     dropped = [axis_of(x, d) for d in use.integers("decrease_axis", default=())]
-    return reshaping.without_axes(e, found, dropped) if dropped else found
+    return _single(e, use, reshaping.without_axes(e, found, dropped)) if dropped else found
 
 
 @PADDLE.op("expand_v2", "expand_as_v2")
@@ -579,14 +579,16 @@ def _reduction(op: str) -> TranslationRule:
 
 
 def _reduced(e: Emit, use: OpUse, op: str, x: Val, axes: Sequence[int], reduce_all: bool = False) -> Val:
-    """Older programs keep one dimension where everything is reduced; the declared output says which."""
+    """Reduction over the axes, or over all."""
     axes = range(x.rank) if reduce_all or not axes else axes
     x = e.cast(x, _dtype(use, x.dtype))
-    found = reduced(e, op, x, axes, use.flag("keep_dim", "keepdim"))
+    return _single(e, use, reduced(e, op, x, axes, use.flag("keep_dim", "keepdim")))
+
+
+def _single(e: Emit, use: OpUse, x: Val) -> Val:
+    """`x`; in one dimension where an older program, which has no others, declares a single element so."""
     declared = use.declared[0] if use.declared else None
-    if declared is not None and declared.shape == (1,) and found.shape == ():
-        return e.reshape(found, (1,))
-    return found
+    return e.reshape(x, (1,)) if declared is not None and declared.shape == (1,) and x.shape == () else x
 
 
 PADDLE.rows(

@@ -135,6 +135,7 @@ class PirReader:
         self.fetched: list[str] = []
         self.checkpoints: list[str] = []
         self.skeleton: list[dict[str, Any]] = []  # ops of the outermost block, for the writer
+        self.is_reshaped = False  # the caller gives an input another shape than the program
         self.read: set[str] = set()
         self.written: list[str] = []
 
@@ -155,10 +156,13 @@ class PirReader:
     def _declare(self, op: Mapping[str, Any], name: str, role: str) -> None:
         (out, *_) = op["O"] if isinstance(op["O"], list) else [op["O"]]
         dtype, dims = _declared(out["TT"])
+        stated = list(dims)
         if name in self.shapes.inputs:
             dims = list(self.shapes.inputs[name])
         elif role == "input" and dims and self.shapes.batch is not None:
             dims[0] = self.shapes.batch
+        if len(dims) != len(stated) or any(n not in (-1, m) for n, m in zip(stated, dims, strict=True)):
+            self.is_reshaped = True
         type = None
         if dtype is None or any(n < 0 for n in dims):
             self.program.untyped(name, f"the program ({dims})")
@@ -222,23 +226,27 @@ class PirReader:
             phase = "backward"
         type, operands, attributes, order = translated(op.type, op.operands, attributes, self.constants)
         inputs = [self._name(v) if v >= 0 else "" for operand in operands for v in self.lists.get(operand, [operand])]
-        outputs, declared = self._outputs(op)
+        outputs, given = self._outputs(op)
         if order is not None:
-            outputs, declared = [outputs[i] for i in order], [declared[i] for i in order]
+            outputs, given = [outputs[i] for i in order], [given[i] for i in order]
+        declared = [None if type is None else self._type(type) for type in given]
+        stated = [None if type is None or self.is_reshaped else _stated_shape(type) for type in given]
         written = [name for name in outputs if name]
         self.read.update(inputs)
         self.written += written
         name, origin = next(iter(written), op.type), Origin("", op.type, "", {"json": dict(op.source)}, [], [])
-        rows = program.op(type, name, inputs, outputs, attributes, declared=declared, phase=phase, origin=origin)
+        rows = program.op(
+            type, name, inputs, outputs, attributes, declared=declared, stated=stated, phase=phase, origin=origin
+        )
         for row in rows:
             row.phase = phase  # type: ignore[assignment]
         if attributes.get(CHECKPOINT):
             self.checkpoints += written
 
-    def _outputs(self, op: PirOp) -> tuple[list[str], list[TensorType | None]]:
-        """(names, declared types) of the outputs; an output that is a vector becomes one value per element."""
+    def _outputs(self, op: PirOp) -> tuple[list[str], list[Mapping[str, Any] | None]]:
+        """(names, types in the file) of the outputs; an output that is a vector becomes one value per element."""
         names: list[str] = []
-        types: list[TensorType | None] = []
+        types: list[Mapping[str, Any] | None] = []
         for output, v in zip(op.outputs, op.results, strict=True):
             type = output.get("TT", {})
             if type.get("#", "").endswith("t_vec"):
@@ -246,10 +254,10 @@ class PirReader:
                 self.lists[v] = [-(v * MAX_ELEMENTS + k + 2) for k in range(len(elements))]
                 self.names.update((element, f"{self.names[v]}_{k}") for k, element in enumerate(self.lists[v]))
                 names += [self.names[element] for element in self.lists[v]]
-                types += [self._type(element) for element in elements]
+                types += elements
             else:
                 names.append(self.names[v])
-                types.append(self._type(output["TT"]) if self.names[v] else None)
+                types.append(type if self.names[v] else None)
         return names, types
 
     def _name(self, v: int) -> str:
@@ -323,6 +331,12 @@ def _declared(type: Mapping[str, Any]) -> tuple[str | None, list[int]]:
     dtype = _TYPES.get(str(data[0]["#"]).rpartition(".")[2])
     dims = [int(n) for n in data[1]]
     return (dtype, dims) if dtype in DTYPE_BITS else (None, [])
+
+
+def _stated_shape(type: Mapping[str, Any]) -> list[int] | None:
+    """Lengths with -1 for unknown; None for a type that is no tensor."""
+    dtype, dims = _declared(type)
+    return None if dtype is None else dims
 
 
 def _flag(entry: Any, name: str) -> bool:

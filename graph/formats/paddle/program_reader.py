@@ -61,6 +61,7 @@ class ProgramReader:
         self.read: dict[str, None] = {}
         self.written: dict[str, None] = {}
         self.open_blocks: list[int] = [0]
+        self.is_reshaped = False  # the caller gives an input another shape than the program
         for block in message.blocks:
             for op in block.ops:
                 self.read.update(dict.fromkeys(_arguments(op.inputs)))
@@ -102,8 +103,13 @@ class ProgramReader:
         if type is not None:
             dtype = "float32" if declared is None and not var.type.lod_tensor.tensor.data_type else self._dtype(var)
             declared = declared_type(name, dtype, type)
+        dims = list(var.type.lod_tensor.tensor.dims)
         if declared is None:
-            self.program.untyped(name, f"the program ({list(var.type.lod_tensor.tensor.dims)})")
+            self.program.untyped(name, f"the program ({dims})")
+        elif len(dims) != len(declared.shape) or any(
+            n not in (-1, m) for n, m in zip(dims, declared.shape, strict=True)
+        ):
+            self.is_reshaped = True
         annotations = mesh_annotations(var.attrs)
         self.program.give(name, declared, role, annotations=annotations or None)
         if var.stop_gradient and role != "state":
@@ -133,6 +139,12 @@ class ProgramReader:
             return None
         return declared_type(name, self._dtype(var), dims)
 
+    def _stated_shape(self, name: str) -> list[int] | None:
+        """Shape of the program; None for other values than tensors, and for a program with other inputs."""
+        if self.is_reshaped or not self._is_tensor(name):
+            return None
+        return list(self.vars[name].type.lod_tensor.tensor.dims)
+
     def ops(self, ops: Sequence[Any], program: Program) -> None:
         """Add the ops of a block in order. Raises BadGraph."""
         for op in ops:
@@ -155,8 +167,17 @@ class ProgramReader:
             mark_origin(rows, "paddle", origin)
         else:
             parameters = _parameters(attributes)
-            declared = [self._declared_type(name) for name in outputs]
-            rows = program.op(op.type, name, inputs, outputs, parameters, declared=declared, phase=phase, origin=origin)
+            rows = program.op(
+                op.type,
+                name,
+                inputs,
+                outputs,
+                parameters,
+                declared=[self._declared_type(name) for name in outputs],
+                stated=[self._stated_shape(name) for name in outputs],
+                phase=phase,
+                origin=origin,
+            )
         for row in rows:
             row.phase = phase  # type: ignore[assignment]
         of_values = {name: self.vars[name].attrs for name in (*inputs, *outputs) if name in self.vars}

@@ -25,6 +25,9 @@ from graph.ir.names import reserve_name
 from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
 
+#: Shape in a file; a length below 0 is unknown.
+Lengths = Sequence[int]
+
 
 @dataclass(frozen=True, slots=True)
 class _Call:
@@ -35,7 +38,8 @@ class _Call:
     inputs: Sequence[str]
     outputs: Sequence[str]
     attributes: Mapping[str, Any]
-    declared: tuple[TensorType | None, ...]  # types of the leading outputs
+    declared: tuple[TensorType | None, ...]  # types of the leading outputs, where nothing infers them
+    stated: Sequence[Lengths | None]  # shapes of the leading outputs in the file
     phase: str
 
     def declared_type(self, output: int) -> TensorType | None:
@@ -93,15 +97,17 @@ class Program:
         attributes: Mapping[str, Any],
         *,
         declared: Sequence[TensorType | None] = (),
+        stated: Sequence[Lengths | None] = (),
         phase: str = "forward",
         origin: Origin | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> list[NodeRow]:
         """Add an op by the names it reads and writes ("" where absent); its rows. `fields` are set on each row.
 
-        An op without a translation, or with an input of unknown type, stays opaque.
+        An op without a translation, or with an input of unknown type, stays opaque and gets the types `declared`.
+        `stated` are the shapes of the outputs in the file. Raises BadGraph where a translation gives another shape.
         """
-        call = _Call(type, self.free_name(name or type), inputs, outputs, attributes, tuple(declared), phase)
+        call = _Call(type, self.free_name(name or type), inputs, outputs, attributes, tuple(declared), stated, phase)
         translation = self._translated(call) if self._typed(inputs) else Untranslated()
         if isinstance(translation, Translation):
             rows = self._translation_rows(call, translation)
@@ -197,6 +203,7 @@ class Program:
             translation, call.name, call.inputs, call.outputs, losses=losses, phase=call.phase, types=self.types
         )
         self.values.update((value.name, value) for value in values)
+        self._check_shapes(call, translation)
         for v, output in zip((*translation.outputs, *translation.losses), (*call.outputs, *losses), strict=True):
             if output and v is not None:
                 self.types[output] = translation.graph.values[v].type
@@ -204,6 +211,20 @@ class Program:
             elif output:
                 rows.insert(0, self._absent_output(call, output, len(rows)))
         return rows
+
+    def _check_shapes(self, call: _Call, translation: Translation) -> None:
+        for v, output, stated in zip(translation.outputs, call.outputs, call.stated, strict=False):
+            type = None if v is None else translation.graph.values[v].type
+            if type is None or stated is None or not output:
+                continue
+            if len(stated) != len(type.shape) or any(a != b for a, b in zip(stated, type.shape, strict=True) if a >= 0):
+                raise BadGraph.one(
+                    "type_conflict",
+                    f"{self.table.framework} op {quoted(call.name)}",
+                    f"{call.type} gives {quoted(output)} the shape {list(type.shape)}; the file states {list(stated)}",
+                    "one shape",
+                    "correct the attributes or the inputs of this op, or the stated shape",
+                )
 
     def _absent_output(self, call: _Call, output: str, k: int) -> NodeRow:
         """Empty tensor for an output that the translation lacks, such as a saved shape."""
