@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from graph.builder.builder import Builder
 from graph.errors import BadGraph, quoted
 from graph.formats.shared.op_table import OpTable, Translation, Untranslated
-from graph.ir import ABSENT, Graph, Node
+from graph.ir import ABSENT, EMPTY, Graph, Node, TensorType
 from graph.ir.renumber import remap_node
 from graph.ops.registry import find_op
 from graph.recurrent.net import StepOp
@@ -35,8 +35,10 @@ class StepBuilder:
         *,
         again: Collection[str] = (),
         prefix: str = "",
+        types: Mapping[str, TensorType] = EMPTY,
     ):
         self.body, self.table, self.outside, self.prefix, self.again = body, table, outside, prefix, frozenset(again)
+        self.types = types  # declared types of names that unknown ops write
         self.current: dict[str, int] = {}  # name -> its latest value
 
     def read(self, name: str) -> int:
@@ -74,20 +76,33 @@ class StepBuilder:
 
     def _plain(self, op: StepOp, inputs: Sequence[int]) -> tuple[int, ...]:
         if find_op(op.type) is None:
-            raise BadGraph.one(
-                "unsupported_op",
-                f"{self.body.name}",
-                f"{quoted(op.type)}, which writes {quoted(op.outputs[0])}",
-                "an op of ONNX or remat",
-                "write the step in known ops",
-            )
+            return self._unknown(op, op.type, inputs, "an op of ONNX or remat")
+        return self._node(op, op.type, inputs)
+
+    def _node(
+        self, op: StepOp, type: str, inputs: Sequence[int], types: Sequence[TensorType | None] | None = None
+    ) -> tuple[int, ...]:
         return self.body.node(
-            op.type,
+            type,
             inputs,
             name=f"{self.prefix}{op.type.rpartition('::')[2]}_{op.outputs[0]}",
             outputs=[self.prefix + name if name else None for name in op.outputs],
+            types=types,
             attributes=op.attributes,
         )
+
+    def _unknown(self, op: StepOp, type: str, inputs: Sequence[int], expected: str) -> tuple[int, ...]:
+        """Add an op that is planned by the declared types of its outputs. Raises BadGraph where one is missing."""
+        untyped = [name for name in op.outputs if name and name not in self.types]
+        if untyped or not op.outputs:
+            raise BadGraph.one(
+                "unsupported_op",
+                f"{self.body.name}",
+                f"{quoted(type)}, which writes {quoted(untyped[0] if untyped else '')}",
+                f"{expected}, or declared types of its outputs",
+                "write the step in known ops, or declare the types and a gradient rule",
+            )
+        return self._node(op, type, inputs, [self.types.get(name) for name in op.outputs])
 
     def _translated(self, table: OpTable, op: StepOp, inputs: Sequence[int]) -> tuple[int, ...]:
         types = [None if v == ABSENT else self.body.values[v].type for v in inputs]
@@ -96,13 +111,7 @@ class StepBuilder:
             op.type, op.attributes, types, name=f"{self.prefix}{op.type}_{name}", outputs=len(op.outputs)
         )
         if isinstance(found, Untranslated):
-            raise BadGraph.one(
-                "unsupported_op",
-                f"{self.body.name}",
-                f"{table.framework} op {quoted(op.type)}, which writes {quoted(name)}",
-                "an op that remat can translate",
-                "replace the op in the step",
-            )
+            return self._unknown(op, f"{table.framework}::{op.type}", inputs, "an op that remat can translate")
         return inline_translation(self.body, found, inputs, [self.prefix + name if name else "" for name in op.outputs])
 
 

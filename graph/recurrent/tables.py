@@ -13,12 +13,12 @@ from typing import Any
 from graph.analysis.aliasing import is_view, storage_roots
 from graph.analysis.cost import workspace_of
 from graph.errors import BadGraph, quoted
-from graph.ir import ABSENT, Graph, Node, consumers
+from graph.ir import ABSENT, Graph, consumers
 from graph.loop_remat import BodyPair, JointGraph, joint_graphs
 from graph.loop_remat.joint_body import BACKWARD_SUFFIX
 from graph.ops.control_flow import LoopInterface, trip_count
 from graph.recurrent.recompute_presets import recompute_hints
-from graph.recurrent.step_graph import BLOB, STEP_OP
+from graph.recurrent.step_graph import BLOB, STEP_OP, written_by
 from graph.recurrent.to_scan import NET_ANNOTATION
 
 
@@ -274,15 +274,25 @@ def _is_gradient_of(name: str, value: str) -> bool:
 
 
 class _Names:
-    """Step names of the values of a joint graph; a view has the name of its storage."""
+    """Step names of the values of a joint graph; a view has the name of its storage.
+
+    Without a net, the names of the body are those of the step.
+    """
 
     def __init__(self, joint: JointGraph):
         self.joint, graph = joint, joint.graph
         self.root = storage_roots(graph)
         self.name: dict[int, str] = {}
+        own = {value.name for value in graph.values[: joint.forward_values]}
         for v, value in enumerate(graph.values):
             if BLOB in value.annotations:
                 self.name.setdefault(self.root[v], value.annotations[BLOB])
+            elif v >= joint.forward_values and _plain(value.name) in own:  # recomputed
+                self.name.setdefault(self.root[v], _plain(value.name))
+        #: node of the step -> what its annotation says, or would say
+        self.step_ops: dict[str, Mapping[str, Any]] = {
+            node.name: {"type": node.op, "outputs": written_by(graph, node)} for node in graph.nodes[: joint.split]
+        }
         heads = {graph.values[v].name for v in joint.forward_outputs}
         for v in joint.backward_inputs:
             of = [name for name in heads if _is_gradient_of(graph.values[v].name, name)]
@@ -302,9 +312,10 @@ class _Names:
     def rows(self) -> Iterator[BackwardOp]:
         graph = self.joint.graph
         for node in graph.nodes[self.joint.split :]:
-            mark = node.annotations.get(STEP_OP)
             again = "gradient_of" not in node.annotations
-            if is_view(graph, node) or (again and mark is None and not self._remade(node)):
+            of = _plain(node.name) if again else node.annotations["gradient_of"]
+            mark = node.annotations.get(STEP_OP) or self.step_ops.get(of)
+            if is_view(graph, node) or (again and mark is None):
                 continue
             sum_of = self.sums.get(_plain(node.name)) if node.op in ("Add", "Sum") and not again else None
             kind = "again" if again else "gradient" if sum_of is None else "sum"
@@ -316,13 +327,8 @@ class _Names:
             writes = tuple(self.of(v) for v in node.writes)
             if kind == "sum" and tuple(reads) == writes:
                 continue  # state gradient plus outer gradient: a single gradient in the step
-            of = "" if kind == "sum" else str(mark["type"])
-            yield BackwardOp(kind, node.op, of, tuple(mark["outputs"]), tuple(reads), writes)
-
-    def _remade(self, node: Node) -> bool:
-        """True if a node of a plain body is recomputed in the backward pass."""
-        names: Sequence[str] = [each.name for each in self.joint.graph.nodes[: self.joint.split]]
-        return _plain(node.name) in names
+            type = "" if kind == "sum" else str(mark["type"])
+            yield BackwardOp(kind, node.op, type, tuple(mark["outputs"]), tuple(reads), writes)
 
 
 def _plain(name: str) -> str:

@@ -20,7 +20,7 @@ from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import BadGraph, quoted
 from graph.formats.shared.op_table import OpTable
-from graph.ir import Body, Graph, Phase, Role, TensorType, Val
+from graph.ir import EMPTY, Body, Graph, Phase, Role, TensorType, Val
 from graph.recurrent.net import Link, RecurrentNet
 from graph.recurrent.step_graph import StepBuilder
 
@@ -35,13 +35,17 @@ def add_recurrent(
     *,
     table: OpTable | None = None,
     fetched: Sequence[str] = (),
+    types: Mapping[str, TensorType] = EMPTY,
+    gradient_rules: Mapping[str, Any] = EMPTY,
 ) -> dict[str, int]:
     """Add the net to a graph; name -> value of every alias, and of each step name in `fetched`.
 
-    `given` are the outer values by name. `table` translates the ops of the step; None: remat ops. Fetched
-    values are stacked over time: [steps, ...]. Raises BadGraph.
+    `given` are the outer values by name. `table` translates the ops of the step; None: remat ops. An op unknown to it
+    is planned by the `types` declared for the names it writes; `gradient_rules` of such ops (`caffe2::Name`) are added
+    to those of the graph. Fetched values are stacked over time: [steps, ...]. Raises BadGraph.
     """
-    return _Scanning(builder, net.checked(), given, table, fetched).run()
+    builder.gradient_rules = {**builder.gradient_rules, **gradient_rules}
+    return _Scanning(builder, net.checked(), given, table, fetched, types).run()
 
 
 @dataclass(slots=True)
@@ -77,13 +81,14 @@ class _Scanning:
         given: Mapping[str, int],
         table: OpTable | None,
         fetched: Sequence[str],
+        types: Mapping[str, TensorType],
     ):
         self.outer, self.net, self.given, self.fetched = builder, net, given, tuple(fetched)
         self.emit = Emit(builder, net.name, Phase.FORWARD)
         self.body = Builder(f"{net.name}/step", builder.opset)
         self.inner = Emit(self.body, net.name, Phase.FORWARD)
         self.captures: list[tuple[int, int]] = []
-        self.step = StepBuilder(self.body, table, self._outside, again=net.recompute)
+        self.step = StepBuilder(self.body, table, self._outside, again=net.recompute, types=types)
         self.read_links = {link.inner: link for link in net.readers()}
         self.states: dict[str, _State] = {}
         self.stacked: list[_State] = []  # states whose history an alias exposes

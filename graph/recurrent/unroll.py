@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import BadGraph, quoted
 from graph.formats.shared.op_table import OpTable
-from graph.ir import Phase, Val
+from graph.ir import EMPTY, Phase, TensorType, Val
 from graph.recurrent.net import Link, RecurrentNet
 from graph.recurrent.step_graph import StepBuilder
 from graph.recurrent.to_scan import count_steps, initial_value, slice_steps
@@ -19,13 +20,20 @@ MAX_NODES = 1_000_000
 
 
 def add_unrolled(
-    builder: Builder, net: RecurrentNet, given: Mapping[str, int], *, table: OpTable | None = None
+    builder: Builder,
+    net: RecurrentNet,
+    given: Mapping[str, int],
+    *,
+    table: OpTable | None = None,
+    types: Mapping[str, TensorType] = EMPTY,
+    gradient_rules: Mapping[str, Any] = EMPTY,
 ) -> dict[str, int]:
     """Add the net to a graph as plain nodes; name -> value of every alias. The counterpart of `add_recurrent`.
 
     Raises BadGraph, also for more than MAX_NODES nodes.
     """
     net = net.checked()
+    builder.gradient_rules = {**builder.gradient_rules, **gradient_rules}
     emit = Emit(builder, net.name, Phase.FORWARD)
     steps = count_steps(net, emit, given)
     if steps * len(net.ops) > MAX_NODES:
@@ -43,7 +51,7 @@ def add_unrolled(
         positions[buffer] = [start] if count == 1 else [slice_steps(emit, start, k, k + 1) for k in range(count)]
     writers = net.writers()
     for t in range(steps):
-        step = _step(builder, net, given, table, positions, t)
+        step = _step(builder, net, given, table, types, positions, t)
         for op in net.ops:
             step.add(op)
         written = {buffer: emit.val(step.read(link.inner)) for buffer, link in writers.items()}
@@ -64,6 +72,7 @@ def _step(
     net: RecurrentNet,
     given: Mapping[str, int],
     table: OpTable | None,
+    types: Mapping[str, TensorType],
     positions: Mapping[str, list[Val]],
     t: int,
 ) -> StepBuilder:
@@ -98,5 +107,5 @@ def _step(
             rows = [*rows, emit.reshape(new, (1, *positions[link.outer][0].shape[1:]))]
         return rows[0] if len(rows) == 1 else emit.op("Concat", *rows, axis=0)
 
-    step = StepBuilder(builder, table, outside, again=net.recompute, prefix=f"{net.name}/{t}/")
+    step = StepBuilder(builder, table, outside, again=net.recompute, prefix=f"{net.name}/{t}/", types=types)
     return step

@@ -668,6 +668,8 @@ def _paddle() -> list[Use]:
         use("uniform_random", shape=[2, 3]),
         use("shape", X, expected=lambda x: np.array([3, 4])),
         use("increment", ROW[:1], step=2.0, expected=lambda x: x + 2),
+        use("increment", ROW[:1], value=2.0, expected=lambda x: x + 2),
+        use("leaky_relu", X, negative_slope=0.1, expected=lambda x: np.where(x > 0, x, 0.1 * x)),
     ]
     flags = {"logical_not", "logical_and", "logical_or", "logical_xor"}
     found += [use(op, TRUE if op in flags else POSITIVE, expected=_NUMPY[op]) for op in _kinds(ops._UNARY)]

@@ -488,6 +488,8 @@ def arg_max(e: Emit, use: OpUse, x: Val) -> Val:
 
 GIVEN_DTYPES = {
     "GivenTensorFill": "float32",
+    "GivenTensorByteStringToUInt8Fill": "uint8",
+    "GivenTensorInt16Fill": "int16",
     "GivenTensorIntFill": "int32",
     "GivenTensorInt64Fill": "int64",
     "GivenTensorBoolFill": "bool",

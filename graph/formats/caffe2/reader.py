@@ -1,7 +1,8 @@
 """Reader of Caffe2 nets: repeated writes of a name are new versions, leading fill ops are the weights.
 
 An init net and a predict net may be concatenated into one file (`cat init.pb predict.pb`): protocol buffers merge
-their op lists. A fill of an external input determines its shape.
+their op lists. A fill of an external input determines its shape and element type. Exporters fill inputs with a
+placeholder of one zero, which determines nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from graph.errors import BadGraph, Findings, quoted
+from graph.errors import BadGraph, Findings, listed, quoted
 from graph.formats.caffe2 import control_flow
 from graph.formats.caffe2.ops import CAFFE2, GIVEN_DTYPES, fill_type
-from graph.formats.caffe2.proto import net_of, value_of
+from graph.formats.caffe2.proto import caffe2, net_of, value_of
 from graph.formats.shared.attributes import integer_list
 from graph.formats.shared.op_helpers import checked_shape
 from graph.formats.shared.op_table import OpUse, Unmapped
@@ -89,6 +90,8 @@ def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
     reader.externals(net, shapes)
     reader.ops(net.op[reader.filled :])
     note = _header(net)
+    if reader.placeholders:
+        note["arguments"] = [*note.get("arguments", ()), *_shape_arguments(reader.placeholders)]
     if reader.filled:
         note["fills"] = [message_to_dict(op) for op in net.op[: reader.filled]]
     outputs = [name for name in net.external_output if name in reader.program.types] or reader.last_written()
@@ -111,6 +114,17 @@ def _header(net: Any) -> dict[str, Any]:
     return note
 
 
+def _shape_arguments(types: Mapping[str, TensorType]) -> list[dict[str, Any]]:
+    """Arguments with the types of inputs whose fill is a placeholder."""
+    arguments = []
+    for name, type in types.items():
+        shape, dtype = caffe2()["Argument"](name=f"shape/{name}"), caffe2()["Argument"](name=f"dtype/{name}")
+        shape.ints.extend(type.shape)
+        dtype.s = type.dtype.encode()
+        arguments += [shape, dtype]
+    return arguments_json(arguments)
+
+
 def arguments_json(arguments: Sequence[Any]) -> list[dict[str, Any]]:
     return [message_to_dict(argument) for argument in arguments]
 
@@ -120,7 +134,8 @@ class Fill:
     """Value written by a leading fill op."""
 
     type: TensorType
-    content: np.ndarray | None  # small integer content
+    content: np.ndarray | None = None  # small integer content
+    is_placeholder: bool = False  # [[0.0]], which exporters write for inputs
 
 
 class NetReader:
@@ -133,6 +148,8 @@ class NetReader:
         self.read: set[str] = set()  # names whose latest version is read
         self.written: dict[str, None] = {}
         self.arguments: dict[str, Any] = {}  # of the net
+        self.without_values: list[str] = []  # parameters and states with a shape, but without a fill
+        self.placeholders: dict[str, TensorType] = {}  # inputs whose fill is a placeholder
         self.uses: dict[str, list[tuple[str, int]]] = {}  # name -> (op type, input position)
 
     def nested(self, program: Program) -> NetReader:
@@ -153,6 +170,9 @@ class NetReader:
         self.program.check_input_shapes(shapes, sorted(names))
         for name in names:
             self._external(name, fills.get(name), shapes)
+        if self.without_values:
+            warning = f"no init net fills {listed(self.without_values)}: only their shapes are known, not their values"
+            self.program.warnings[warning] = None
 
     def _collect_uses(self, ops: Sequence[Any], depth: int) -> None:
         """Collect where ops read names, including ops of nested nets, which see outer names."""
@@ -187,13 +207,16 @@ class NetReader:
                 ) from None
             if type is None:
                 break
-            fills[op.output[0]] = Fill(type, _content(op.type, attributes, type))
+            is_placeholder = type.shape == (1, 1) and attributes.get("values") == [0.0]
+            fills[op.output[0]] = Fill(type, _content(op.type, attributes, type), is_placeholder)
             self.filled += 1
         return fills
 
     def _external(self, name: str, fill: Fill | None, shapes: ShapeOverrides) -> None:
         """Declare an external input of the net; its shape comes from the caller, the net, or its fill op."""
         role = str(self.arguments.get(f"role/{name}", self._role(name, fill, name in shapes.inputs)))
+        is_placeholder = fill is not None and fill.is_placeholder and role == "input"
+        fill = None if is_placeholder else fill
         type = None if fill is None else fill.type
         if f"shape/{name}" in self.arguments:
             type = _noted_type(self.arguments, name)
@@ -203,7 +226,13 @@ class NetReader:
         elif role == "input" and type is not None and shapes.batch is not None and type.shape:
             type = TensorType(type.dtype, (shapes.batch, *type.shape[1:]))
         if type is None:
-            self.program.untyped(name, "the fill ops of the net")
+            self.program.untyped(
+                name, "the placeholder in the init net" if is_placeholder else "the fill ops of the net"
+            )
+        elif is_placeholder:
+            self.placeholders[name] = type
+        elif fill is None and role in ("parameter", "state"):
+            self.without_values.append(name)
         data = fill.content if fill is not None and role == "constant" else None
         self.program.give(name, type, role, data=data)
 
@@ -214,7 +243,7 @@ class NetReader:
             return "parameter"
         if any(place in _STATES.get(type, ()) for type, place in uses):
             return "state"
-        if fill is None or has_shape:
+        if fill is None or fill.is_placeholder or has_shape:
             return "input"
         return "parameter" if fill.content is None else "constant"
 

@@ -166,7 +166,7 @@ PADDLE.rows(lambda op: with_scalar(op, number("scalar")), {op: f"{op}Scalar" for
 PADDLE.rules_of(
     {
         "elementwise_mod": elementwise.binary("Mod", _axis),
-        "increment": with_scalar("Add", number("step", default=1.0)),
+        "increment": with_scalar("Add", number("step", "value", default=1.0)),
         "pow": with_scalar("Pow", number("factor", "y", default=1.0)),
         "RSubScalar": with_scalar("Sub", number("scalar"), reverse=True),
         "sum add_n": variadic("Sum"),
@@ -175,7 +175,7 @@ PADDLE.rules_of(
         "swish": elementwise.swish,
         "clip": elementwise.clip(number("min"), number("max")),
         "relu6": elementwise.clip(lambda use: 0, number("threshold", default=6.0)),
-        "leaky_relu": with_attributes("LeakyRelu", alpha=number("alpha", default=0.02)),
+        "leaky_relu": with_attributes("LeakyRelu", alpha=number("alpha", "negative_slope", default=0.02)),
         "elu": with_attributes("Elu", alpha=number("alpha", default=1.0)),
         "hard_sigmoid": with_attributes(
             "HardSigmoid", alpha=number("slope", default=0.2), beta=number("offset", default=0.5)

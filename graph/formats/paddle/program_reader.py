@@ -157,6 +157,9 @@ class ProgramReader:
         given = {attribute.name: attribute for attribute in op.attrs}
         attributes = {name: value_of(attribute) for name, attribute in given.items()}
         inputs, outputs = self._operands(op)
+        unread = [slot.parameter for slot in op.inputs if slot.arguments and not _is_read(op.type, slot.parameter)]
+        if unread:
+            inputs += [name for slot in op.inputs if slot.parameter in unread for name in slot.arguments]
         self.written.update((name, None) for name in outputs if name)
         phase = _phase(attributes.get("op_role", 0))
         origin = Origin("", op.type, "", _plain_op(op), [], [])
@@ -177,6 +180,7 @@ class ProgramReader:
                 stated=[self._stated_shape(name) for name in outputs],
                 phase=phase,
                 origin=origin,
+                unmapped=f"input {', '.join(map(quoted, unread))} has no translation" if unread else "",
             )
         for row in rows:
             row.phase = phase  # type: ignore[assignment]
@@ -268,6 +272,15 @@ class ProgramReader:
         if checkpoints:
             note["checkpoints"] = checkpoints
         return note
+
+
+#: Input slots with a shape that is not known before the program runs; the shapes that the program states replace it.
+_SHAPE_SLOTS = frozenset({"ShapeTensor", "ShapeTensorList", "expand_shapes_tensor"})
+
+
+def _is_read(type: str, slot: str) -> bool:
+    """False for an input slot that the rule of an op does not take."""
+    return type not in PADDLE.rules or slot in _SHAPE_SLOTS or slot in {name.rstrip("*") for name in slots_of(type)[0]}
 
 
 def _arguments(slots: Sequence[Any]) -> list[str]:

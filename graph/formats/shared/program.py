@@ -101,14 +101,17 @@ class Program:
         phase: str = "forward",
         origin: Origin | None = None,
         fields: Mapping[str, Any] | None = None,
+        unmapped: str = "",
     ) -> list[NodeRow]:
         """Add an op by the names it reads and writes ("" where absent); its rows. `fields` are set on each row.
 
-        An op without a translation, or with an input of unknown type, stays opaque and gets the types `declared`.
+        An op without a translation, with an input of unknown type, or with a reason `unmapped` stays opaque and gets the
+        types `declared`.
         `stated` are the shapes of the outputs in the file. Raises BadGraph where a translation gives another shape.
         """
         call = _Call(type, self.free_name(name or type), inputs, outputs, attributes, tuple(declared), stated, phase)
-        translation = self._translated(call) if self._typed(inputs) else Untranslated()
+        is_translated = self._typed(inputs) and not unmapped
+        translation = self._translated(call) if is_translated else Untranslated(unmapped)
         if isinstance(translation, Translation):
             rows = self._translation_rows(call, translation)
         else:

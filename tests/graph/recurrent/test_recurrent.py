@@ -10,18 +10,21 @@ from graph.builder.builder import Builder
 from graph.errors import BadGraph
 from graph.execution.interpreter import execute
 from graph.formats.caffe2.ops import CAFFE2
-from graph.ir import Graph, Node, Role
+from graph.ir import Graph, Node, Role, TensorType, walk
 from graph.ops.registry.onnx_fallback import type_of_array
 from graph.recurrent import (
     Alias,
     Link,
     RecurrentNet,
+    RecurrentState,
     add_recurrent,
     add_unrolled,
+    cell_net,
     describe_recurrence,
     recompute_hints,
     recompute_values,
 )
+from tests.graph.ops.control_flow.building import bodies, body_of, loss_of
 from tests.recurrent_cells import CELLS, Cell, gru, lstm, multiplicative, op
 
 EVERY = pytest.mark.parametrize("name", CELLS)
@@ -285,3 +288,56 @@ def test_gates_and_attention_block_are_presets_and_can_be_recomputed():
 def scan_of(of: Cell) -> Node:
     (node,) = [node for node in of.graph().nodes if node.op == "Scan"]
     return node
+
+
+def test_a_scan_of_another_source_is_reported_in_the_names_of_its_body():
+    kind = TensorType("float64", (3, 4))
+    builder = Builder("scan")
+    x, w = (
+        builder.value("x", TensorType("float64", (5, 3, 4)), Role.PARAMETER),
+        builder.value("w", kind, Role.PARAMETER),
+    )
+
+    def step(inner, v):
+        (s,) = inner.node("Mul", [v["h"], v["w"]], name="weighed", outputs=["s"])
+        (t,) = inner.node("Add", [s, v["e"]], name="sum", outputs=["t"])
+        (u,) = inner.node("Tanh", [t], name="act", outputs=["u"])
+        return inner.node("Mul", [u, u], name="square", outputs=["h_next"])
+
+    body = body_of(builder, {"h": kind, "e": kind}, [w], step)
+    how = {"types": [kind], "attributes": {"num_scan_inputs": 1}, "bodies": bodies(body=body)}
+    (last,) = builder.node("Scan", [w, x], name="layers", **how)
+    graph = loss_of(builder, last)
+    graph = differentiate(graph, [graph.values[graph.outputs[0]].name], ["x", "w"])
+    found = describe_recurrence(recompute_values(graph, "layers", ["t", "u"]), "layers").backward
+    assert found is not None
+    assert found.made_again == ("t", "u")
+    assert {held.name for held in found.held} == {"h", "s"}
+    again = [(row.of, row.reads, row.writes) for row in found.ops if row.kind == "again"]
+    assert again == [("Add", ("s", "e"), ("t",)), ("Tanh", ("t",), ("u",))]
+    assert {(row.of, row.of_outputs) for row in found.ops if row.op == "remat::TanhGrad"} == {("Tanh", ("u",))}
+
+
+@pytest.mark.parametrize("table", [CAFFE2, None])
+@pytest.mark.parametrize("add", [add_recurrent, add_unrolled])
+def test_an_unknown_op_of_a_step_is_planned_by_declared_types_and_gradient_rules(add, table):
+    kind = "caffe2::Conjure" if table is CAFFE2 else "acme::Conjure"
+    ops = [op("Conjure" if table is CAFFE2 else kind, "input_t h_prev", "h")]
+    net = cell_net("rnn", ops, {"input_t": "input"}, [RecurrentState("h_prev", "h0", "h")], ["h_all", "h_last"])
+
+    def build(**how):
+        builder = Builder("recurrent")
+        shapes = {"input": (3, 2, 4), "h0": (1, 2, 4)}
+        given = {name: builder.value(name, TensorType("float32", s), Role.PARAMETER) for name, s in shapes.items()}
+        return builder.build([add(builder, net, given, table=table, **how)["h_last"]])
+
+    with pytest.raises(BadGraph, match="declared types of its outputs"):
+        build()
+    types = {"h": TensorType("float32", (1, 2, 4))}
+    with pytest.raises(BadGraph, match="gradient_reads"):
+        differentiate(build(types=types), ["h_last"], ["input", "h0"])
+    rules = {kind: {"op": f"{kind}Gradient", "reads": ["incoming", "outputs[0]"]}}
+    graph = differentiate(build(types=types, gradient_rules=rules), ["h_last"], ["input", "h0"])
+    made = {node.op for nested in walk(graph) for node in nested.nodes}
+    assert {kind, f"{kind}Gradient"} <= made
+    assert {graph.values[v].name for v, _ in graph.gradients} == {"input", "h0"}

@@ -16,7 +16,7 @@ from graph.execution.interpreter import execute
 from graph.formats.native.writer import content_hash
 from graph.formats.paddle.proto import program_of
 from graph.formats.paddle.writer import checkpoints_of
-from graph.formats.readers import importer_of, load
+from graph.formats.readers import import_warnings, importer_of, load
 from graph.formats.writers import dump
 from graph.ir import Graph, Phase, Role
 from graph.limits import Limits, ShapeOverrides
@@ -268,3 +268,18 @@ _BINARY, _JSON = small(blocks=1), json.dumps(_pir()).encode()
 
 def test_messages_are_read_whole() -> None:
     assert len(program_of(_BINARY).blocks) == 1
+
+
+def test_an_input_that_no_rule_takes_leaves_the_op_opaque_with_a_warning() -> None:
+    p = Program()
+    p.variable("x", (2, 4))
+    p.variable("limit", (1,))
+    y = p.op("clip", ["x"], (2, 4), min=0.0, max=1.0)
+    p.op("relu", [y], (2, 4))
+    assert [node.op for node in load(p.message.SerializeToString()).nodes] == ["Clip", "Relu"]
+    p.block.ops[0].inputs.add(parameter="Max", arguments=["limit"])
+    graph = load(p.message.SerializeToString())
+    assert [node.op for node in graph.nodes] == ["paddle::clip", "Relu"]
+    assert [graph.values[v].name for v in graph.nodes[0].inputs] == ["x", "limit"]
+    (warning,) = import_warnings(graph)
+    assert "input 'Max'" in warning
