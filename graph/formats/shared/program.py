@@ -105,8 +105,8 @@ class Program:
     ) -> list[NodeRow]:
         """Add an op by the names it reads and writes ("" where absent); its rows. `fields` are set on each row.
 
-        An op without a translation, with an input of unknown type, or with a reason `unmapped` stays opaque and gets the
-        types `declared`.
+        An op without a translation, with an input of unknown type, or with a reason `unmapped` stays opaque and gets
+        the types `declared`.
         `stated` are the shapes of the outputs in the file. Raises BadGraph where a translation gives another shape.
         """
         call = _Call(type, self.free_name(name or type), inputs, outputs, attributes, tuple(declared), stated, phase)
