@@ -71,6 +71,8 @@ _UPDATES = frozenset(
 )
 #: Prefixes of net arguments added by the writer, for fields without a Caffe2 equivalent.
 NOTES = ("shape/", "dtype/", "role/")
+#: Net argument with the names that an init net fills with zeros, because their values are unknown.
+SHAPES_ONLY = "shapes_only"
 CONTROL_FLOW_OPS = frozenset({"If", "AsyncIf", "While", "Do", "RecurrentNetwork"})
 
 
@@ -170,8 +172,9 @@ class NetReader:
         self.program.check_input_shapes(shapes, sorted(names))
         for name in names:
             self._external(name, fills.get(name), shapes)
+        self.without_values += self.arguments.get(SHAPES_ONLY, ())
         if self.without_values:
-            warning = f"no init net fills {listed(self.without_values)}: only their shapes are known, not their values"
+            warning = f"the net has shapes only, no values, of {listed(self.without_values)}"
             self.program.warnings[warning] = None
 
     def _collect_uses(self, ops: Sequence[Any], depth: int) -> None:
@@ -219,7 +222,7 @@ class NetReader:
         fill = None if is_placeholder else fill
         type = None if fill is None else fill.type
         if f"shape/{name}" in self.arguments:
-            type = _noted_type(self.arguments, name)
+            type = _noted_type(self.arguments, name, type)
         if name in shapes.inputs:
             dtype = self._default_dtype(name) if type is None else type.dtype
             type = declared_type(name, dtype, shapes.inputs[name])
@@ -320,13 +323,16 @@ class NetReader:
         return found
 
 
-def _noted_type(arguments: Mapping[str, Any], name: str) -> TensorType:
+def _noted_type(arguments: Mapping[str, Any], name: str, filled: TensorType | None) -> TensorType:
     """Type of an external input, from the arguments added by the writer. Raises BadGraph."""
     shape, dtype = arguments[f"shape/{name}"], arguments.get(f"dtype/{name}", "float32")
     try:
         if dtype not in DTYPE_BITS:
             raise ValueError(f"element type {dtype!r}")
-        return TensorType(str(dtype), checked_shape(integer_list(shape)))
+        type = TensorType(str(dtype), checked_shape(integer_list(shape)))
+        if filled not in (None, type):
+            raise ValueError(f"{type}, but its fill op makes {filled}")
+        return type
     except (ValueError, TypeError, OverflowError) as error:
         raise BadGraph.one(
             "bad_note", f"arg shape/{name}", str(error)[:120], "lengths and an element type", "write the net again"

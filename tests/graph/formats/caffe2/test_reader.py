@@ -9,18 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graph.builder.builder import Builder
 from graph.errors import BadGraph
 from graph.execution.interpreter import execute
 from graph.formats.caffe2.proto import caffe2, net_of
 from graph.formats.native.writer import content_hash
-from graph.formats.readers import import_warnings, importer_of, load
+from graph.formats.readers import importer_of, load
 from graph.formats.shared.protobuf import message_to_text
 from graph.formats.writers import dump
 from graph.ir import Graph, Phase, Role
 from graph.limits import Limits, ShapeOverrides
 from graph.loop_remat import find_pairs, with_saved_values
-from graph.ops.registry.onnx_fallback import type_of_array
 from graph.training.step import training_step
 from graph.transforms.structural_equality import difference
 from tests.graph.formats.caffe2.nets import LSTM_SHAPES, fill, lstm, net, op
@@ -315,45 +313,3 @@ def test_damaged_files_are_refused_or_read_but_never_break(data: st.DataObject) 
 
 def test_messages_come_from_the_table() -> None:
     assert set(caffe2()) == {"TensorProto", "DeviceOption", "Argument", "OperatorDef", "NetDef"}
-
-
-def _given(name: str, shape: list[int], values: list[float], type: str = "GivenTensorFill") -> Any:
-    made = op(type, "", name, shape=shape)
-    made.arg.add(name="values").floats.extend(values)
-    return made
-
-
-def _pair() -> bytes:
-    """An init net as exporters write it: fills with the values of parameters, and a placeholder for the input."""
-    init = net(_given("w", [5, 6], [0.5] * 30), _given("scale", [1], [2.0]), _given("x", [1, 1], [0.0]), name="init")
-    main = net(op("FC", "x w b", "y"), op("Mul", "y scale", "z"), inputs="x w b scale", outputs="z", name="main")
-    init.op.insert(1, _given("b", [5], [1.0] * 5))
-    data: bytes = init.SerializeToString() + main.SerializeToString()
-    return data
-
-
-def test_a_placeholder_of_an_init_net_is_an_input_of_any_shape() -> None:
-    with pytest.raises(BadGraph, match="the placeholder in the init net"):
-        load(_pair())
-    graph = load(_pair(), shapes=ShapeOverrides(inputs={"x": (4, 6)}))
-    role = {value.name: value.role for value in graph.values}
-    assert role["x"] is Role.INPUT and role["w"] is role["b"] is role["scale"] is Role.PARAMETER
-    assert types(graph)["z"] == "float32[4,5]"
-
-
-def test_fills_keep_shape_type_and_values_when_the_net_is_written() -> None:
-    graph = load(_pair(), shapes=ShapeOverrides(inputs={"x": (4, 6)}))
-    written = net_of(dump(graph, "caffe2"))
-    values = {op.output[0]: list(arg.floats) for op in written.op for arg in op.arg if arg.name == "values"}
-    assert values["w"] == [0.5] * 30 and values["b"] == [1.0] * 5 and values["scale"] == [2.0]
-    assert not import_warnings(graph)
-    assert types(load(dump(graph, "caffe2"))) == types(graph)
-
-
-def test_a_net_without_fills_says_that_it_has_shapes_only() -> None:
-    x = np.zeros((5, 6), np.float32)
-    builder = Builder("from elsewhere")
-    data, w = (builder.value(n, type_of_array(x), r) for n, r in (("x", Role.INPUT), ("w", Role.PARAMETER)))
-    graph = builder.build(builder.node("Mul", [data, w], outputs=["y"]))
-    (warning,) = import_warnings(load(dump(graph, "caffe2")))
-    assert "no init net fills w:" in warning
