@@ -31,6 +31,7 @@ from graph.ops.nn.interpolation import (
 from graph.ops.nn.windows import axis_attribute
 from graph.ops.numeric.by_body import kernel_of
 from graph.ops.numeric.precision import attribute_shape, require_input_type, statistics_dtype
+from graph.ops.registry import onnx_fallback
 from graph.ops.registry.registry import HEAVY, Call, Work, op
 
 
@@ -163,6 +164,19 @@ def _convolution_work(call: Call) -> Work:
     return Work(_sampling_flops(x, offset, 2) + 2 * y.elements * math.prod(w.shape[1:]), traffic, columns)
 
 
-op("DeformConv", work=_convolution_work, recompute=HEAVY, gradient_reads=("i0", "i1", "i2", "i4"))(
-    kernel_of(_convolved)
-)
+def _convolved_type(call: Call) -> tuple[TensorType | None, ...]:
+    """Type by the standard. Raises ValueError unless the offsets have the cells of the output."""
+    types, offset = onnx_fallback.infer(call), call.inputs[2]
+    y = types[0]
+    if y is not None and offset is not None and y.shape[2:] != offset.shape[2:]:
+        raise ValueError(f"input 2 is {offset}; the output is {y}, of other lengths")
+    return types
+
+
+op(
+    "DeformConv",
+    infer=_convolved_type,
+    work=_convolution_work,
+    recompute=HEAVY,
+    gradient_reads=("i0", "i1", "i2", "i4"),
+)(kernel_of(_convolved))

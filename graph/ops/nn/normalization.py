@@ -209,6 +209,10 @@ def _infer_group_norm(call: Call) -> tuple[TensorType | None, ...]:
         raise ValueError(f"num_groups is {groups!r}; it must be 1 or more")
     if x is not None and (len(x.shape) < 2 or x.shape[1] % groups):
         raise ValueError(f"{x} has channels that do not divide into {groups} groups")
+    entries = None if x is None else x.shape[1] if call.opset >= 21 else groups
+    for v in call.inputs[1:]:
+        if v is not None and (len(v.shape) != 1 or entries not in (None, v.shape[0])):
+            raise ValueError(f"scale or bias is {v}; the op takes {entries} entries at opset {call.opset}")
     return (x,)
 
 

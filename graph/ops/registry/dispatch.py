@@ -9,6 +9,8 @@ import numpy as np
 from graph.errors import CannotExecute
 from graph.ir import TensorType
 from graph.ops.registry import onnx_fallback
+from graph.ops.registry.onnx_schemas import check_attributes
+from graph.ops.registry.onnx_shapes import check_shapes
 from graph.ops.registry.registry import Call, Work, find_op
 
 
@@ -17,6 +19,8 @@ def infer(call: Call) -> tuple[TensorType | None, ...]:
     record = find_op(call.op)
     if record is not None and record.infer is not None:
         try:
+            check_attributes(call.op, call.opset, call.attributes)
+            check_shapes(call)
             return record.infer(call)
         except (TypeError, LookupError, ArithmeticError, AttributeError) as error:  # attributes of another type
             raise ValueError(f"the op does not accept these inputs and attributes ({error!r:.200})") from None

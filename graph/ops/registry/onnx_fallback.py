@@ -20,6 +20,7 @@ from graph.ir import EMPTY, TensorType
 from graph.ops.registry.dtypes import dtype_name, numpy_dtype, onnx_dtype, type_of_array
 from graph.ops.registry.onnx_guards import MAX_RANK, check_ranks, reject_crashing_calls
 from graph.ops.registry.onnx_schemas import attribute_proto, check_arity, check_dtypes, node_proto, one_line, schema_of
+from graph.ops.registry.onnx_shapes import check_shapes
 from graph.ops.registry.registry import Call
 
 __all__ = [
@@ -143,6 +144,7 @@ def _infer_with_onnx(call: Call) -> tuple[Any, ...]:
         node = node_proto(call.op, call.attributes, present, call.used, schema)
         onnx.checker.check_node(node, _checker_context(call.opset))
         check_ranks(call)
+        check_shapes(call)
         if any(call.inputs[i] is None for i in required):
             return tuple(unknown if is_used else None for is_used in call.used)
         found = _inferred(call, node, schema)

@@ -13,6 +13,8 @@ from onnx import defs, helper, numpy_helper
 from graph.ir import TensorType
 
 _MAX_CHARS = 240
+#: Python types of attributes of one element, by kind in the schema.
+_SCALARS = {"INT": (int, np.integer), "FLOAT": (int, float, np.number), "STRING": str}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -43,6 +45,15 @@ def check_present(op: str, opset: int, present: Sequence[bool]) -> None:
             continue
         if schema.inputs[i].option == defs.OpSchema.FormalParameterOption.Single:
             raise ValueError(f"input {i} ({schema.inputs[i].name}) is absent, but required")
+
+
+def check_attributes(op: str, opset: int, attributes: Mapping[str, Any]) -> None:
+    """Raise ValueError for an attribute of another kind than that of the schema."""
+    schema = schema_of(op, opset)
+    for key, value in attributes.items():
+        kind = schema.attributes[key].type.name if schema is not None and key in schema.attributes else ""
+        if kind in _SCALARS and not isinstance(value, _SCALARS[kind]):
+            raise ValueError(f"attribute {key} is {truncate(repr(value))}, which is not of type {kind.lower()}")
 
 
 def _between(low: int, high: int) -> str:

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from graph.ir import DTYPE_BITS
+from graph.ir import DTYPE_BITS, TensorType
 from graph.ops.numeric.precision import downcast_like, statistics_dtype, upcast
+from graph.ops.registry import onnx_fallback
 from graph.ops.registry.registry import HEAVY, Call, Work, op
 from graph.ops.rnn import cells
 
@@ -202,8 +203,16 @@ def rnn_work(call: Call, passes: int = 1, saved: int = 0) -> Work:
 _READS = tuple(f"i{i}" for i in range(8))
 
 
-@op("RNN", work=rnn_work, recompute=HEAVY, gradient_reads=_READS[:6])
-@op("GRU", work=rnn_work, recompute=HEAVY, gradient_reads=_READS[:6])
-@op("LSTM", work=rnn_work, recompute=HEAVY, gradient_reads=_READS)
+def _infer(call: Call) -> tuple[TensorType | None, ...]:
+    """Types by the standard. Raises ValueError for activations that it does not have."""
+    types, weights = onnx_fallback.infer(call), call.inputs[1]
+    if weights is not None:
+        activations_of(call.op.removeprefix("ai.onnx::"), call.attributes, weights.shape[0])
+    return types
+
+
+@op("RNN", infer=_infer, work=rnn_work, recompute=HEAVY, gradient_reads=_READS[:6])
+@op("GRU", infer=_infer, work=rnn_work, recompute=HEAVY, gradient_reads=_READS[:6])
+@op("LSTM", infer=_infer, work=rnn_work, recompute=HEAVY, gradient_reads=_READS)
 def rnn(call: Call, *inputs: Array) -> tuple[Array | None, ...]:
     return rnn_outputs(call, RnnInputs(call.op, *inputs))

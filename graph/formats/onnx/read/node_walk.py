@@ -80,7 +80,9 @@ class NodeWalk:
         schema = schema_of(raw.op, scope.opset) if raw.op in INLINED else None
         if schema is None:
             return None
-        types = [None if slot is None else slot.type for slot in self.inputs(raw, scope)]
+        slots = self.inputs(raw, scope)
+        types = [None if slot is None else slot.type for slot in slots]
+        self._types(raw, self._call_of(raw, slots, scope), slots)  # raises for a malformed call
         protos = [
             TypeProto() if type is None else helper.make_tensor_type_proto(onnx_dtype(type.dtype), type.shape)
             for type in types
