@@ -10,7 +10,7 @@ from typing import Any
 
 from graph.analysis.cost import DeviceProfile, resolve_device
 from graph.cancellation import GRACE_CHECKS, cancellation_scope, unless_cancelled
-from graph.ir import Graph, producers
+from graph.ir import EMPTY, Graph, producers
 from graph.limits import Limits
 from graph.recurrent import step_value_names
 from planner.body_plans.body_alternatives import with_body_plans
@@ -63,14 +63,19 @@ def with_smaller_batch(
 ) -> Formulation | None:
     """Formulation of the model with a smaller batch, reusing the body alternatives `groups` where they fit.
 
-    `batch` is rounded up to a multiple of the loss chunks. None for a model without a batch or a graph in memory.
+    `batch` is rounded up to a multiple of the loss chunks; it replaces the leading length of the first input, also in
+    other inputs. None for a model without a batch or a graph in memory.
     """
     batch = -(-batch // request.loss_chunks) * request.loss_chunks
     types = {forward.values[v].name: forward.values[v].type for v in forward.inputs}
-    inputs = {name: (batch, *type.shape[1:]) for name, type in types.items() if type is not None and type.shape}
-    if isinstance(model, Graph) or not inputs:
+    shapes = {name: type.shape for name, type in types.items() if type is not None and type.shape}
+    if isinstance(model, Graph) or not shapes:
         return None
-    cut = load_model(model, replace(request, inputs={**request.inputs, **inputs}, batch=None), limits)
+    old = next(iter(shapes.values()))[0]
+    inputs = {name: (batch if shape[0] == old else shape[0], *shape[1:]) for name, shape in shapes.items()}
+    # The shapes of all inputs bind every dimension, so that `dims` would contradict the new batch.
+    shaped = replace(request, inputs={**request.inputs, **inputs}, batch=None, dims=EMPTY)
+    cut = load_model(model, shaped, limits)
     return formulate(training_graph(model, cut, request)[0], replace(request, budget=None, fits=None), groups)
 
 

@@ -14,8 +14,8 @@ from planner.request.plan_request import parse_request
 LAYERS = 6
 
 
-def chain(batch: int, layers: int = LAYERS) -> bytes:
-    shape = [batch, 64]
+def chain(batch: int | str, layers: int = LAYERS) -> bytes:
+    shape: list[int | str] = [batch, 64]
     values: list[dict[str, Any]] = [{"name": "h0", "shape": shape, "dtype": "float32", "role": "input"}]
     values += [{"name": f"h{k}", "shape": shape, "dtype": "float32"} for k in range(1, layers + 1)]
     nodes = [{"name": f"n{k}", "op": "Tanh", "inputs": [f"h{k}"], "outputs": [f"h{k + 1}"]} for k in range(layers)]
@@ -23,7 +23,7 @@ def chain(batch: int, layers: int = LAYERS) -> bytes:
     return json.dumps(document).encode()
 
 
-def report(batch: int, **fields: Any) -> dict[str, Any]:
+def report(batch: int | str, /, **fields: Any) -> dict[str, Any]:
     asked = {"budget": "90%", "planner": "greedy", "iterations": 20, "execute": "auto", **fields}
     asked["differentiate"] = {"of": [f"h{LAYERS}"], "with_respect_to": ["h0"]}
     return solve(chain(batch), parse_request(asked)).report
@@ -40,6 +40,13 @@ def test_a_smaller_run_says_nothing_of_the_peak(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(execution_check, "MAX_RUN_BYTES", 1 << 20)
     ran = report(2**12)["executed"]
     assert "batch cut to" in ran["how"] and ran["peak_bytes"] is None
+
+
+def test_a_named_batch_is_cut_like_a_given_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution_check, "MAX_RUN_BYTES", 1 << 20)
+    by_name, by_batch = report("batch", dims={"batch": 2**12}), report("batch", batch=2**12)
+    assert "batch cut to" in by_name["executed"]["how"], by_name["executed"]
+    assert by_name["executed"] == by_batch["executed"]
 
 
 def test_without_a_run_there_is_no_figure() -> None:
