@@ -14,7 +14,7 @@ from graph.errors import BadGraph, listed, quoted
 from graph.ir import FLOAT_DTYPES, Graph, Role, Value
 
 #: Annotations of a graph with names of tensors, written by readers.
-ROLE_ANNOTATIONS = frozenset({"guessed_parameters", "guessed_constants", "untraced_parameters"})
+ROLE_ANNOTATIONS = frozenset({"guessed_parameters", "guessed_constants", "untraced_parameters", "equal_parameters"})
 _EXPORT = "export with torch.onnx.export(..., optimize=False)"
 
 
@@ -73,6 +73,11 @@ def role_notes(graph: Graph) -> list[str]:
         notes.append(
             f"parameters that the exporter folded, merged or left out, so that the file has no tensor of these names: "
             f"{listed(untraced)}; {_EXPORT} to keep them"
+        )
+    if equal := _names(graph, "equal_parameters"):
+        notes.append(
+            f"equal parameters under several names, each trained on its own: {listed(equal)}; if the model ties them, "
+            "export it with torch.onnx.export(..., dynamo=True), which writes one tensor"
         )
     return notes
 

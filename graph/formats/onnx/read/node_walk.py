@@ -17,7 +17,6 @@ from graph.formats.onnx.read.protos import RawNode, checked, raw_node
 from graph.formats.onnx.read.restore import restore_node
 from graph.formats.onnx.read.scope import Scope, Slot
 from graph.formats.onnx.read.upgrade_context import NodeUpgradeContext
-from graph.formats.onnx.roles import is_filled_weight
 from graph.ir import ABSENT, EMPTY, FLOAT_DTYPES, Body, Role, TensorType
 from graph.ir.names import unique_name
 from graph.ops.registry import infer
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Standard ops that are read as the nodes of their definition: it loops, which no body in the op table does.
 INLINED = frozenset({"LinearAttention"})
+#: Suffix of the shape of a weight stripped from the file, in the light models of the `onnx` package.
+_STRIPPED = "__SHAPE"
 
 
 class NodeWalk:
@@ -103,7 +104,7 @@ class NodeWalk:
             slots = self._rebind_batch(raw, slots, scope)
         call = self._call_of(raw, slots, scope)
         types = self._types(raw, call, slots)
-        if self._is_weight(raw, slots, types, scope):
+        if self._is_weight(raw, slots, types):
             self.model.keep(raw.outputs[0], _known(types[0]), None, Role.PARAMETER, scope, ValueNote())
             return
         arrays = None if raw.name in self.model.shapes.nodes else fold_constants(call, types)
@@ -231,21 +232,15 @@ class NodeWalk:
                 )
         return types
 
-    def _is_weight(
-        self, raw: RawNode, slots: Sequence[Slot | None], types: Sequence[TensorType | None], scope: Scope
-    ) -> bool:
-        """True for a ConstantOfShape that replaces a weight stripped from the file; exports name their parameters."""
-        if (
-            self.model.roles.signature
-            or raw.op != "ConstantOfShape"
-            or not scope.is_model
-            or not slots
-            or slots[0] is None
-            or types[0] is None
-        ):
+    def _is_weight(self, raw: RawNode, slots: Sequence[Slot | None], types: Sequence[TensorType | None]) -> bool:
+        """True for a ConstantOfShape that replaces a weight stripped from the file: its shape is named after it.
+
+        Any other initialises a state or a mask, and is what the file says: a constant.
+        """
+        if raw.op != "ConstantOfShape" or not slots or slots[0] is None or types[0] is None:
             return False
-        readers = self.model.roles.uses.get(raw.outputs[0], set())
-        return slots[0].is_held and types[0].dtype in FLOAT_DTYPES and is_filled_weight(readers)
+        is_stripped = slots[0].is_held and raw.inputs[0] == raw.outputs[0] + _STRIPPED
+        return is_stripped and types[0].dtype in FLOAT_DTYPES
 
     def _rebind_batch(self, raw: RawNode, slots: list[Slot | None], scope: Scope) -> list[Slot | None]:
         """Inputs of a Reshape, with the baked target replaced where its leading length was the old batch."""

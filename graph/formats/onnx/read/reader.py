@@ -76,7 +76,8 @@ class OnnxModel:
         walk.nodes(source.node, scope, "graph")
         outputs = [walk.output(proto.name, scope) for proto in source.output]
         if not self.is_ours:
-            builder.annotations = MappingProxyType(self.roles.annotations())
+            parameters = {value.name for value in builder.values if value.role is Role.PARAMETER}
+            builder.annotations = MappingProxyType(self.roles.annotations(parameters, _content_of))
             return builder.build(outputs)
         note = decode_note(note_of(self.proto) or "{}", ModelNote, "model")
         builder.order_is_given = note.order_is_given

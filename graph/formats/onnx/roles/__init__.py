@@ -3,7 +3,8 @@
     requested patterns → PyTorch's export signature → content (masks, tables) → the ops that read the tensor
 
 `uses` lists readers, `signature` reads what torch.onnx.export recorded, `contents` recognizes tensors that are never
-trained, `decision` combines them and lists guesses in annotations of the graph, from which reports take warnings.
+trained, `equal_tensors` finds weights under several names, `decision` combines them and lists guesses in annotations of
+the graph, from which reports take warnings.
 
 May import `graph.ir` and `graph.limits`. Start with `decision.py`.
 """
@@ -11,6 +12,5 @@ May import `graph.ir` and `graph.limits`. Start with `decision.py`.
 from __future__ import annotations
 
 from graph.formats.onnx.roles.decision import TensorRoles
-from graph.formats.onnx.roles.uses import is_filled_weight
 
-__all__ = ["TensorRoles", "is_filled_weight"]
+__all__ = ["TensorRoles"]

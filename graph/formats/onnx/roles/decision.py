@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Collection
 from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto
 
 from graph.formats.onnx.roles.contents import MAX_ELEMENTS, is_fixed, is_uniform
+from graph.formats.onnx.roles.equal_tensors import ContentOf, equal_groups
 from graph.formats.onnx.roles.signature import ExportSignature
 from graph.formats.onnx.roles.uses import is_layer_weight, is_setting, tensor_uses
 from graph.ir import FLOAT_DTYPES, Role, TensorType
@@ -63,7 +64,7 @@ class TensorRoles:
             return Role.CONSTANT
         return (self._derived_role if self.signature else self._guessed_role)(name, type, content)
 
-    def tied(self, content_of: Callable[[TensorProto], np.ndarray | None]) -> dict[str, str]:
+    def tied(self, content_of: ContentOf) -> dict[str, str]:
         """Matrix that is a transposed copy of a parameter -> that parameter.
 
         A copy is recognized by the parameter that its readers name and by its content, where the file has it.
@@ -85,8 +86,8 @@ class TensorRoles:
                         break
         return copies
 
-    def annotations(self) -> dict[str, Any]:
-        """Annotations of the graph: names of guessed roles, and parameters of the export without a tensor."""
+    def annotations(self, parameters: Collection[str], content_of: ContentOf) -> dict[str, Any]:
+        """Annotations of the graph: guessed roles, parameters of the export without a tensor, and equal parameters."""
         traced = {self.signature.traced(name) for name in self.tensors}
         lists = {
             "guessed_parameters": self.guessed[Role.PARAMETER],
@@ -94,6 +95,10 @@ class TensorRoles:
             "untraced_parameters": [name for name in self.signature.missing if name not in traced]
             if self.guessed[Role.PARAMETER]
             else [],
+            "equal_parameters": [
+                " = ".join(names)
+                for names in equal_groups([t for t in self.tensors.values() if t.name in parameters], content_of)
+            ],
         }
         return {key: names[:_MAX_LISTED] for key, names in lists.items() if names}
 

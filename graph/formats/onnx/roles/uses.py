@@ -70,8 +70,3 @@ def is_setting(readers: set[tuple[str, int]]) -> bool:
 def is_layer_weight(readers: set[tuple[str, int]]) -> bool:
     """True for a tensor read by an op with weights, such as Conv or MatMul."""
     return any(op in _WEIGHT_OPS for op, _ in readers)
-
-
-def is_filled_weight(readers: set[tuple[str, int]]) -> bool:
-    """True when a ConstantOfShape replaces a trained weight; False for initial states and op configuration."""
-    return any(i not in _SETTINGS.get(op, ()) for op, i in readers)

@@ -193,11 +193,29 @@ def test_guesses_reach_the_warnings_of_a_training_step() -> None:
     assert any("table float32[4,4]" in note for note in notes)
 
 
-def test_filled_state_of_an_export_is_no_parameter() -> None:
-    """Without the signature a ConstantOfShape may replace a weight stripped from the file."""
-    fill = [helper.make_node("Constant", [], ["n"], value_ints=[4, 32]), node("ConstantOfShape", ["n"], "state")]
-    nodes = [*fill, node("Add", ["x", "state"], "h"), node("MatMul", ["h", "w"], "y")]
-    tensors, signature = {"w": weights(32, 8)}, "p_w: PARAMETER target='w'\n"
-    assert set(roles(load(model(nodes, tensors, (4, 32))))) == {"state", "w"}
-    graph = load(model(nodes, tensors, (4, 32), signature))
-    assert [name for name, role in roles(graph).items() if role is Role.PARAMETER] == ["w"]
+@pytest.mark.parametrize("signature", ["", "p_w: PARAMETER target='w'\n"])
+def test_filled_state_is_no_parameter(signature: str) -> None:
+    """Only a shape named after a weight, as in the light models of `onnx`, marks a weight stripped from the file."""
+    fill = [node("ConstantOfShape", ["n"], "state"), node("ConstantOfShape", ["v__SHAPE"], "v")]
+    nodes = [*fill, node("Add", ["x", "state"], "h"), node("MatMul", ["h", "w"], "i"), node("MatMul", ["i", "v"], "y")]
+    proto = onnx.load_from_string(model(nodes, {"w": weights(32, 8)}, (4, 32), signature))
+    shapes = {"n": [4, 32], "v__SHAPE": [8, 16]}
+    proto.graph.initializer.extend(numpy_helper.from_array(np.array(shape), name) for name, shape in shapes.items())
+    graph = load(proto.SerializeToString())
+    parameters = [value for value in graph.values if value.role is Role.PARAMETER]
+    assert {value.name for value in parameters} == {"v", "w"}
+    state = graph.values[graph.value_named("state")]
+    assert state.role is Role.ACTIVATION or state.data is not None
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_equal_parameters_under_two_names_are_reported_with_both_names(transposed: bool) -> None:
+    """Layers copied before training are equal too, so that equal weights are not taken as tied."""
+    w = weights(4, 4)
+    tensors = {"w": w, "v": w.T if transposed else w, "u": weights(4, 4), "b": np.zeros(4), "c": np.zeros(4)}
+    nodes = [node("Gemm", ["x", "w", "b"], "h"), node("Gemm", ["h", "v", "c"], "i"), node("MatMul", ["i", "u"], "y")]
+    graph = load(model(nodes, tensors, (2, 4)))
+    notes = role_notes(graph)
+    assert len(notes) == 1
+    assert "w = v;" in notes[0]
+    assert {name for name, role in roles(graph).items() if role is Role.PARAMETER} == set(tensors)
