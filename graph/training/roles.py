@@ -14,7 +14,9 @@ from graph.errors import BadGraph, listed, quoted
 from graph.ir import FLOAT_DTYPES, Graph, Role, Value
 
 #: Annotations of a graph with names of tensors, written by readers.
-ROLE_ANNOTATIONS = frozenset({"guessed_parameters", "guessed_constants", "untraced_parameters", "equal_parameters"})
+ROLE_ANNOTATIONS = frozenset(
+    {"guessed_parameters", "guessed_constants", "untraced_parameters", "equal_parameters", "folded_norms"}
+)
 _EXPORT = "export with torch.onnx.export(..., optimize=False)"
 
 
@@ -73,6 +75,12 @@ def role_notes(graph: Graph) -> list[str]:
         notes.append(
             f"parameters that the exporter folded, merged or left out, so that the file has no tensor of these names: "
             f"{listed(untraced)}; {_EXPORT} to keep them"
+        )
+    if folded := _names(graph, "folded_norms"):
+        notes.append(
+            "BatchNorm layers that the exporter folded into the layers before them, which are trained without them: "
+            f"{listed(folded)}; to keep them, call model.train() and export with torch.onnx.export(..., dynamo=True, "
+            "optimize=False), or dynamo=False, training=TrainingMode.TRAINING, do_constant_folding=False"
         )
     if equal := _names(graph, "equal_parameters"):
         notes.append(

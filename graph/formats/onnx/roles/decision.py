@@ -13,7 +13,7 @@ from onnx import ModelProto
 from graph.formats.onnx.roles.contents import MAX_ELEMENTS, is_fixed, is_uniform
 from graph.formats.onnx.roles.equal_tensors import ContentOf, equal_groups
 from graph.formats.onnx.roles.signature import ExportSignature
-from graph.formats.onnx.roles.uses import is_layer_weight, is_setting, tensor_uses
+from graph.formats.onnx.roles.uses import folded_norms, is_layer_weight, is_setting, tensor_uses
 from graph.ir import FLOAT_DTYPES, Role, TensorType
 from graph.limits import ShapeOverrides
 
@@ -32,6 +32,7 @@ class TensorRoles:
         graph = proto.graph
         self.shapes = shapes
         self.tensors = {tensor.name: tensor for tensor in graph.initializer}
+        self.nodes = graph.node
         self.uses = tensor_uses(graph.node)
         self.from_torch = proto.producer_name == "pytorch"
         self.signature = ExportSignature(graph, self.tensors)
@@ -87,7 +88,7 @@ class TensorRoles:
         return copies
 
     def annotations(self, parameters: Collection[str], content_of: ContentOf) -> dict[str, Any]:
-        """Annotations of the graph: guessed roles, parameters of the export without a tensor, and equal parameters."""
+        """Annotations of the graph: guessed roles, and parameters that are folded, equal, or without a tensor."""
         traced = {self.signature.traced(name) for name in self.tensors}
         lists = {
             "guessed_parameters": self.guessed[Role.PARAMETER],
@@ -95,6 +96,7 @@ class TensorRoles:
             "untraced_parameters": [name for name in self.signature.missing if name not in traced]
             if self.guessed[Role.PARAMETER]
             else [],
+            "folded_norms": self.signature.folded_norms or (folded_norms(self.nodes) if self.from_torch else []),
             "equal_parameters": [
                 " = ".join(names)
                 for names in equal_groups([t for t in self.tensors.values() if t.name in parameters], content_of)

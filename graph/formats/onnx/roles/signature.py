@@ -17,6 +17,7 @@ from graph.formats.onnx.roles.uses import is_layer_weight
 
 _SIGNATURE_KEY = "pkg.torch.export.ExportedProgram.graph_signature"
 _SIGNATURE_LINE = re.compile(r"^(\w+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='([^']+)'", re.MULTILINE)
+_STATISTICS = ".running_mean"
 _FX_KEY = "pkg.torch.onnx.fx_node"
 _FX_NAME = re.compile(r"%(\w+)")
 
@@ -29,6 +30,12 @@ class ExportSignature:
         lines = _SIGNATURE_LINE.findall(text)
         self.kinds: dict[str, str] = {name: kind for _, kind, name in lines}
         self.missing = [name for _, kind, name in lines if kind == "PARAMETER" and name not in held]
+        #: BatchNorm layers whose statistics are not in the file: the exporter folded them into the layer before.
+        self.folded_norms = [
+            name.removesuffix(_STATISTICS)
+            for _, kind, name in lines
+            if kind == "BUFFER" and name.endswith(_STATISTICS) and name not in held
+        ]
         self.has_origins = False  # whether nodes name their FX nodes
         self.folded: set[str] = set()  # results of FX nodes that the exporter computed
         self.sources: dict[str, list[str]] = {}  # tensor without a kind -> parameters that its readers name

@@ -70,3 +70,12 @@ def is_setting(readers: set[tuple[str, int]]) -> bool:
 def is_layer_weight(readers: set[tuple[str, int]]) -> bool:
     """True for a tensor read by an op with weights, such as Conv or MatMul."""
     return any(op in _WEIGHT_OPS for op, _ in readers)
+
+
+def folded_norms(nodes: Iterable[NodeProto]) -> list[str]:
+    """Weights that PyTorch's legacy exporter renamed with their biases, since it folded a BatchNorm into both."""
+    return [
+        node.input[1]
+        for node in nodes
+        if len(node.input) == 3 and all(name.startswith(f"onnx::{node.op_type}_") for name in node.input[1:])
+    ]

@@ -219,3 +219,22 @@ def test_equal_parameters_under_two_names_are_reported_with_both_names(transpose
     assert len(notes) == 1
     assert "w = v;" in notes[0]
     assert {name for name, role in roles(graph).items() if role is Role.PARAMETER} == set(tensors)
+
+
+def folded(weight: str, bias: str, signature: str = "") -> list[str]:
+    """Notes about a Conv with these names and another one, as exports in eval mode write them."""
+    nodes = [node("Conv", ["x", weight, bias], "h"), node("Conv", ["h", "d.weight", "d.bias"], "y")]
+    tensors = {weight: weights(4, 3, 1, 1), bias: weights(4), "d.weight": weights(2, 4, 1, 1), "d.bias": weights(2)}
+    return [note for note in role_notes(load(model(nodes, tensors, (1, 3, 5, 5), signature))) if "BatchNorm" in note]
+
+
+def test_folded_batch_norms_are_reported_with_the_export_that_keeps_them() -> None:
+    (by_name,) = folded("onnx::Conv_26", "onnx::Conv_27")
+    assert "onnx::Conv_26;" in by_name
+    assert "do_constant_folding=False" in by_name
+    signature = "p_c: PARAMETER target='c.weight'\nb_m: BUFFER target='bn.running_mean' persistent=True\n"
+    (by_signature,) = folded("c.weight", "c.weight_bias", signature)
+    assert "bn;" in by_signature
+    assert "optimize=False" in by_signature
+    assert not folded("c.weight", "c.bias")
+    assert not folded("onnx::Conv_26", "c.bias")
