@@ -30,6 +30,7 @@ from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry.onnx_fallback import dtype_name
 from graph.ops.registry.registry import find_op
 from graph.ssa.lookup import find_value
+from graph.training.loss import CrossEntropy
 from graph.training.roles import ROLE_ANNOTATIONS, matching_names
 from planner.request.plan_request import FIELDS
 
@@ -105,7 +106,10 @@ class PreparedModel:
         for name in {"trainable", "frozen"} & set(fields):
             fields[name] = matching_names(self._graph, fields[name]) or fields[name]
         for name in set(NAME_FIELDS) & set(fields):
-            fields[name] = self._hash_references(fields[name])
+            loss = CrossEntropy.of(self._graph, fields[name]) if name == "loss" and fields[name] else None
+            fields[name] = self._hash_references(fields[name] if loss is None else loss.output)
+            if loss is not None:
+                fields[name] = str(replace(loss, output=fields[name]))
         if isinstance(options := fields.get("differentiate"), Mapping):
             fields["differentiate"] = self._options(dict(options))
         return fields

@@ -1,6 +1,8 @@
-"""The loss that a training step minimizes: a named value, or a cross-entropy added to the output of a classifier.
+"""The loss that a training step minimizes: a named value, or a cross-entropy added to class scores.
 
 ... ──▶ logits ──▶ Softmax ──▶ prob        becomes        ... ──▶ logits ──▶ loss ◀── labels
+
+`cross_entropy:OUTPUT` and `cross_entropy:OUTPUT:AXIS` name the scores, for models with several outputs or dense ones.
 """
 
 from __future__ import annotations
@@ -17,20 +19,35 @@ from graph.ir import FLOAT_DTYPES, Graph, Node, Phase, Role, TensorType, Val, co
 from graph.transforms.dead_code import keep_nodes
 
 _SOFTMAX_OPS = ("Softmax", "LogSoftmax")
+_CROSS_ENTROPY = "cross_entropy:"
+
+
+@dataclass(frozen=True, slots=True)
+class CrossEntropy:
+    """A cross-entropy as requested: the value with the scores, and their axis of classes (None: by the shape)."""
+
+    output: str
+    axis: int | None = None
+
+    @classmethod
+    def of(cls, graph: Graph, loss: str) -> CrossEntropy | None:
+        """The request in `loss`; None for the name of a value. Names may contain colons."""
+        names = {value.name for value in graph.values}
+        output = loss.removeprefix(_CROSS_ENTROPY)
+        if loss in names or output == loss:
+            return None
+        before, _, axis = output.rpartition(":")
+        if output in names or not before or not axis.removeprefix("-").isdecimal():
+            return cls(output)
+        return cls(before, int(axis))
+
+    def __str__(self) -> str:
+        return f"{_CROSS_ENTROPY}{self.output}{'' if self.axis is None else f':{self.axis}'}"
 
 
 def with_named_loss(graph: Graph, name: str) -> Graph:
     """`graph` with the value `name` among its outputs. Raises BadGraph unless it is a floating value of one element."""
-    try:
-        loss = graph.value_named(name)
-    except KeyError:
-        raise BadGraph.one(
-            "undefined_value",
-            "loss",
-            quoted(name),
-            "the name of a value",
-            "name the value to minimize" + _suggestion(graph),
-        ) from None
+    loss = _value_named(graph, name)
     type = graph.values[loss].type
     if type is None or type.dtype not in FLOAT_DTYPES or type.elements != 1:
         raise BadGraph.one(
@@ -41,6 +58,19 @@ def with_named_loss(graph: Graph, name: str) -> Graph:
             "name a scalar, or reduce this value with a ReduceMean node",
         )
     return keep_nodes(graph, range(len(graph.nodes)), dict.fromkeys((*graph.outputs, loss)))
+
+
+def _value_named(graph: Graph, name: str) -> int:
+    try:
+        return graph.value_named(name)
+    except KeyError:
+        raise BadGraph.one(
+            "undefined_value",
+            "loss",
+            quoted(name),
+            "the name of a value",
+            "name the value to minimize" + _suggestion(graph),
+        ) from None
 
 
 def _suggestion(graph: Graph) -> str:
@@ -61,17 +91,23 @@ class _Scores:
     dropped: tuple[int, ...]  # nodes to remove, from the softmax to the output
 
 
-def with_added_loss(graph: Graph) -> tuple[Graph, str, list[str]]:
+def with_added_loss(graph: Graph, requested: CrossEntropy | None = None) -> tuple[Graph, str, list[str]]:
     """(graph with a loss among its outputs, name of the loss, notes on what was done).
 
-    A single scalar output is the loss; otherwise a cross-entropy is added to the only output. Raises BadGraph
-    `no_loss` when there is neither a scalar nor one output with the shape of class scores.
+    Adds the `requested` cross-entropy. Without one a single scalar output is the loss, else a cross-entropy is added to
+    the only output. Raises BadGraph `no_loss` when there is neither a scalar nor one output with the shape of class
+    scores, `bad_loss` when the requested output does not have it.
     """
+    if requested is not None:
+        return _with_cross_entropy(graph, _value_named(graph, requested.output), requested)
     scalars = [v for v in dict.fromkeys(graph.outputs) if _is_scalar(graph.values[v].type)]
     if len(scalars) == 1:
         name = graph.values[scalars[0]].name
         return graph, name, [f"the loss is the output {quoted(name)}, the only scalar"]
-    output = _only_output(graph)
+    return _with_cross_entropy(graph, _only_output(graph), None)
+
+
+def _with_cross_entropy(graph: Graph, output: int, requested: CrossEntropy | None) -> tuple[Graph, str, list[str]]:
     notes = []
     scores = _scores(graph, output)
     if scores.value != output:
@@ -83,7 +119,7 @@ def with_added_loss(graph: Graph) -> tuple[Graph, str, list[str]]:
     dropped = frozenset(scores.dropped)
     forward = keep_nodes(graph, [n for n in range(len(graph.nodes)) if n not in dropped], [scores.value])
     builder = Builder.from_graph(forward)
-    loss = _cross_entropy(builder, forward.outputs[0], scores.axis, notes)
+    loss = _cross_entropy(builder, forward.outputs[0], scores.axis, requested, notes)
     return builder.build([loss]), builder.values[loss].name, notes
 
 
@@ -97,7 +133,11 @@ def _only_output(graph: Graph) -> int:
 
 def _refuse(found: str) -> NoReturn:
     raise BadGraph.one(
-        "no_loss", "loss", found, "one output of class scores, or a loss", "name the scalar to minimize (--loss)"
+        "no_loss",
+        "loss",
+        found,
+        "one output of class scores, or a loss",
+        "name the scalar to minimize (--loss NAME), or the class scores (--loss cross_entropy:OUTPUT:AXIS)",
     )
 
 
@@ -127,14 +167,16 @@ def _softmax_axis(graph: Graph, node: Node) -> int:
     return axis % max(1, len(type.shape) if type is not None else 1)
 
 
-def _cross_entropy(builder: Builder, scores: int, axis: int | None, notes: list[str]) -> int:
+def _cross_entropy(
+    builder: Builder, scores: int, axis: int | None, requested: CrossEntropy | None, notes: list[str]
+) -> int:
     """Id of the mean cross-entropy between the scores and a new input of labels."""
     emit = Emit(builder, "loss/rows", Phase.FORWARD)
     value = builder.values[scores]
     x = emit.val(scores)
     if x.dtype not in ("float16", "bfloat16", "float32", "float64"):
         _refuse(f"output {quoted(value.name)} of {value.type}")
-    classes_at = _class_axis(x, axis)
+    classes_at = _class_axis(x, axis) if requested is None else _requested_axis(x, axis, requested)
     if classes_at is None or x.shape[classes_at] < 2:
         _refuse(f"output {quoted(value.name)} of {value.type}")
     classes = x.shape[classes_at]
@@ -154,6 +196,21 @@ def _cross_entropy(builder: Builder, scores: int, axis: int | None, notes: list[
         f"{quoted(builder.values[labels].name)} int64{list(labels_shape)} was added"
     )
     return loss
+
+
+def _requested_axis(x: Val, axis: int | None, requested: CrossEntropy) -> int:
+    """The axis of classes as requested; else from the softmax or the shape, else 1. Raises BadGraph."""
+    given = _class_axis(x, axis) if requested.axis is None else requested.axis
+    found = 1 if given is None else given + x.rank if given < 0 else given
+    if x.rank < 2 or found not in (1, x.rank - 1):
+        raise BadGraph.one(
+            "bad_loss",
+            "loss",
+            f"{quoted(str(requested))}, an axis {found} of a tensor of rank {x.rank}",
+            "classes on axis 1 or on the last axis",
+            "transpose the scores, or name another output",
+        )
+    return found
 
 
 def _class_axis(x: Val, axis: int | None) -> int | None:

@@ -19,7 +19,7 @@ from graph.autodiff.resolve_names import GradientOptions, resolve_gradient_spec
 from graph.builder.builder import Builder
 from graph.errors import BadGraph, Findings, quoted
 from graph.ir import EMPTY, Graph
-from graph.training.loss import with_added_loss, with_named_loss
+from graph.training.loss import CrossEntropy, with_added_loss, with_named_loss
 from graph.training.optimizer_recipe import UpdateBuilder, parse_recipe
 from graph.training.train_mode import in_training_mode
 
@@ -44,7 +44,8 @@ def training_step(
 ) -> tuple[Graph, list[str]]:
     """(training step of a forward graph, notes on the changes made).
 
-    Targets: `loss`, else all of `of` with their head gradients, else a cross-entropy added to a classifier.
+    Targets: `loss`, a value or `cross_entropy:OUTPUT[:AXIS]`, else all of `of` with their head gradients, else a
+    cross-entropy added to a classifier.
     `with_respect_to`: names of wanted values; default: the parameters. `rewrite` is applied to the forward graph after
     the loss is added and training mode is set. `more`: fields of `GradientOptions`. Without an optimizer the gradients
     are outputs; with one, parameters and state are updated in place. Raises BadGraph and NoGradient with up to ten
@@ -82,13 +83,14 @@ def _with_targets(
     graph: Graph, loss: str | None, of: Sequence[str] | Mapping[str, Any] | None
 ) -> tuple[Graph, list[str] | Mapping[str, Any], list[str]]:
     """(graph with the loss among its outputs, targets, notes on an added loss)."""
-    if loss is not None:
+    requested = None if loss is None else CrossEntropy.of(graph, loss)
+    if loss is not None and requested is None:
         graph = with_named_loss(graph, loss)
         targets = {loss: None, **of} if isinstance(of, Mapping) else list(dict.fromkeys([loss, *(of or ())]))
         return graph, targets, []
-    if of is not None:
+    if of is not None and requested is None:
         return graph, of if isinstance(of, Mapping) else list(of), []
-    graph, name, notes = with_added_loss(graph)
+    graph, name, notes = with_added_loss(graph, requested)
     return graph, [name], notes
 
 

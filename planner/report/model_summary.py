@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from graph.errors import BadGraph
 from graph.ir import Graph, Phase
 from graph.limits import Limits
 from planner.formulation.formulate import formulate
@@ -15,9 +16,17 @@ from planner.request.plan_request import Request
 
 
 def info(model: bytes | Graph, request: Request, limits: Limits | None = None) -> dict[str, Any]:
-    """Nodes, ops, bytes by role, baseline peak and its largest values. Raises BadGraph, BadRequest."""
+    """Nodes, ops, bytes by role, baseline peak and its largest values. Raises BadGraph, BadRequest.
+
+    A model without a loss, and without an output to which one is added, is summarized as it stands.
+    """
     forward = load_model(model, request, limits)
-    source, notes = training_graph(model, forward, request)
+    try:
+        source, notes = training_graph(model, forward, request)
+    except BadGraph as error:
+        if error.findings[0].code != "no_loss":
+            raise
+        source, notes = forward, [f"the forward pass alone, since there is no loss: {error.findings[0]}"]
     formulation = formulate(source, request)
     by_role: dict[str, int] = {}
     for v, value in enumerate(source.values):

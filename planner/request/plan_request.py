@@ -130,7 +130,13 @@ class Request:
         flag="--no-differentiate",
         flag_help="Plan the graph as given, without a backward pass",
     )
-    loss: str | None = wire(nullable(kinds.VALUE), None, "Scalar value to differentiate", MODEL)
+    loss: str | None = wire(
+        nullable(kinds.VALUE),
+        None,
+        "Scalar value to differentiate, or `cross_entropy:OUTPUT[:AXIS]`, which adds a cross-entropy of these scores, "
+        "with classes on axis 1 or the last",
+        MODEL,
+    )
     loss_chunks: int = wire(
         kinds.whole(1, 256), 1, "Number of chunks of rows into which the cross-entropy is split", MODEL
     )

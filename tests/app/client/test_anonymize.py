@@ -194,6 +194,19 @@ def looped(weights: np.ndarray) -> Graph:
     return loss_of(b, scaled)
 
 
+def test_scores_of_a_requested_cross_entropy_are_hidden() -> None:
+    builder = Builder("dense")
+    x = builder.value("x", TensorType("float32", (2, 3, 4, 4)), Role.INPUT)
+    w = builder.value("w", TensorType("float32", (4,)), Role.PARAMETER)
+    graph = builder.build(builder.node("Mul", [x, w], name="scale", outputs=["secret"]))
+    sent = PreparedModel(graph, KEY).fields({"loss": "cross_entropy:secret:1"})["loss"]
+    assert sent.startswith("cross_entropy:")
+    assert sent.endswith(":1")
+    assert "secret" not in sent
+    _, report = sent_and_back(graph, loss="cross_entropy:secret:1", **QUICK)
+    assert any("'secret'" in warning for warning in report["warnings"])
+
+
 def test_constants_of_bodies_stay_and_come_back_each_to_its_place() -> None:
     weights = np.array([0.25, -0.5, 0.125])
     graph = looped(weights)

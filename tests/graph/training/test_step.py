@@ -125,6 +125,28 @@ def test_the_cross_entropy_is_the_mean_over_the_labels():
     assert loss == pytest.approx(-np.log(np.take_along_axis(probability, labels[..., None], -1)).mean())
 
 
+def test_a_requested_cross_entropy_takes_dense_scores_among_several_outputs():
+    """(N, C, H, W) as of a segmentation; the axis of classes is 1 unless it is given."""
+    forward = classifier(shape=(2, 3, 4, 5))
+    builder = Builder.from_graph(forward)
+    graph = builder.build([*forward.outputs, *builder.node("Relu", forward.outputs, name="other")])
+    with pytest.raises(BadGraph, match="cross_entropy:OUTPUT"):
+        training_step(graph)
+    step, notes = training_step(graph, "cross_entropy:scores")
+    assert "labels" in notes[-1]
+    x, labels, w = CHANCE.normal(size=(2, 3, 4, 5)), CHANCE.integers(0, 3, (2, 4, 5)), np.ones(5)
+    probability = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    expected = -np.log(np.take_along_axis(probability, labels[:, None], 1)).mean()
+    assert evaluate(step, {"x": x, "w": w, "labels": labels})["loss"] == pytest.approx(expected)
+    for axis, shape in ((1, (2, 4, 5)), (-1, (2, 3, 4)), (3, (2, 3, 4))):
+        step, _ = training_step(graph, f"cross_entropy:scores:{axis}")
+        assert step.values[step.value_named("labels")].type == TensorType("int64", shape)
+    with pytest.raises(BadGraph, match="axis 2 of a tensor of rank 4"):
+        training_step(graph, "cross_entropy:scores:2")
+    with pytest.raises(BadGraph, match="'nothing'"):
+        training_step(graph, "cross_entropy:nothing:1")
+
+
 def test_a_softmax_with_another_reader_is_kept():
     builder = Builder.from_graph(classifier(("Softmax", {})))
     probability = builder.nodes[-1].outputs[0]
