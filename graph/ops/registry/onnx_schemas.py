@@ -14,7 +14,7 @@ from graph.ir import TensorType
 
 _MAX_CHARS = 240
 #: Python types of attributes of one element, by kind in the schema.
-_SCALARS = {"INT": (int, np.integer), "FLOAT": (int, float, np.number), "STRING": str}
+_SCALARS: dict[str, tuple[type, ...]] = {"INT": (int, np.integer), "FLOAT": (int, float, np.number), "STRING": (str,)}
 
 
 @functools.lru_cache(maxsize=4096)

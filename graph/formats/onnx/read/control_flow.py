@@ -1,4 +1,5 @@
-"""If, Loop and Scan: an If with a constant condition is inlined, other ops become nodes with bodies.
+"""If, Loop and Scan: an If with a constant condition is inlined, a Loop that carries a sequence is unrolled, other
+ops become nodes with bodies.
 
 If    outputs of the taken branch; both branches return the same types
 Loop  body(iteration, condition, carried...) -> condition, carried..., stacked...
@@ -10,14 +11,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 from onnx import GraphProto
 
 from graph.builder.builder import Builder
 from graph.errors import BadGraph, quoted
-from graph.formats.onnx.read.faults import arity_error
+from graph.formats.onnx.read import sequences
+from graph.formats.onnx.read.faults import arity_error, sequence_error
 from graph.formats.onnx.read.protos import RawNode
 from graph.formats.onnx.read.scope import GraphFrame, Scope, Slot
 from graph.ir import Body, Role, TensorType
+from graph.ops.registry.onnx_fallback import type_of_array
 
 if TYPE_CHECKING:
     from graph.formats.onnx.read.node_walk import NodeWalk
@@ -31,6 +35,11 @@ def control_flow(walk: NodeWalk, raw: RawNode, slots: Sequence[Slot | None], sco
     if raw.op == "If" and slots and slots[0] is not None and slots[0].known is not None:
         _inline(walk, raw, bool(slots[0].known.all()), scope)
         return
+    if raw.op == "Loop" and any(map(sequences.is_sequence, slots)):
+        _unroll(walk, raw, slots, scope)
+        return
+    if any(map(sequences.is_sequence, slots)):
+        raise sequence_error(raw.shown, raw.path)
     readers = {"If": _if, "Loop": _loop, "Scan": _scan}
     if raw.op not in readers:
         raise raw.error(
@@ -69,6 +78,55 @@ def _inline(walk: NodeWalk, raw: RawNode, taken: bool, scope: Scope) -> None:
     for proto, out in zip(graph.output, raw.outputs, strict=False):
         if out:
             scope.slots[out] = inner.find(proto.name)
+
+
+def _unroll(walk: NodeWalk, raw: RawNode, slots: Sequence[Slot | None], scope: Scope) -> None:
+    """Inline every iteration of a loop that carries a sequence."""
+    body, path = _graph(raw, "body"), f"{raw.path}.body"
+    trips = slots[0].known if slots[0] is not None else None
+    if trips is None or trips.size != 1 or int(trips.reshape(-1)[0]) > sequences.MAX_TRIPS:
+        raise raw.error(
+            "unsupported_op",
+            ", which carries a sequence",
+            f"a constant trip count of at most {sequences.MAX_TRIPS}",
+            "export the model with a constant trip count, or with tensors instead of sequences",
+        )
+    carried = list(slots[2:])
+    if len(body.input) != len(carried) + 2 or len(body.output) < len(carried) + 1:
+        raise raw.error(
+            "bad_body", f" with {len(body.input)} inputs", f"{len(carried) + 2}", "correct the nested graph"
+        )
+    prefix = f"{scope.prefix}{raw.name or raw.outputs[0]}/"
+    shared = scope.inner(scope.frame, prefix)
+    walk.model.hold(body, shared, path)
+    stacked: list[list[Slot]] = [[] for _ in body.output[1 + len(carried) :]]
+    going = slots[1].known if len(slots) > 1 and slots[1] is not None else np.array(True)
+    for k in range(int(trips.reshape(-1)[0])):
+        if going is None:
+            raise raw.error(
+                "unsupported_op",
+                ", which carries a sequence and may stop early",
+                "a constant condition",
+                "export the model without the early exit",
+            )
+        if not going.all():
+            break
+        inner = shared.inner(scope.frame, f"{prefix}{k}/")
+        for proto, array in zip(body.input[:2], (np.array(k), going.reshape(())), strict=True):
+            inner.define(proto.name, type_of_array(array), role=Role.CONSTANT, data=array, is_baked=True)
+        inner.slots.update(zip((proto.name for proto in body.input[2:]), carried, strict=True))
+        walk.nodes(body.node, inner, path)
+        found = [inner.find(proto.name) for proto in body.output]
+        going = found[0].known if found[0] is not None else None
+        carried = found[1 : 1 + len(carried)]
+        for rows, slot in zip(stacked, found[1 + len(carried) :], strict=True):
+            rows += [slot] if slot is not None else []
+    for out, slot in zip(raw.outputs, carried, strict=False):
+        if out:
+            scope.slots[out] = slot
+    for out, rows in zip(raw.outputs[len(carried) :], stacked, strict=False):
+        if out:
+            sequences.concat(walk, raw, tuple(rows), 0, True, out, scope)
 
 
 def _if(

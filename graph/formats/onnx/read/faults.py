@@ -31,6 +31,17 @@ def untyped_error(raw: RawNode, name: str, opset: int) -> BadGraph:
     )
 
 
+def sequence_error(reader: str, path: str) -> BadGraph:
+    """Error for a sequence where a graph needs a tensor."""
+    return BadGraph.one(
+        "unsupported_op",
+        path,
+        f"{reader} is or reads a sequence",
+        "a tensor, such as an element (SequenceAt) or all of them (ConcatFromSequence)",
+        "export the model with tensors instead of sequences",
+    )
+
+
 def conflict_error(raw: RawNode, slots: Sequence[Slot | None], reason: str) -> BadGraph:
     """Error for inputs that the op does not accept; lists their types, and the values of small constants."""
     read = []

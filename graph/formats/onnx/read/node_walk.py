@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, helper
 
 from graph.errors import BadGraph, quoted
-from graph.formats.onnx.read import control_flow
-from graph.formats.onnx.read.faults import arity_error, conflict_error, untyped_error
+from graph.formats.onnx.read import control_flow, sequences
+from graph.formats.onnx.read.faults import arity_error, conflict_error, sequence_error, untyped_error
 from graph.formats.onnx.read.metadata import NodeNote, ValueNote, node_fields
 from graph.formats.onnx.read.opset_upgrade import check_old, is_old, opset_of, upgrade
 from graph.formats.onnx.read.protos import RawNode, checked, raw_node
@@ -72,9 +73,9 @@ class NodeWalk:
         if is_old(raw.op, scope.opset):
             check_old(proto, scope.opset, raw)
             for node in upgrade(raw, scope.opset, NodeUpgradeContext(raw, scope)):
-                self._fold_or_make(node, scope)
+                self.fold_or_make(node, scope)
         else:
-            self._fold_or_make(raw, scope)
+            self.fold_or_make(raw, scope)
 
     def _standard_function(self, raw: RawNode, proto: NodeProto, scope: Scope) -> FunctionProto | None:
         """The standard's definition of an op in `INLINED`; None for any other, and for inputs it does not define."""
@@ -91,15 +92,29 @@ class NodeWalk:
         text = schema.get_context_dependent_function(proto.SerializeToString(), [p.SerializeToString() for p in protos])
         return FunctionProto.FromString(text) if text else None
 
-    def _fold_or_make(self, raw: RawNode, scope: Scope) -> None:
+    def fold_or_make(self, raw: RawNode, scope: Scope) -> None:
         """Fold the node to constants, or add it to the graph."""
         if raw.op == "Constant":
             self._constant(raw, scope)
             return
         slots = self.inputs(raw, scope)
+        if raw.op in sequences.OPS:
+            sequences.read_sequence_op(self, raw, slots, scope)
+            return
+        if raw.op == "Identity" and slots and sequences.is_sequence(slots[0]):
+            scope.slots[raw.outputs[0]] = slots[0]
+            return
         if raw.bodies:
             control_flow.control_flow(self, raw, slots, scope)
             return
+        if any(map(sequences.is_sequence, slots)):
+            raise sequence_error(raw.shown, raw.path)
+        if raw.op == "CastLike" and len(slots) == 2 and slots[1] is not None and slots[1].type is not None:
+            to = onnx_dtype(slots[1].type.dtype)  # the type alone is read
+            raw, slots = (
+                replace(raw, op="Cast", inputs=raw.inputs[:1], attributes={**raw.attributes, "to": to}),
+                slots[:1],
+            )
         if raw.op == "Reshape" and len(slots) == 2:
             slots = self._rebind_batch(raw, slots, scope)
         call = self._call_of(raw, slots, scope)
@@ -169,6 +184,8 @@ class NodeWalk:
         """Id of a graph output; a value with another name is copied by an Identity with this name."""
         slot = scope.find(name)
         assert slot is not None  # only inputs of function calls may be absent
+        if sequences.is_sequence(slot):
+            raise sequence_error(f"output {quoted(name)}", "graph.output")
         if slot.name == name:
             return scope.frame.id_of(slot)
         self.make(RawNode("Identity", "", [name], [name], "graph.output"), [slot], [slot.type], scope)

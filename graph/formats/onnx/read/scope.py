@@ -35,6 +35,7 @@ class Slot:
     is_baked: bool = False  # content derived from the file alone, not from requested shapes
     value: int = ABSENT  # id in the frame's graph after the first read
     note: ValueNote = _PLAIN
+    elements: tuple[Slot, ...] | None = None  # of a sequence, which is no value of a graph
 
     @property
     def known(self) -> np.ndarray | None:
