@@ -4,8 +4,8 @@
     python bench/soak.py --seed 17 --only 4203          # one document again
     python bench/soak.py --optima --count 2000          # small problems, against their exact optima
 
-Half of them are sound: every plan must be legal, checked and executed equal, and its peak what the
-execution counted. Half are sound ones with damage: the answer is a plan, or findings that say path,
+Half of them are sound: every plan must be legal, checked and executed equal, its peak what the
+execution counted, and its gradients those of finite differences. Half are sound ones with damage: the answer is a plan, or findings that say path,
 found, expected and remedy. Exit 1 at the end when any was not so; the documents are kept in --failures.
 With --optima, problems of up to 12 tasks with everything a problem can have: `auto` must be as good as the exact
 optimum at every budget in both orders, and no bound above it.
@@ -143,8 +143,10 @@ class Case:
         assert report["checked"] is True
         if self.is_damaged:
             return "damaged and planned"
-        assert report["executed"]["status"] == "equal", report["executed"]
-        return "planned and equal"
+        executed = report["executed"]
+        assert executed["status"] == "equal", executed
+        assert executed["gradients"]["status"] != "different", executed
+        return f"planned and equal, gradients {executed['gradients']['status']}"
 
 
 def random_request(chance: random.Random) -> dict[str, Any]:

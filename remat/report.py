@@ -115,7 +115,10 @@ class Report(Mapping[str, Any]):
 
     @property
     def executed(self) -> Mapping[str, Any]:
-        """The execution check: `status` "equal", "different" or "not executed"; `how`, `why`, measured `peak_bytes`."""
+        """The execution check: `status` "equal", "different" or "not executed"; `how`, `why`, measured `peak_bytes`.
+
+        `compared` says what was compared with what; `gradients` is the check of the gradients by finite differences.
+        """
         return cast(Mapping[str, Any], self._report["executed"])
 
     @property

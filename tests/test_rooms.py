@@ -160,8 +160,8 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "graph.ssa": "graph.analysis graph.errors graph.formats.document graph.ir graph.ops.registry",
     "graph.training": (
-        "graph.analysis graph.autodiff graph.builder graph.errors graph.ir graph.ops.numeric graph.ops.registry "
-        "graph.ops.training graph.ssa graph.transforms graph.validate"
+        "graph.analysis graph.autodiff graph.builder graph.errors graph.execution graph.ir graph.ops.numeric "
+        "graph.ops.registry graph.ops.training graph.ssa graph.transforms graph.validate"
     ),
     "graph.transforms": (
         "graph.analysis graph.builder graph.errors graph.execution graph.formats.document graph.ir "
@@ -197,7 +197,7 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "planner.problem": "graph.cancellation planner.errors",
     "planner.report": (
-        "graph.errors graph.formats graph.ir graph.limits planner.advice planner.bounds planner.errors "
+        "graph.errors graph.formats graph.ir graph.limits graph.training planner.advice planner.bounds planner.errors "
         "planner.formulation planner.lowering planner.problem planner.request planner.verify"
     ),
     "planner.request": "planner.algorithms planner.errors",

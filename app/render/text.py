@@ -68,6 +68,8 @@ def plan_lines(report: Mapping[str, Any], picture: Sequence[str] = ()) -> list[s
     if picture:
         lines += ["", *picture]
     lines += ["", f"executed: {_executed(report)}"]
+    if compared := (report.get("executed") or {}).get("compared"):
+        lines.append(f"compared: {compared}")
     lines += [f"warning: {warning}" for warning in report.get("warnings", ())]
     return lines
 

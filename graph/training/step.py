@@ -15,6 +15,7 @@ from graph.autodiff.differentiate import check_callbacks, reverse_pass, with_gra
 from graph.autodiff.gradients.accumulation import IndexedSlices
 from graph.autodiff.gradients.events import GradientCallback
 from graph.autodiff.missing_gradients import missing_gradient_notes
+from graph.autodiff.objective import Objective
 from graph.autodiff.resolve_names import GradientOptions, resolve_gradient_spec
 from graph.builder.builder import Builder
 from graph.errors import BadGraph, Findings, quoted
@@ -40,6 +41,7 @@ def training_step(
     update: str | None = None,
     callbacks: Sequence[GradientCallback] = (),
     rewrite: Callable[[Graph], Graph] | None = None,
+    on_objective: Callable[[Objective], object] | None = None,
     **more: Any,
 ) -> tuple[Graph, list[str]]:
     """(training step of a forward graph, notes on the changes made).
@@ -47,9 +49,9 @@ def training_step(
     Targets: `loss`, a value or `cross_entropy:OUTPUT[:AXIS]`, else all of `of` with their head gradients, else a
     cross-entropy added to a classifier.
     `with_respect_to`: names of wanted values; default: the parameters. `rewrite` is applied to the forward graph after
-    the loss is added and training mode is set. `more`: fields of `GradientOptions`. Without an optimizer the gradients
-    are outputs; with one, parameters and state are updated in place. Raises BadGraph and NoGradient with up to ten
-    findings.
+    the loss is added and training mode is set; `on_objective` receives the function that is then differentiated.
+    `more`: fields of `GradientOptions`. Without an optimizer the gradients are outputs; with one, parameters and state
+    are updated in place. Raises BadGraph and NoGradient with up to ten findings.
     """
     check_callbacks(callbacks)
     check_fields({"of": of, **more})
@@ -64,6 +66,8 @@ def training_step(
     spec = resolve_gradient_spec(
         graph, targets, with_respect_to, head_gradients, no_gradient, unreachable, GradientOptions(**more)
     )
+    if on_objective is not None:
+        on_objective(Objective(graph, spec, options.accumulate > 1))
     builder = Builder.from_graph(graph)
     update_builder = UpdateBuilder(builder, graph, options)
     differentiation = reverse_pass(builder, graph, spec, update_builder.ready, callbacks)

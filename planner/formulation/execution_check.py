@@ -1,24 +1,27 @@
 """Execution check: run source and rewritten graph, and compare every value bit for bit.
 
 The source runs without an arena. The rewritten graph runs inside one arena at the planned addresses, with freed bytes
-overwritten. Inputs and parameters come from a seeded generator and are the same for both, by name.
+overwritten. Inputs and parameters come from a seeded generator and are the same for both, by name. The gradients of the
+source are compared with finite differences of its loss.
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from graph import cancellation
 from graph.analysis.cost import device_named, seconds_of
+from graph.autodiff.objective import NotCompared
 from graph.errors import ArenaFault, BadGraph, CannotExecute
 from graph.execution.interpreter import Arena, execute
 from graph.execution.sample_inputs import sample_arrays
 from graph.ir import Graph
+from graph.training.gradient_check import NOT_COMPARED, GradientCheck, GradientProbe
 from planner.formulation.formulation import Formulation
 from planner.lowering.realize import NodeSequence, node_sequence, realize, value_instances
 from planner.problem.plan import Candidate, Plan
@@ -27,6 +30,9 @@ from planner.request.plan_request import Request
 # Limits of `execute: auto`: predicted seconds and bytes of both runs together.
 MAX_RUN_SECONDS = 5.0
 MAX_RUN_BYTES = 2 << 30
+_LIMITS = f"{MAX_RUN_SECONDS:.0f} s or {MAX_RUN_BYTES >> 30} GiB"
+
+DIRECTIONS = 2  # of the finite differences
 
 EQUAL, DIFFERENT, NOT_EXECUTED = "equal", "different", "not executed"
 
@@ -39,6 +45,7 @@ class ExecutionResult:
     how: str = ""
     why: str = ""
     peak_bytes: int | None = None  # measured peak of the rewritten graph; None: not run at its full batch
+    gradients: GradientCheck | None = None  # gradients beside finite differences; None: status is not EQUAL
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -104,8 +111,7 @@ def _run_and_compare(
     if cut is not None and _share(cut) < 1 and _batch(cut.source) > 1:
         cut = _cut(planned, smaller, 1)
     if cut is None or _share(cut) < 1:
-        limit = f"{MAX_RUN_SECONDS:.0f} s or {MAX_RUN_BYTES >> 30} GiB"
-        why = f"predicted run exceeds {limit}, and the batch cannot be reduced further"
+        why = f"predicted run exceeds {_LIMITS}, and the batch cannot be reduced further"
         return ExecutionResult(NOT_EXECUTED, why=why)
     ran = compare(cut, f"arena, batch cut to {_batch(cut.source)}", request)
     return replace(ran, peak_bytes=None)
@@ -119,12 +125,15 @@ def compare(planned: RealizedPlan, how: str, request: Request) -> ExecutionResul
     """
     source, rewritten = planned.source, planned.rewritten
     digests: dict[str, bytes] = {}
+    probe = _gradient_probe(planned, request)
     output_names = {
         node.name: [planned.runs.graph.values[v].name for v in node.outputs] for node in planned.runs.graph.nodes
     }
 
     def remember(n: int, i: int, array: np.ndarray) -> None:
         digests[source.values[source.nodes[n].outputs[i]].name] = _digest(array)
+        if isinstance(probe, GradientProbe):
+            probe.watch(n, i, array)
 
     # Inputs, parameters and states of both graphs are the same, so they are sampled once.
     feeds = {source.values[v].name: array for v, array in sample_arrays(source, request.seed).items()}
@@ -150,7 +159,33 @@ def compare(planned: RealizedPlan, how: str, request: Request) -> ExecutionResul
             f"{rewritten.nodes[entry].name} held {ran.step_bytes[entry]} bytes, "
             f"predicted {planned.runs.step_bytes[entry]}",
         )
-    return ExecutionResult(EQUAL, how, peak_bytes=ran.peak_bytes)
+    return ExecutionResult(EQUAL, how, peak_bytes=ran.peak_bytes, gradients=_gradient_check(probe, feeds))
+
+
+def _gradient_probe(planned: RealizedPlan, request: Request) -> GradientProbe | GradientCheck:
+    """Probe of the source's gradients, or why there is none; within the limits of `execute: auto`."""
+    objective, source = planned.formulation.objective, planned.source
+    if objective is None:
+        return GradientCheck(NOT_COMPARED, why="the graph was not differentiated here")
+    try:
+        probe = GradientProbe(source, objective, request.seed, DIRECTIONS)
+    except NotCompared as reason:
+        return GradientCheck(NOT_COMPARED, why=str(reason))
+    if request.execute == "yes":
+        return probe
+    # A direction is two runs of the forward pass, and float64 takes twice the time and bytes.
+    seconds = 4 * sum(_reference_seconds(probe.loss.graph))
+    probe.directions = min(DIRECTIONS, int(MAX_RUN_SECONDS / max(seconds, 1e-9)))
+    if not probe.directions or 3 * planned.formulation.baseline.score.peak_bytes > MAX_RUN_BYTES:
+        return GradientCheck(NOT_COMPARED, why=f"predicted run in float64 exceeds {_LIMITS}")
+    return probe
+
+
+def _gradient_check(probe: GradientProbe | GradientCheck, feeds: Mapping[str, np.ndarray]) -> GradientCheck:
+    try:
+        return probe.compare(feeds) if isinstance(probe, GradientProbe) else probe
+    except NotCompared as reason:
+        return GradientCheck(NOT_COMPARED, why=str(reason))
 
 
 def arena_of(planned: RealizedPlan) -> Arena:
@@ -191,11 +226,16 @@ def _cut(planned: RealizedPlan, smaller: Callable[[int], Formulation | None], ba
 
 def _share(planned: RealizedPlan) -> float:
     """Limit of `auto` divided by the predicted work; 1 or more is within the limits."""
-    reference, source = device_named("cpu-reference"), planned.source
-    seconds = [seconds_of(source, node, reference) if node.cost.seconds is None else 0.0 for node in source.nodes]
+    seconds = _reference_seconds(planned.source)
     total = sum(seconds) + sum(seconds[n] for n in planned.runs.nodes)
     held = planned.formulation.baseline.score.peak_bytes + (planned.plan.arena_bytes or 0)
     return min(MAX_RUN_SECONDS / max(total, 1e-9), MAX_RUN_BYTES / max(held, 1))
+
+
+def _reference_seconds(graph: Graph) -> list[float]:
+    """Predicted seconds of each node in the interpreter."""
+    reference = device_named("cpu-reference")
+    return [seconds_of(graph, node, reference) if node.cost.seconds is None else 0.0 for node in graph.nodes]
 
 
 def _batch(graph: Graph) -> int:

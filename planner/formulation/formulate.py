@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from graph.analysis.cost import DeviceProfile, resolve_device
+from graph.autodiff.objective import Objective
 from graph.cancellation import GRACE_CHECKS, cancellation_scope, unless_cancelled
 from graph.ir import EMPTY, Graph, producers
 from graph.limits import Limits
@@ -76,7 +77,10 @@ def with_smaller_batch(
     # The shapes of all inputs bind every dimension, so that `dims` would contradict the new batch.
     shaped = replace(request, inputs={**request.inputs, **inputs}, batch=None, dims=EMPTY)
     cut = load_model(model, shaped, limits)
-    return formulate(training_graph(model, cut, request)[0], replace(request, budget=None, fits=None), groups)
+    objectives: list[Objective] = []
+    source, _ = training_graph(model, cut, request, objectives=objectives)
+    formulation = formulate(source, replace(request, budget=None, fits=None), groups)
+    return replace(formulation, objective=next(iter(objectives), None))
 
 
 def _device(given: str | Mapping[str, Any], field: str) -> DeviceProfile:

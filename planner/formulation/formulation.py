@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from graph.autodiff.objective import Objective
 from planner.bounds import (
     claims,
     first_of_set,
@@ -49,6 +50,7 @@ class Formulation:
     baseline: Plan
     memory_bytes: int  # of the device, or `request.fits`
     warnings: tuple[str, ...] = ()
+    objective: Objective | None = None  # the function that the graph's gradients belong to; None: not known
 
     @property
     def baseline_cost(self) -> int:

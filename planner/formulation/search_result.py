@@ -13,6 +13,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
+from graph.training.gradient_check import DIFFERENT
 from planner.bounds import claims
 from planner.errors import IllegalPlan
 from planner.formulation.execution_check import EQUAL, ExecutionResult
@@ -59,7 +60,7 @@ class SearchResult(msgspec.Struct, frozen=True):
             formulation.bound,
             notes,
             stopped_by_clock,
-            executed if executed.status == EQUAL else None,
+            executed if executed.status == EQUAL and not _names_a_value(executed) else None,
         )
 
     def with_budget(self, request: Request) -> Request:
@@ -75,6 +76,11 @@ class SearchResult(msgspec.Struct, frozen=True):
         plan = formulation.evaluated(np.asarray(self.order, np.int64), self.planner, self.choices)
         offsets = None if self.offsets is None else np.asarray(self.offsets, np.int64)
         return replace(formulation, bound=self.bound), replace(plan, offsets=offsets, arena_bytes=self.arena_bytes)
+
+
+def _names_a_value(executed: ExecutionResult) -> bool:
+    """True if the gradient check found a difference: its reason names a value."""
+    return executed.gradients is not None and executed.gradients.status == DIFFERENT
 
 
 def _digest(problem: Problem) -> str:

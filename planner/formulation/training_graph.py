@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from graph.autodiff.gradients.events import GradientEvent
+from graph.autodiff.objective import Objective
 from graph.formats.native.writer import content_hash
 from graph.formats.readers import import_warnings, importer_of, load
 from graph.ir import Graph, Phase
@@ -33,11 +34,16 @@ def load_model(
 
 
 def training_graph(
-    model: bytes | Graph, forward: Graph, request: Request, events: list[GradientEvent] | None = None
+    model: bytes | Graph,
+    forward: Graph,
+    request: Request,
+    events: list[GradientEvent] | None = None,
+    objectives: list[Objective] | None = None,
 ) -> tuple[Graph, list[str]]:
     """(graph to plan, notes): the graph unchanged, or its training step.
 
-    `events`, if a list, receives one event for each gradient. Raises BadGraph, BadRequest.
+    `events`, if a list, receives one event for each gradient, and `objectives` the function that is differentiated.
+    Raises BadGraph, BadRequest.
     """
     differentiate = request.differentiate
     if request.planner == "recurrent":
@@ -72,7 +78,13 @@ def training_graph(
         return with_chunked_loss(graph, request.loss_chunks)
 
     graph, notes = training_step(
-        forward, loss=request.loss, recipe=request.recipe, callbacks=callbacks, rewrite=rewrite, **options
+        forward,
+        loss=request.loss,
+        recipe=request.recipe,
+        callbacks=callbacks,
+        rewrite=rewrite,
+        on_objective=None if objectives is None else objectives.append,
+        **options,
     )
     graph, cut = with_recurrent_recompute(interleave_chunks(graph), request)
     return graph, [*import_warnings(forward), *role_notes(forward), *notes, *cut]

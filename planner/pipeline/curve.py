@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from graph.autodiff.objective import Objective
 from graph.formats.native.writer import document
 from graph.gc_pause import gc_paused
 from graph.ir import Graph
@@ -72,9 +73,11 @@ def curve(
         with stages("read"):
             forward = load_model(model, request, limits)
         with stages("differentiate"):
-            source, notes = training_graph(model, forward, request)
+            objectives: list[Objective] = []
+            source, notes = training_graph(model, forward, request, objectives=objectives)
         with stages("plan"):
             base = stages.formulate(source, replace(request, budget=LOWEST_PEAK))
+            base = replace(base, objective=next(iter(objectives), None))
             search = CurveSearch(base, request.planner, stages)
             points = search.points(_in_bytes(curve_request, search))
             mirrored = portfolio.search(base.lowered.problem, base.goal, "mirror", base.monitor())

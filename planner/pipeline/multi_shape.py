@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from graph.autodiff.gradients.events import GradientEvent, gradient_report
+from graph.autodiff.objective import Objective
 from graph.errors import BadGraph
 from graph.formats.native.writer import document
 from graph.ir import Graph
@@ -32,7 +33,7 @@ from planner.pipeline.progress import Outcome, SolveStages
 from planner.pipeline.sections import graph_documents, graph_sections
 from planner.problem import same_dataflow
 from planner.problem.plan import Plan
-from planner.report.report import build_report, plan_metrics
+from planner.report.report import build_report, executed_section, plan_metrics
 from planner.request.budget import Budget
 from planner.request.plan_request import Request
 
@@ -98,16 +99,20 @@ def _cases(model: bytes, request: Request, limits: Limits | None, stages: SolveS
         forwards = _forward_graphs(model, request, requests, limits)
     with stages("differentiate"):
         events: list[list[GradientEvent]] = [[] for _ in requests]
+        objectives: list[list[Objective]] = [[] for _ in requests]
         steps = [
-            training_graph(model, forward, one, set_events if request.gradient_events else None)
-            for one, forward, set_events in zip(requests, forwards, events, strict=True)
+            training_graph(model, forward, one, set_events if request.gradient_events else None, objective)
+            for one, forward, set_events, objective in zip(requests, forwards, events, objectives, strict=True)
         ]
     with stages("plan"):
         cases: list[ShapeCase] = []
-        for one, forward, (source, notes), set_events in zip(requests, forwards, steps, events, strict=True):
+        for one, forward, (source, notes), set_events, objective in zip(
+            requests, forwards, steps, events, objectives, strict=True
+        ):
             groups = cases[0].formulation.lowered.groups if cases else ()
             without_share = replace(one, budget=Budget(bytes=0)) if one.budget is not None else one
             formulation = stages.formulate(source, without_share, groups)
+            formulation = replace(formulation, objective=next(iter(objective), None))
             cases.append(ShapeCase(one, forward, source, tuple(notes), tuple(set_events), formulation))
     for k, case in enumerate(cases):
         _check_same_graph(cases[0], case, k)
@@ -238,7 +243,7 @@ def _row(case: ShapeCase, realized: RealizedPlan, result: ExecutionResult) -> di
         "bound_overhead": formulation.overhead(cost_bound),
         "bound_peak_bytes": formulation.count.counted(bound.peak_bytes),
         "within": within,
-        "executed": {"status": result.status, "how": result.how, "why": result.why},
+        "executed": executed_section(result),
     }
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from graph.autodiff.gradients.events import GradientEvent
+from graph.autodiff.objective import Objective
 from graph.cancellation import unless_cancelled
 from graph.gc_pause import gc_paused
 from graph.ir import Graph
@@ -65,15 +67,16 @@ def _solve(
 ) -> Outcome:
     """The data path for one set of input shapes."""
     events: list[GradientEvent] = []
+    objectives: list[Objective] = []
     with stages("read"):
         forward = load_model(model, request, limits)
     with stages("differentiate"):
-        source, notes = training_graph(model, forward, request, events if request.gradient_events else None)
+        source, notes = training_graph(model, forward, request, events if request.gradient_events else None, objectives)
     if known is None:
         found = _search(source, request, stages, seeds)
     else:
         found = _reuse(known, source, request, stages)
-    formulation, plan = found.formulation, found.plan
+    formulation, plan = replace(found.formulation, objective=next(iter(objectives), None)), found.plan
     with stages("rewrite"):
         formulation.check(plan)
         realized = execution_check.RealizedPlan.from_plan(formulation, plan)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from graph.training import gradient_check
 from planner.advice import advice
 from planner.formulation import metrics
 from planner.formulation.arena_repair import arena_bytes, arena_over_budget
-from planner.formulation.execution_check import ExecutionResult
+from planner.formulation.execution_check import EQUAL, NOT_EXECUTED, ExecutionResult
 from planner.formulation.formulation import Formulation
 from planner.lowering.realize import NodeSequence, node_sequence
 from planner.problem.plan import Plan
@@ -56,7 +57,7 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
         "plan": _plan(data, runs),
         "checked": True,
         "executed": _executed(data),
-        "warnings": [*data.warnings, *_arena_warnings(formulation, data.plan)],
+        "warnings": [*data.warnings, *_gradient_warnings(data.executed), *_arena_warnings(formulation, data.plan)],
         "elapsed": {stage: round(seconds, 6) for stage, seconds in data.elapsed.items()},
     }
     if "timeline" in request.returns:
@@ -74,7 +75,40 @@ def _executed(data: ReportData) -> dict[str, Any]:
     """Result of the execution check; `peak_bytes` is measured, null if the graph did not run at its full batch."""
     ran = data.executed
     peak = None if ran.peak_bytes is None else data.formulation.count.counted(ran.peak_bytes)
-    return {"status": ran.status, "how": ran.how, "why": ran.why, "peak_bytes": peak}
+    return {**executed_section(ran), "peak_bytes": peak}
+
+
+def executed_section(ran: ExecutionResult) -> dict[str, Any]:
+    """Section `executed` without the measured peak."""
+    return {
+        "status": ran.status,
+        "how": ran.how,
+        "why": ran.why,
+        "compared": _compared(ran),
+        "gradients": None if ran.gradients is None else asdict(ran.gradients),
+    }
+
+
+def _compared(ran: ExecutionResult) -> str:
+    """What was compared with what."""
+    if ran.status == NOT_EXECUTED:
+        return ""
+    graphs = f"rewritten {'=' if ran.status == EQUAL else 'beside'} training graph, bit for bit"
+    check = ran.gradients
+    if check is None:
+        return graphs
+    if check.status == gradient_check.NOT_COMPARED:
+        return f"{graphs}; gradients not compared: {check.why}"
+    count = f"{check.directions} direction{'s' if check.directions > 1 else ''}"
+    different = "" if check.status == gradient_check.AGREE else ": different"
+    return f"{graphs}; gradients beside finite differences on {count} (relative error {check.error:.0e}){different}"
+
+
+def _gradient_warnings(ran: ExecutionResult) -> list[str]:
+    """Warning if gradients of the training graph differ from finite differences."""
+    if ran.gradients is None or ran.gradients.status != gradient_check.DIFFERENT:
+        return []
+    return [f"{ran.gradients.why}: the gradients of this model may be wrong; please report it"]
 
 
 def _arena_warnings(formulation: Formulation, plan: Plan) -> list[str]:

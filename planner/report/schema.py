@@ -161,12 +161,29 @@ class ModelSection(Struct):
     values: Annotated[Integer, Meta(description="number of values")]
 
 
+class GradientCheckSection(Struct):
+    """Gradients of the training graph beside finite differences of its forward pass in float64."""
+
+    status: Literal["agree", "different", "not compared"]
+    directions: Annotated[Integer, Meta(description="random directions over all parameters")]
+    error: Annotated[
+        float | None, Meta(description="largest error relative to the 2-norm of gradient times direction; one digit")
+    ]
+    tolerance: Annotated[float | None, Meta(description="largest relative error explained by rounding")]
+    why: Annotated[str, Meta(description="what differs, or why nothing was compared")]
+
+
 class ExecutedSection(Struct):
     """Execution check: both graphs are executed and their results compared."""
 
     status: Literal["equal", "different", "not executed"]
     how: Annotated[str, Meta(description="method, such as arena, and a reduced batch size if any")]
     why: Annotated[str, Meta(description="reason for the status")]
+    compared: Annotated[str | UnsetType, Meta(description="what was compared with what; empty: not executed")] = UNSET
+    gradients: Annotated[
+        GradientCheckSection | UnsetType | None,
+        Meta(description="check of the gradients themselves, without effect on the status; null: not run"),
+    ] = UNSET
     peak_bytes: Annotated[
         Integer | UnsetType | None,
         Meta(description="measured peak in bytes; null: not executed at the full batch size"),

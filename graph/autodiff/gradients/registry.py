@@ -66,6 +66,7 @@ class GradientStatus(StrEnum):
 class GradientRule:
     rule: GradientFunction
     zeros: bool  # True: missing incoming gradients are passed as zeros; False: as None
+    is_estimate: bool = False  # True: not the derivative of the kernel, such as straight through a rounding
 
 
 GRADIENT_RULES: dict[str, GradientRule] = {}
@@ -73,14 +74,16 @@ NON_DIFFERENTIABLE: set[str] = set()  # stop the gradient without an error: inte
 REFUSED_GRADIENTS: dict[str, str] = {}  # op -> why it has no gradient
 
 
-def gradient(*ops: str, zeros: bool = False) -> Callable[[GradientFunction], GradientFunction]:
+def gradient(
+    *ops: str, zeros: bool = False, is_estimate: bool = False
+) -> Callable[[GradientFunction], GradientFunction]:
     """Decorator: register the function as the rule of `ops`."""
 
     def register(rule: GradientFunction) -> GradientFunction:
         for op in ops:
             if op in GRADIENT_RULES:
                 raise ValueError(f"op {op} has two gradient rules")
-            GRADIENT_RULES[op] = GradientRule(rule, zeros)
+            GRADIENT_RULES[op] = GradientRule(rule, zeros, is_estimate)
         return rule
 
     return register

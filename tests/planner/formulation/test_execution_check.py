@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from graph.autodiff.gradients.registry import GRADIENT_RULES, ForwardNode, GradientRule, InputGradients
+from graph.builder.emit import Emit
+from graph.ir import Val
 from planner.formulation import execution_check
 from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
@@ -51,3 +54,39 @@ def test_a_named_batch_is_cut_like_a_given_batch(monkeypatch: pytest.MonkeyPatch
 
 def test_without_a_run_there_is_no_figure() -> None:
     assert report(4, execute="no")["executed"]["peak_bytes"] is None
+
+
+def test_gradients_are_compared_with_finite_differences() -> None:
+    found = report(4)["executed"]
+    assert found["gradients"]["status"] == "agree" and found["gradients"]["directions"] == 2
+    assert found["gradients"]["error"] < 1e-4 < found["gradients"]["tolerance"]
+    assert found["compared"].startswith(
+        "rewritten = training graph, bit for bit; gradients beside finite differences on 2 directions (relative error "
+    )
+    smaller = report(2**12, execute="no")["executed"]
+    assert (smaller["compared"], smaller["gradients"]) == ("", None)
+
+
+def test_a_wrong_gradient_is_a_warning_and_leaves_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = GRADIENT_RULES["Tanh"].rule
+
+    def halved(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
+        return rule(emit, node, emit.mul(dz, emit.scalar_like(0.5, dz)))
+
+    monkeypatch.setitem(GRADIENT_RULES, "Tanh", GradientRule(halved, zeros=False))
+    found = report(4)
+    assert found["executed"]["status"] == "equal" and found["executed"]["gradients"]["status"] == "different"
+    assert any("most for 'h0'" in warning for warning in found["warnings"])
+
+
+def test_gradients_that_came_with_the_model_are_not_compared() -> None:
+    found = solve(chain(4), parse_request({"budget": "90%", "iterations": 20, "execute": "auto"})).report["executed"]
+    assert found["status"] == "equal" and found["gradients"]["status"] == "not compared"
+    assert "not differentiated here" in found["compared"]
+
+
+def test_a_forward_pass_above_the_limits_is_not_run_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    peak = report(4)["baseline"]["peak_bytes"]
+    monkeypatch.setattr(execution_check, "MAX_RUN_BYTES", 5 * peak // 2)  # both runs fit
+    found = report(4)["executed"]
+    assert found["status"] == "equal" and "exceeds" in found["gradients"]["why"]

@@ -7,7 +7,7 @@ from graph.builder.emit import Emit
 from graph.ir import Val
 
 
-@gradient("remat::GradientScale")
+@gradient("remat::GradientScale", is_estimate=True)
 def gradient_scale(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     scale = float(node.attribute("scale", -1.0))
     if scale == 1:

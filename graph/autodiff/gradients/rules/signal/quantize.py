@@ -22,7 +22,7 @@ from graph.ir import Val
 from graph.ops.registry.onnx_fallback import numpy_dtype
 
 
-@gradient("QuantizeLinear")
+@gradient("QuantizeLinear", is_estimate=True)
 def quantize(emit: Emit, node: ForwardNode, dq: Val) -> InputGradients:
     x, scale, zero_point = node.inputs[0], node.inputs[1], node.input(2)
     step = _spread(emit, node, scale)
