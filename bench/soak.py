@@ -5,8 +5,9 @@
     python bench/soak.py --optima --count 2000          # small problems, against their exact optima
 
 Half of them are sound: every plan must be legal, checked and executed equal, its peak what the
-execution counted, and its gradients those of finite differences. Half are sound ones with damage: the answer is a plan, or findings that say path,
-found, expected and remedy. Exit 1 at the end when any was not so; the documents are kept in --failures.
+execution counted, and its gradients those of finite differences. Half are sound ones with damage:
+the answer is a plan, or findings that say path, found, expected and remedy. Exit 1 at the end when
+any was not so; the documents are kept in --failures.
 With --optima, problems of up to 12 tasks with everything a problem can have: `auto` must be as good as the exact
 optimum at every budget in both orders, and no bound above it.
 """

@@ -109,7 +109,8 @@ class TensorRoles:
         signature, layer = self.signature, is_layer_weight(self.uses.get(name, set()))
         if name not in self.tensors or not signature.missing:
             return Role.CONSTANT  # nodes hold literals
-        if type.elements > 1 and signature.traced(name) is not None:
+        is_slope = ("PRelu", 1) in self.uses.get(name, ())  # of one element, but no literal
+        if (type.elements > 1 or is_slope) and signature.traced(name) is not None:
             return Role.PARAMETER
         if not signature.has_origins and layer and self._unaccounted == 0:
             return Role.PARAMETER

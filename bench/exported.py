@@ -1,0 +1,342 @@
+"""Models as `torch.onnx.export` writes them: every parameter's gradient beside PyTorch's.
+
+    python -m bench.exported                          # dynamo and legacy, training and eval mode, with and without loss
+    python -m bench.exported --only lstm,encoder --exporter legacy
+    python -m bench.exported --seed 7
+
+Each model is planned at 50%, executed, and its rewritten graph loaded by onnxruntime and run by remat. An error is the
+2-norm of the difference to PyTorch's gradient in float64, relative to the gradient's; the noise is that of float32.
+Exits 1 for an error above 10 times the noise, a parameter that is lost without a word, a file that onnxruntime
+refuses (gradients of recurrent nets excepted), and rewritten graphs that differ. Models that cannot be planned say why
+in one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import logging
+import os
+import re
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, fields
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from onnx import numpy_helper
+from torch import Tensor, nn
+from torch.nn import functional
+
+from app.render.text import table
+from bench.exported_models import MODELS
+from graph.errors import GraphError
+from graph.execution.interpreter import execute
+from graph.formats.onnx.writer import dump
+from graph.ir import Graph
+from planner.errors import PlannerError
+from planner.pipeline.progress import Outcome
+from planner.pipeline.solve import solve
+from planner.request.plan_request import parse_request
+
+EXPORTERS, MODES, LOSSES = ("dynamo", "legacy"), ("train", "eval"), ("loss", "scores")
+NOISES = 10  # errors up to so many times the noise of float32 are rounding
+ROUNDINGS = 3  # runs in float64 with weights that are one rounding off
+NOISE_FLOOR = 1e-6  # relative; PyTorch may round as float64 does by chance
+NORM_FLOOR = 1e-2  # of the largest gradient: a smaller one, such as of a bias before a norm, is measured by this
+#: Recurrent gradients have no function body, so the exported file needs a kernel for them.
+_NO_BODY = re.compile(r"remat:(LSTM|GRU|RNN)Grad\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One export of one model."""
+
+    model: str
+    exporter: str  # one of EXPORTERS
+    mode: str  # "train": exported to be trained, "eval": with the exporter's defaults, which fold batch norms
+    ends: str  # one of LOSSES: the file ends in the loss, or in scores that remat adds a loss to
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Result of one case."""
+
+    case: Case
+    result: str  # "right", "wrong", "refused" or "lost" (parameters that the export folded, named by a warning)
+    nodes: int = 0
+    saved: str = ""  # share of the peak
+    parameters: int = 0  # elements of PyTorch's parameters with the right gradient
+    error: float = 0.0
+    noise: float = 0.0
+    why: str = ""
+
+    @property
+    def is_fault(self) -> bool:
+        return self.result == "wrong"
+
+
+class WithLoss(nn.Module):
+    """Mean cross-entropy of a model's scores."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        scores = self.model(x)
+        return functional.cross_entropy(scores.flatten(0, -2), labels.flatten())
+
+
+def check(case: Case, seed: int = 0) -> Row:
+    """Export, plan, execute and compare one case."""
+    torch.manual_seed(seed)
+    model, x = MODELS[case.model]()
+    draw_distinct(model, np.random.default_rng(seed))
+    labels = torch.randint(0, model(x).shape[-1], model(x).shape[:-1])
+    try:
+        data = exported(case, model, x, labels)
+    except Exception as error:  # of any kind: the exporter's
+        return Row(case, "refused", why=f"torch.onnx.export: {_line(error)}")
+    request = {"budget": "50%", "execute": "yes", "planner": "greedy", "iterations": 20, "layout": "fast"}
+    try:
+        outcome = solve(data, parse_request(request | ({"loss": "loss"} if case.ends == "loss" else {})))
+    except (GraphError, PlannerError) as error:
+        return Row(case, "refused", why=_line(error))
+    return _compared(case, outcome, data, model, x, labels)
+
+
+def draw_distinct(model: nn.Module, generator: np.random.Generator) -> None:
+    """Draw all parameters anew, no two elements alike, so that contents tell where an exporter put them."""
+    parameters = list(model.parameters())
+    scales = np.concatenate(
+        [np.full(p.numel(), 0.5 / max(1, p[0].numel()) ** 0.5 if p.dim() > 1 else 0.5) for p in parameters]
+    )
+    drawn = (generator.uniform(0.5, 2.0, len(scales)) * generator.choice([-1, 1], len(scales)) * scales).astype(
+        np.float32
+    )
+    while len(repeated := _repeated(np.abs(drawn))):
+        drawn[repeated] *= generator.uniform(0.9, 1.1, len(repeated)).astype(np.float32)
+    with torch.no_grad():
+        for parameter, part in zip(
+            parameters, np.split(drawn, np.cumsum([p.numel() for p in parameters])[:-1]), strict=True
+        ):
+            parameter.copy_(torch.from_numpy(part.reshape(parameter.shape)))
+
+
+def _repeated(numbers: np.ndarray) -> np.ndarray:
+    """Positions of the numbers that stand before."""
+    first = np.unique(numbers, return_index=True)[1]
+    return np.setdiff1d(np.arange(len(numbers)), first)
+
+
+def exported(case: Case, model: nn.Module, x: Tensor, labels: Tensor) -> bytes:
+    """The ONNX file of a case."""
+    module: nn.Module = WithLoss(model) if case.ends == "loss" else model
+    module.train(case.mode == "train")
+    args = (x, labels) if case.ends == "loss" else (x,)
+    names: dict[str, Any] = {"input_names": ["x", "labels"][: len(args)], "output_names": [case.ends]}
+    trains = case.mode == "train"
+    keeps = torch.onnx.TrainingMode.TRAINING if trains else torch.onnx.TrainingMode.EVAL
+    for logger in ("torch.onnx", "onnx_ir", "onnxscript", "torch.export"):
+        logging.getLogger(logger).setLevel(logging.ERROR)
+    with warnings.catch_warnings(), _silence():
+        warnings.simplefilter("ignore")
+        if case.exporter == "dynamo":
+            program = torch.onnx.export(module, args, **names, dynamo=True, verbose=False, optimize=not trains)
+            assert program is not None
+            return bytes(program.model_proto.SerializeToString())
+        file = io.BytesIO()
+        torch.onnx.export(
+            module, args, file, **names, dynamo=False, training=keeps, do_constant_folding=not trains, opset_version=20
+        )
+        return file.getvalue()
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Without output: the legacy exporter prints the graph of a model that it refuses."""
+    sys.stdout.flush()
+    saved = [os.dup(number) for number in (1, 2)]
+    with open(os.devnull, "w") as nowhere:
+        for number in (1, 2):
+            os.dup2(nowhere.fileno(), number)
+    try:
+        yield
+    finally:
+        for number, copy in enumerate(saved, 1):
+            os.dup2(copy, number)
+            os.close(copy)
+
+
+def _compared(case: Case, outcome: Outcome, data: bytes, model: nn.Module, x: Tensor, labels: Tensor) -> Row:
+    """The row of a planned case."""
+    report = outcome.report
+    found = _gradients(outcome.graph, data, {"x": x.numpy(), "labels": labels.numpy()})
+    contents = {name: p.detach().numpy() for name, p in model.named_parameters()}
+    ours, lost = by_content(contents, found)
+    model.train(not any(lost.values()))  # with folded batch norms the file computes what eval mode does
+    noises, double = float32_noise(model, x, labels)
+    largest = max(float(np.linalg.norm(each)) for each in double.values())
+    error = noise = 0.0
+    wrong, right = "", 0
+    for name, expected in double.items():
+        norm = max(float(np.linalg.norm(expected)), NORM_FLOOR * largest)
+        if lost[name]:
+            continue
+        apart = float(np.linalg.norm(ours[name] - expected)) / norm
+        rounding = max(noises[name] / norm, NOISE_FLOOR)
+        right += expected.size
+        if apart > NOISES * rounding:
+            wrong = wrong or f"gradient of {name}: error {apart:.1e}, noise {rounding:.1e}"
+        if apart / rounding >= error / (noise or 1e-300):
+            error, noise = apart, rounding
+    missing = [name for name, count in lost.items() if count and np.linalg.norm(double[name]) > NORM_FLOOR * largest]
+    executed, result, why = report["executed"], "right", loading_problem(outcome.graph)
+    if missing:
+        said = next((text for text in report["warnings"] if "folding=False" in text or "optimize=False" in text), "")
+        result, why = ("lost", said) if said else ("wrong", f"no word of {', '.join(missing)}, which get no gradient")
+    if wrong or executed["status"] != "equal" or executed["gradients"]["status"] == "different":
+        result, why = "wrong", wrong or executed["why"] or executed["compared"]
+    if why.startswith("onnxruntime") and not _NO_BODY.search(why):
+        result = "wrong"
+    return Row(case, result, report["model"]["nodes"], f"{report['plan']['saved']:.0%}", right, error, noise, why)
+
+
+def loading_problem(graph: Graph) -> str:
+    """Why onnxruntime does not load the graph; "" if it does."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    try:
+        onnxruntime.InferenceSession(dump(graph), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # of any kind
+        return f"onnxruntime: {_line(error)}"
+    return ""
+
+
+def torch_gradients(model: nn.Module, x: Tensor, labels: Tensor) -> dict[str, np.ndarray]:
+    """PyTorch's gradients of the mean cross-entropy, by name, in float64."""
+    model.zero_grad()
+    WithLoss(model)(x, labels).backward()
+    return {
+        name: np.zeros(p.shape) if p.grad is None else p.grad.double().numpy().copy()
+        for name, p in model.named_parameters()
+    }
+
+
+def float32_noise(model: nn.Module, x: Tensor, labels: Tensor) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """(2-norm of the noise of float32 in each gradient, PyTorch's gradients in float64).
+
+    The noise is PyTorch's own in float32, or what weights that are one rounding off do, if that is more.
+    """
+    runs = [torch_gradients(model, x, labels)]
+    exact = [parameter.detach().double() for parameter in model.parameters()]
+    wide = x.double() if x.is_floating_point() else x
+    double = torch_gradients(model.double(), wide, labels)
+    for _ in range(ROUNDINGS):
+        with torch.no_grad():
+            for parameter, content in zip(model.parameters(), exact, strict=True):
+                parameter.copy_(content * (1 + 2.0**-24 * torch.randn_like(content)))
+        runs.append(torch_gradients(model, wide, labels))
+    return {name: max(float(np.linalg.norm(run[name] - each)) for run in runs) for name, each in double.items()}, double
+
+
+def _gradients(graph: Graph, data: bytes, inputs: dict[str, np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(content, gradient) of each parameter, from a run of the rewritten graph with the contents of the file."""
+    file = onnx.load_from_string(data).graph
+    tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in file.initializer}
+    constants = [node for node in file.node if node.op_type == "Constant" and node.attribute[0].name == "value"]
+    tensors |= {node.output[0]: numpy_helper.to_array(node.attribute[0].t) for node in constants}
+    written = {v for node in graph.nodes for v in node.writes}
+    names = {v.name for k, v in enumerate(graph.values) if k not in written and v.data is None}
+    feeds = {name: array for name, array in (tensors | inputs).items() if name in names}
+    pairs = [(graph.values[v].name, graph.values[gradient].name) for v, gradient in graph.gradients]
+    values = execute(graph, feeds, keep={gradient for _, gradient in pairs}).values
+    return [(feeds[name], values[gradient]) for name, gradient in pairs if name in feeds]
+
+
+def by_content(
+    contents: dict[str, np.ndarray], found: list[tuple[np.ndarray, np.ndarray]]
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """(gradients of PyTorch's parameters, elements without one), element by element where the contents are the same.
+
+    An exporter transposes, slices and joins weights; a weight that it stores twice gets the sum of both gradients.
+    """
+    everything = np.concatenate([content.reshape(-1) for content in contents.values()])
+    order = np.argsort(everything)
+    total, seen = np.zeros(len(everything)), np.zeros(len(everything), bool)
+    for content, gradient in found:
+        flat = content.reshape(-1)
+        place = order[np.searchsorted(everything, flat, sorter=order).clip(max=len(everything) - 1)]
+        same = everything[place] == flat
+        np.add.at(total, place[same], gradient.reshape(-1)[same])
+        seen[place[same]] = True
+    cuts = np.cumsum([content.size for content in contents.values()])[:-1]
+    gradients = dict(zip(contents, np.split(total, cuts), strict=True))
+    missing = dict(zip(contents, (int((~part).sum()) for part in np.split(seen, cuts)), strict=True))
+    return {name: gradient.reshape(contents[name].shape) for name, gradient in gradients.items()}, missing
+
+
+def _line(error: BaseException) -> str:
+    """The first line of a message."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:160]
+
+
+def cases(names: list[str], exporters: list[str]) -> Iterator[Case]:
+    """Every model by every exporter: in training mode with its loss, and in eval mode without one, and so on."""
+    for name, exporter, mode, ends in product(names, exporters, MODES, LOSSES):
+        yield Case(name, exporter, mode, ends)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", default=",".join(MODELS), help="names of models")
+    parser.add_argument("--exporter", choices=EXPORTERS, action="append", help="default: both")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    rows: list[Row] = []
+    for case in cases(given.only.split(","), given.exporter or list(EXPORTERS)):
+        began = time.monotonic()
+        rows.append(check(case, given.seed))
+        took = time.monotonic() - began
+        print(f"{len(rows)} {' '.join(astuple(case))}: {rows[-1].result} in {took:.1f} s {rows[-1].why}", flush=True)
+    print("\n".join(shown(rows)))
+    return int(any(row.is_fault for row in rows))
+
+
+def shown(rows: list[Row]) -> list[str]:
+    """The rows as a table, and their number by result."""
+    heads = [*(field.name for field in fields(Case)), "result", "nodes", "saved", "elements", "error", "noise"]
+    cells = [
+        (
+            *astuple(row.case),
+            row.result,
+            str(row.nodes),
+            row.saved,
+            str(row.parameters),
+            f"{row.error:.0e}",
+            f"{row.noise:.0e}",
+        )
+        for row in rows
+    ]
+    counts = {result: sum(row.result == result for row in rows) for result in ("right", "lost", "refused", "wrong")}
+    return [
+        *table(heads, cells, right=range(5, len(heads))),
+        ", ".join(f"{n} {result}" for result, n in counts.items()),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
