@@ -3,6 +3,8 @@
     python bench/soak.py --count 10000                  # prints its seed
     python bench/soak.py --seed 17 --only 4203          # one document again
     python bench/soak.py --optima --count 2000          # small problems, against their exact optima
+    python bench/soak.py --torch graphs --count 1000    # random graphs beside PyTorch; needs it
+    python bench/soak.py --torch loops --count 300      # random nested loops and branches beside PyTorch
 
 Half of them are sound: every plan must be legal, checked and executed equal, its peak what the
 execution counted, and its gradients those of finite differences. Half are sound ones with damage:
@@ -10,6 +12,7 @@ the answer is a plan, or findings that say path, found, expected and remedy. Exi
 any was not so; the documents are kept in --failures.
 With --optima, problems of up to 12 tasks with everything a problem can have: `auto` must be as good as the exact
 optimum at every budget in both orders, and no bound above it.
+With --torch, loss and gradients of the rewritten graph must be PyTorch's, in float64 (bench/torch_twins.py).
 """
 
 from __future__ import annotations
@@ -53,18 +56,27 @@ def main() -> int:
     asked = arguments()
     print(f"seed {asked.seed}", flush=True)
     began, outcomes, failed = time.monotonic(), Counter[str](), 0
-    worker, what = Worker(), "problem" if asked.optima else "document"
+    worker, (what, ask) = Worker(), kind(asked)
     for i in [asked.only] if asked.only is not None else range(asked.count):
-        outcome, why = worker.answer(asked.seed, i, compared if asked.optima else answered)
+        outcome, why = worker.answer(asked.seed, i, ask)
         outcomes[outcome] += 1
         if why:
             failed += 1
-            print(f"{what} {i}{'' if asked.optima else kept(asked, i)}\n{why}", flush=True)
+            print(f"{what} {i}{kept(asked, i) if ask is answered else ''}\n{why}", flush=True)
         if (i + 1) % LOG_EVERY == 0:
             print(f"{i + 1} {what}s, {failed} wrong, {time.monotonic() - began:.0f} s", flush=True)
     said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     print(f"seed {asked.seed}: {sum(outcomes.values())} {what}s: {said}")
     return 1 if failed else 0
+
+
+def kind(asked: argparse.Namespace) -> tuple[str, Ask]:
+    """(what a case is called, how it is judged)."""
+    if asked.torch == "graphs":
+        return "graph", graph_beside_torch
+    if asked.torch == "loops":
+        return "loop", loops_beside_torch
+    return ("problem", compared) if asked.optima else ("document", answered)
 
 
 def kept(asked: argparse.Namespace, number: int) -> str:
@@ -110,6 +122,29 @@ def compared(seed: int, number: int) -> tuple[str, str]:
     except Exception:
         why = traceback.format_exc()
     return "wrong" if why else "optimal", why
+
+
+def graph_beside_torch(seed: int, number: int) -> tuple[str, str]:
+    """Outcome of a random graph beside PyTorch, and what differs."""
+    return _beside_torch(seed, number, loops=False)
+
+
+def loops_beside_torch(seed: int, number: int) -> tuple[str, str]:
+    """Outcome of a random graph with nested loops and branches beside PyTorch, and what differs."""
+    return _beside_torch(seed, number, loops=True)
+
+
+def _beside_torch(seed: int, number: int, loops: bool) -> tuple[str, str]:
+    from bench.torch_twins import Twin  # PyTorch is an extra
+
+    try:
+        twin = Twin(random.Random(f"{seed}/{number}"), loops)
+        if not twin.depends_on_parameters():
+            return "without a gradient", ""
+        why = "\n".join(twin.differences())
+    except Exception:
+        why = traceback.format_exc()
+    return "wrong" if why else "as PyTorch", why
 
 
 class Case:
@@ -174,6 +209,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**9))
     parser.add_argument("--only", type=int, help="number of the one document to run")
     parser.add_argument("--optima", action="store_true", help="small problems against their exact optima")
+    parser.add_argument("--torch", choices=["graphs", "loops"], help="random graphs, or nested loops, beside PyTorch")
     parser.add_argument("--failures", type=Path, default=Path(tempfile.gettempdir()) / "remat-soak")
     return parser.parse_args()
 

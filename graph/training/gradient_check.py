@@ -34,8 +34,9 @@ STEP = 1e-7  # e; kinks between the two points are few, and the loss still has n
 NORM_FLOOR = 1e-2  # a variable with a smaller share of the largest norm is not weighed up
 SLOPE_FLOOR = 1e-5  # of the loss: slopes below are rounding of the loss
 
-#: Points beside p, as far away as rounding moves values; their slopes are measured for an error above the tolerance.
-NEIGHBOURS = 3
+#: Steps at points beside p, as far away as rounding moves values: their slopes are measured for an error above the
+#: tolerance. A long step shows curvature, a short one how few digits the loss has.
+NEAR_STEPS = (1e-6, 1e-7, 1e-8)
 SPREADS = 5  # an error of so many times the spread of these slopes is a difference
 MAX_SPREAD = 0.1  # where rounding moves the slope further, nothing can be compared
 
@@ -107,8 +108,11 @@ class GradientProbe:
             scale = max(norm, SLOPE_FLOOR * size) or 1.0
             error = abs(difference - slope) / scale
             if error > tolerance:
-                near = [self._difference(self._neighbour(feeds, dtype, i), weights, k)[0] for i in range(NEIGHBOURS)]
-                spread = math.sqrt(sum((each - difference) ** 2 for each in near) / NEIGHBOURS) / scale
+                near = [
+                    self._difference(self._neighbour(feeds, dtype, i), weights, k, step)[0]
+                    for i, step in enumerate(NEAR_STEPS)
+                ]
+                spread = math.sqrt(sum((each - difference) ** 2 for each in near) / len(near)) / scale
                 if spread > MAX_SPREAD:
                     raise NotCompared("rounding moves the loss over kinks or jumps at the sampled point")
                 tolerance = max(tolerance, SPREADS * spread)
@@ -123,7 +127,9 @@ class GradientProbe:
         """Σ g · d of the variables of `weights`."""
         return sum(weight * float(self.slopes[name][k]) for name, weight in weights.items() if name in self.slopes)
 
-    def _difference(self, feeds: Feeds, weights: Mapping[str, float], k: int) -> tuple[float, float]:
+    def _difference(
+        self, feeds: Feeds, weights: Mapping[str, float], k: int, step: float = STEP
+    ) -> tuple[float, float]:
         """(central difference of the loss along direction `k`, size of the loss) for the variables of `weights`.
 
         Raises NotCompared.
@@ -131,11 +137,11 @@ class GradientProbe:
         above, below = dict(feeds), dict(feeds)
         for name, weight in weights.items():
             array = feeds[name].astype(np.float64)
-            change = (STEP * weight) * self._signs(name, k, array.size).reshape(array.shape)
+            change = (step * weight) * self._signs(name, k, array.size).reshape(array.shape)
             above[name], below[name] = array + change, array - change
         # Terms are subtracted before they are summed, which loses fewer digits.
         highs, lows = self.loss.terms_at(above), self.loss.terms_at(below)
-        difference = sum(float((high - low).sum()) for high, low in zip(highs, lows, strict=True)) / (2 * STEP)
+        difference = sum(float((high - low).sum()) for high, low in zip(highs, lows, strict=True)) / (2 * step)
         if not math.isfinite(difference + sum(self.norms.values())):
             raise NotCompared("the loss or a gradient is not finite")
         return difference, float(sum(np.abs(high).sum() for high in highs))
