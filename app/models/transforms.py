@@ -51,7 +51,7 @@ from graph.formats.readers import load
 from graph.ir import Graph, Node
 from graph.recurrent import describe_recurrence, expand_rnns, recompute_values, split_over_time
 from graph.ssa.lookup import find_nodes, find_value
-from graph.ssa.naming import versions_of_graph, with_name_order, without_name_order
+from graph.ssa.naming import versions_of_graph
 from graph.training.random_seeds import with_seeds
 from graph.training.recompute_segments import RecomputedGraph, recompute_segments
 from graph.transforms.boundary import boundary
@@ -181,12 +181,11 @@ def _differentiate(graph: Graph, request: DifferentiatePass) -> PassResult:
     events: list[GradientEvent] = []
     fields = {"loss": request.loss, "recipe": request.recipe, "differentiate": request.differentiate or True}
     parsed = parse_request({name: field for name, field in fields.items() if field is not None})
-    forward = without_name_order(graph)
-    made, notes = training_graph(forward, forward, parsed, events if request.gradient_events else None)
+    made, notes = training_graph(graph, graph, parsed, events if request.gradient_events else None)
     if not request.gradient_events:
-        return with_name_order(made), {"notes": notes}
+        return made, {"notes": notes}
     gradients = gradient_report(made, events, gradient_targets(parsed))
-    return with_name_order(made), {"notes": notes, "gradients": gradients}
+    return made, {"notes": notes, "gradients": gradients}
 
 
 def _recompute_segments(graph: Graph, request: RecomputeSegments) -> PassResult:

@@ -14,7 +14,7 @@ from graph.formats.document.schema import Document, NodeRow
 from graph.ir import EMPTY, Effect, Graph, Role
 from graph.ir.reachability import reachable_nodes
 from graph.ops.registry import find_op
-from graph.ssa.naming import versions_of_graph, without_name_order
+from graph.ssa.naming import versions_of_graph
 from graph.ssa.version_table import OpSlot, VersionTable, versions_of
 
 _SIDE_EFFECTS = (Effect.ONCE, Effect.COLLECTIVE)
@@ -37,7 +37,6 @@ def analysis_of(graph: Graph, start: Mapping[str, int] = EMPTY) -> VersionAnalys
 
     `start`: name -> its initial version number.
     """
-    graph = without_name_order(graph)
     results = [*graph.outputs, *(gradient for _, gradient in graph.gradients)]
     with_side_effects = [n for n, node in enumerate(graph.nodes) if has_side_effects(graph, node)]
     return _analysis(versions_of_graph(graph, start), results, with_side_effects, [node.after for node in graph.nodes])
@@ -98,6 +97,7 @@ def analysis_json(graph: Graph, analysis: VersionAnalysis | None = None) -> dict
         "nodes": [node.name for node in graph.nodes],
         "inputs": [list(read) for read in table.reads],
         "outputs": [list(written) for written in table.writes],
+        "overwrite_order": table.overwrite_order(),
         "final": table.final_numbers(),
         "undefined": [list(table.version(v)) for v in analysis.undefined],
         "unread": [list(table.version(v)) for v in analysis.unread],

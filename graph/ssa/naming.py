@@ -1,4 +1,4 @@
-"""Names of the values of a graph in a program with mutable names, and the order edges that these names require.
+"""Names of the values of a graph in a program with mutable names.
 
 x ──▶ a ──▶ h ──▶ b ──▶ h/1 (a version of h)       b may overwrite h if the first h has no reader after b:
             h ──▶ c                                if c is before b; otherwise h/1 keeps a unique name
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from graph.formats.document.type_inference import TYPE_RULE_ERRORS, TypeInference
-from graph.ir import ABSENT, EMPTY, Body, Graph, Node, Role, Value, producers
+from graph.ir import ABSENT, EMPTY, Graph, Node, Role, Value, producers
 from graph.ssa.to_ssa import VERSION_OF
 from graph.ssa.version_table import VersionTable
 
@@ -25,7 +25,6 @@ class Naming:
 
     names: list[str]  # per value
     replaced: list[int]  # per value: the value whose name it takes over, or ABSENT
-    before: Mapping[int, tuple[int, ...]]  # node -> nodes that must run before it overwrites names
 
 
 class UniqueNames:
@@ -54,7 +53,7 @@ def base_name(value: Value) -> str:
 def naming_of(graph: Graph) -> Naming:
     """Names of the values, assigned in the order of the nodes. O(nodes + reads)."""
     wanted = [base_name(value) for value in graph.values]
-    unshared = Naming([value.name for value in graph.values], [ABSENT] * len(graph.values), {})
+    unshared = Naming([value.name for value in graph.values], [ABSENT] * len(graph.values))
     if wanted == unshared.names:
         return unshared
     return _NameAssignment(graph, wanted).naming()
@@ -80,12 +79,10 @@ class _NameAssignment:
         self.inference: TypeInference | None = None
 
     def naming(self) -> Naming:
-        before: dict[int, tuple[int, ...]] = {}
         for v, name in enumerate(self.names):
             if self.producer[v] < 0:
                 self._take(v, name)
         for n, node in enumerate(self.graph.nodes):
-            waits: dict[int, None] = {}
             for v in node.writes:
                 old = self.holder.get(self.wanted[v], ABSENT)
                 if old == ABSENT:
@@ -93,15 +90,9 @@ class _NameAssignment:
                 elif self._may_replace(n, node, old, v):
                     self._take(v, self.wanted[v])
                     self.replaced[v] = old
-                    waits.update(dict.fromkeys(self.readers[old]))
-                    if self.producer[old] >= 0:
-                        waits[self.producer[old]] = None
                 else:
                     self._take(v, self._free(self.names[v]))
-            waits.pop(n, None)
-            if waits:
-                before[n] = tuple(waits)
-        return Naming(self.names, self.replaced, before)
+        return Naming(self.names, self.replaced)
 
     def _take(self, v: int, name: str) -> None:
         self.names[v] = name
@@ -167,33 +158,6 @@ def versions_of_graph(graph: Graph, start: Mapping[str, int] = EMPTY) -> Version
     ]
     reads = [node.inputs + captured for node, captured in zip(graph.nodes, captures, strict=True)]
     return VersionTable(naming.names, numbers, naming.replaced, reads, writes, final, ())
-
-
-def without_name_order(graph: Graph) -> Graph:
-    """`graph` without the `after` edges that only its names require, in nested graphs too."""
-    return _with_after(graph, lambda node, before: tuple([m for m in node.after if m not in before]))
-
-
-def with_name_order(graph: Graph) -> Graph:
-    """`graph` with every write of a name `after` the readers and the writer of the version it replaces."""
-    return _with_after(graph, lambda node, before: tuple(dict.fromkeys((*node.after, *before))))
-
-
-def _with_after(graph: Graph, after: Any) -> Graph:
-    before = naming_of(graph).before
-    nodes = list(graph.nodes)
-    for n, node in enumerate(nodes):
-        if n in before:
-            node = replace(node, after=after(node, before[n]))
-        if node.bodies:
-            node = replace(node, bodies=_nested(node.bodies, after))
-        nodes[n] = node
-    same = not before and not any(node.bodies for node in nodes)
-    return graph if same else replace(graph, nodes=tuple(nodes))
-
-
-def _nested(bodies: Mapping[str, Body], after: Any) -> Mapping[str, Body]:
-    return {name: replace(body, graph=_with_after(body.graph, after)) for name, body in bodies.items()}
 
 
 def with_names(graph: Graph, names: Sequence[str] | Mapping[int, str]) -> Graph:

@@ -1,7 +1,7 @@
 """Conversion of a document with mutable names to SSA form: every name is written once.
 
 w ──▶ step1 ──▶ w        becomes        w ──▶ step1 ──▶ w/1
-w ──▶ step2 ──▶ w                     w/1 ──▶ step2 ──▶ w/2        after every reader of w/1
+w ──▶ step2 ──▶ w                     w/1 ──▶ step2 ──▶ w/2
 
 The first version keeps the plain name; later versions have their original name as annotation `version_of`.
 """
@@ -34,9 +34,9 @@ def convert_to_ssa(
 ) -> tuple[Document, SharedDeclarations]:
     """(document with one name per version, names that share a declaration and may differ in type).
 
-    A write has `after` edges to the reads and the write of the version it replaces, so that the conversion can be
-    undone. Version k of NAME is named `NAME/k`, or with a higher k if taken. Bodies are separate scopes, converted in
-    the same way. O(reads + writes).
+    Version k of NAME is named `NAME/k`, or with a higher k if taken. Bodies are separate scopes, converted in the same
+    way. A write is not ordered after the readers of the version it replaces: `graph.ssa.naming` assigns names to any
+    order of the nodes. O(reads + writes).
     """
     shared: SharedDeclarations = {}
     scope = _Scope(document.values, document.nodes, (), "", _ScopeContext(findings, shared), depth)
@@ -120,27 +120,22 @@ class _Scope:
         return frozenset(self.names[v] for v in renamed) | frozenset(first)
 
     def nodes(self) -> list[NodeRow]:
-        order = overwrite_dependencies(self.table)
-        return [self._node(n, row, order.get(n, ())) for n, row in enumerate(self.rows)]
+        return [self._node(n, row) for n, row in enumerate(self.rows)]
 
-    def _node(self, n: int, row: NodeRow, before: Sequence[int]) -> NodeRow:
-        """The node with unique names, and `after` edges to the readers and writers of versions it replaces."""
+    def _node(self, n: int, row: NodeRow) -> NodeRow:
+        """The node with unique names."""
         names, table, width = self.names, self.table, len(row.inputs)
         read, written = table.reads[n], table.writes[n]
         inputs = [names[v] if v >= 0 else "" for v in (read[:width] if row.bodies else read)]
         outputs = [names[v] if v >= 0 else "" for v in written]
-        after = row.after
-        if before:
-            after = list(dict.fromkeys([*row.after, *(self.rows[m].name for m in before)]))
         if not (row.alias_of or row.in_place or row.gradient_reads or row.bodies):
-            return replace(row, inputs=inputs, outputs=outputs, after=after)
+            return replace(row, inputs=inputs, outputs=outputs)
         own = _RenamedOperands(dict(zip(row.inputs, inputs, strict=True)), dict(zip(row.outputs, outputs, strict=True)))
         reads = row.gradient_reads
         return replace(
             row,
             inputs=inputs,
             outputs=outputs,
-            after=after,
             alias_of={own.outputs.get(o, o): own.inputs.get(i, i) for o, i in row.alias_of.items()},
             in_place={own.outputs.get(o, o): own.inputs.get(i, i) for o, i in row.in_place.items()},
             gradient_reads=None if reads is None else [self._gradient_read(own, name, n) for name in reads],
@@ -198,35 +193,3 @@ def unique_names(table: VersionTable, declared: set[str]) -> list[str]:
         last[name] = k
         names.append(f"{name}/{k}")
     return names
-
-
-def overwrite_dependencies(table: VersionTable) -> dict[int, tuple[int, ...]]:
-    """Op -> ops that must run before it: the producer and the readers of each version that it replaces."""
-    dependencies: dict[int, tuple[int, ...]] = {}
-    readers, producer = _ops(table)
-    for n, written in enumerate(table.writes):
-        before: dict[int, None] = {}
-        for v in written:
-            old = table.replaced[v] if v >= 0 else ABSENT
-            if old >= 0:
-                before.update(dict.fromkeys(readers[old]))
-                if producer[old] >= 0:
-                    before[producer[old]] = None
-        before.pop(n, None)
-        if before:
-            dependencies[n] = tuple(before)
-    return dependencies
-
-
-def _ops(table: VersionTable) -> tuple[list[list[int]], list[int]]:
-    """Per version: (ops that read it, op that writes it or -1)."""
-    readers: list[list[int]] = [[] for _ in table.names]
-    producer = [-1] * len(table.names)
-    for op, (read, written) in enumerate(zip(table.reads, table.writes, strict=True)):
-        for v in read:
-            if v >= 0:
-                readers[v].append(op)
-        for v in written:
-            if v >= 0:
-                producer[v] = op
-    return readers, producer

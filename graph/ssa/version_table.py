@@ -67,6 +67,21 @@ class VersionTable:
                     readers[v].append((op, slot))
         return readers
 
+    def overwrite_order(self) -> list[list[int]]:
+        """Per op: the other ops that read or write the versions it replaces; with these names they run before it."""
+        readers, writers = self.consumers(), self.producers()
+        order = []
+        for op, written in enumerate(self.writes):
+            slots = [
+                slot
+                for v in written
+                if v != ABSENT and (old := self.replaced[v]) != ABSENT
+                for slot in (*readers[old], writers[old])
+                if slot is not None
+            ]
+            order.append(list(dict.fromkeys(other for other, _ in slots if other != op)))
+        return order
+
     def ids(self) -> dict[NameVersion, int]:
         """(name, number) -> version id."""
         return {version: v for v, version in enumerate(zip(self.names, self.numbers, strict=True))}

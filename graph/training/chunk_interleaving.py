@@ -16,7 +16,6 @@ from graph.analysis.effects import effect_of
 from graph.autodiff.gradients.events import FINALISES
 from graph.ir import EMPTY, Effect, Graph, Node, Phase, Value, consumers, producers
 from graph.ir.names import unique_name
-from graph.ssa.naming import without_name_order
 from graph.training.chunked_loss import CHUNK_ANNOTATION
 from graph.transforms.dead_code import keep_nodes
 
@@ -28,7 +27,6 @@ def interleave_chunks(graph: Graph) -> Graph:
     """
     if not any(CHUNK_ANNOTATION in node.annotations and node.phase is Phase.BACKWARD for node in graph.nodes):
         return graph
-    graph = without_name_order(graph)
     summed, removed = _with_running_sums(graph)
     order, early = _ChunkOrder(summed, removed).schedule()
     if not order:

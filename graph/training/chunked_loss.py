@@ -24,7 +24,6 @@ from graph.errors import BadGraph, quoted
 from graph.ir import ABSENT, Graph, Node, TensorType, Val, producers
 from graph.ops.numeric.precision import statistics_dtype
 from graph.ops.registry.onnx_fallback import onnx_dtype
-from graph.ssa.naming import without_name_order
 from graph.transforms.boundary import ValueUses, replaceable_nodes
 from graph.transforms.dead_code import replace_nodes
 
@@ -54,7 +53,6 @@ def with_chunked_loss(graph: Graph, chunks: int) -> Graph:
     """
     if chunks < 2:
         return graph
-    graph = without_name_order(graph)
     matches = [_LossHeadFinder(graph, chunks).head(n) for n, node in enumerate(graph.nodes) if node.op in LOSSES]
     heads = [head for head in matches if isinstance(head, _Head)]
     if not heads:

@@ -19,7 +19,6 @@ from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.errors import BadGraph, quoted
 from graph.ir import ABSENT, Graph, Node, producers
-from graph.ssa.naming import without_name_order
 from graph.transforms.boundary import ValueUses, replaceable_nodes
 from graph.transforms.dead_code import replace_nodes
 
@@ -44,7 +43,6 @@ class _Match:
 
 def with_fused_attention(graph: Graph) -> Graph:
     """`graph` with every matching attention fused. O(nodes + reads). Raises BadGraph when there is none."""
-    graph = without_name_order(graph)
     finder = _AttentionFinder(graph)
     matches = [match for match in map(finder.match, finder.softmaxes()) if match is not None]
     if not matches:

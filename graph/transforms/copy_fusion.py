@@ -7,7 +7,6 @@ a ──▶ copy to B ──▶ b ──▶ copy to A ──▶ c1 ──▶ nex
 from __future__ import annotations
 
 from graph.ir import ABSENT, Graph, Node
-from graph.ssa.naming import without_name_order
 from graph.transforms.boundary import ValueUses
 from graph.transforms.dead_code import keep_nodes
 from graph.transforms.device_placement import copy_route
@@ -22,7 +21,6 @@ def without_round_trips(graph: Graph) -> Graph:
     Longer chains are removed too: nodes are visited in order, and the output of a fused pair counts as the original
     for the nodes after it. O(nodes + reads).
     """
-    graph = without_name_order(graph)
     uses = ValueUses.of(graph)
     routes = {n: route for n, node in enumerate(graph.nodes) if (route := _route(node)) is not None}
     readers = [list(reading) for reading in uses.readers]

@@ -2,9 +2,6 @@
 
 a ──▶ b ──▶ c ──▶ out
        ╰──▶ d                 without_dead_nodes(graph) removes d
-
-For names with several versions, the `after` edges that keep versions apart are removed before a pass and added for
-the remaining nodes.
 """
 
 from __future__ import annotations
@@ -19,13 +16,11 @@ from graph.builder.builder import Builder
 from graph.ir import ABSENT, Graph, Node, Role
 from graph.ir.reachability import required_nodes
 from graph.ir.renumber import remap_node
-from graph.ssa.naming import with_name_order, without_name_order
 from graph.validate.check import check
 
 
 def without_dead_nodes(graph: Graph) -> Graph:
     """`graph` without nodes that no output, gradient, side effect or state update depends on. O(nodes + reads)."""
-    graph = without_name_order(graph)
     wanted = [*graph.outputs, *(gradient for _, gradient in graph.gradients)]
     acting = [n for n, node in enumerate(graph.nodes) if has_side_effects(graph, node)]
     return keep_nodes(graph, required_nodes(graph, wanted, nodes=acting), graph.outputs)
@@ -36,7 +31,6 @@ def without_identities(graph: Graph) -> Graph:
 
     A node that writes an output of the graph is kept: outputs keep their names.
     """
-    graph = without_name_order(graph)
     instead: dict[int, int] = {}
     outputs = {*graph.outputs, *(gradient for _, gradient in graph.gradients)}
     kept = []
@@ -78,7 +72,7 @@ def keep_nodes(
 
     `new_inputs`: activations that become inputs and are no longer written. Parameters, constants and states are kept
     when read. Inputs are kept when read or in `unread` (default: all). An `after` edge to a removed node is replaced
-    by edges to the nodes in its `after`. Order edges for names with several versions are added.
+    by edges to the nodes in its `after`.
     Raises BadGraph when a read loses its producer.
     """
     chosen, cut = list(nodes), frozenset(new_inputs)
@@ -108,7 +102,6 @@ def keep_nodes(
         inputs=tuple(place[v] for v in (*graph.inputs, *new_inputs) if v in place),
         gradients=tuple((place[p], new(g)) for p, g in graph.gradients if instead.get(g, g) in place),
     )
-    result = with_name_order(result)
     check(result)
     return result
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from graph.errors import BadGraph, Findings, quoted
 from graph.ir import ABSENT, EMPTY, Graph, Node, Role, Value
 from graph.ir.renumber import remap_captures
-from graph.ssa.naming import UniqueNames, naming_of, own_annotations, with_name_order, without_name_order
+from graph.ssa.naming import UniqueNames, naming_of, own_annotations
 from graph.ssa.to_ssa import VERSION_OF
 
 COPY = "remat::Copy"
@@ -98,7 +98,7 @@ def with_copies(
     earlier graph, read as inputs. Raises BadGraph when a name is overwritten on another device: one buffer cannot be
     on two devices.
     """
-    return _Placing(without_name_order(graph), dict(devices or {}), dict(copies or {}), default, style).placed()
+    return _Placing(graph, dict(devices or {}), dict(copies or {}), default, style).placed()
 
 
 class _Placing:
@@ -136,7 +136,7 @@ class _Placing:
             for (v, device), copy in self.copied.items()
             if final[self.naming.names[v]] == v
         }
-        return PlacedGraph(with_name_order(result), final_devices, {**self.given_copies, **made_copies})
+        return PlacedGraph(result, final_devices, {**self.given_copies, **made_copies})
 
     def _node(self, n: int, node: Node, findings: Findings) -> None:
         home = device_of(node) or self.default

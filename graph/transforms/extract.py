@@ -13,7 +13,7 @@ from graph.errors import Findings, quoted
 from graph.ir import Graph, Role, Value
 from graph.ir.reachability import required_nodes
 from graph.ssa.lookup import find_values
-from graph.ssa.naming import base_name, own_annotations, with_name_order, without_name_order
+from graph.ssa.naming import base_name, own_annotations
 from graph.ssa.to_ssa import VERSION_OF
 from graph.transforms.dead_code import keep_nodes
 
@@ -32,7 +32,6 @@ def extract(
     wanted = find_values(graph, outputs, "outputs", findings)
     given_values = find_values(graph, list(given), "given", findings)
     findings.settle()
-    graph = without_name_order(graph)
     chosen = required_nodes(graph, wanted, set(given_values))
     _check_not_recomputed(graph, chosen, given_values, findings)
     findings.settle()
@@ -87,7 +86,7 @@ def _renamed(part: Graph, names: Mapping[str, str], from_outside: set[str], pref
     values = tuple(named(value) for value in part.values)
     _check_distinct(values)
     nodes = tuple(replace(node, name=prefix + node.name) for node in part.nodes) if prefix else part.nodes
-    return with_name_order(replace(part, values=values, nodes=nodes))
+    return replace(part, values=values, nodes=nodes)
 
 
 def _check_distinct(values: Sequence[Value]) -> None:

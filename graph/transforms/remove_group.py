@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping
 
 from graph.errors import Findings, quoted
 from graph.ir import Graph, Node, Role, Value
-from graph.ssa.naming import without_name_order
 from graph.transforms.boundary import ValueUses, boundary
 from graph.transforms.dead_code import keep_nodes
 
@@ -30,7 +29,7 @@ def replace_by_identity(graph: Graph, nodes: Collection[int], accepts: ShapePred
     with it. Raises BadGraph when the group is not isolated, when its result is an output of the graph, or when the
     input has another type and a reader does not accept it.
     """
-    graph, findings = without_name_order(graph), Findings()
+    findings = Findings()
     pair = identity_pair(graph, nodes, ValueUses.of(graph), accepts, findings)
     findings.settle()
     return without_groups(graph, set(nodes), {pair[1]: pair[0]})

@@ -12,7 +12,6 @@ from collections.abc import Collection, Sequence
 
 from graph.errors import Findings
 from graph.ir import ABSENT, Graph, Node, producers
-from graph.ssa.naming import without_name_order
 from graph.transforms.boundary import ValueUses
 from graph.transforms.device_placement import base_op
 from graph.transforms.remove_group import identity_pair, without_groups
@@ -59,7 +58,6 @@ def without_reshapes(graph: Graph, readers: Collection[str] = FLATTENING) -> Gra
 
     A group with more than one activation as input, or more than one output, is kept.
     """
-    graph = without_name_order(graph)
     uses = ValueUses.of(graph)
 
     def accepts(node: Node) -> bool:

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 from graph.errors import BadGraph, quoted
 from graph.ir import ABSENT, Graph, Role, consumers, producers
-from graph.ssa.naming import base_name, naming_of, with_name_order, with_names, without_name_order
+from graph.ssa.naming import base_name, naming_of, with_names
 
 
 def rename_value(graph: Graph, value: int, name: str) -> Graph:
     """`graph` with another name for one value. Raises BadGraph when the name is empty or taken."""
     _check_free(graph, value, name)
-    return with_name_order(with_names(without_name_order(graph), {value: name}))
+    return with_names(graph, {value: name})
 
 
 def rename_output(graph: Graph, node: int, position: int, name: str) -> Graph:

@@ -52,7 +52,7 @@ class QueryResult(Open):
 
 
 class Versions(Open):
-    """SSA versions of names as columns: the first five per value, `nodes`, `inputs` and `outputs` per node.
+    """SSA versions of names as columns: the first five per value, the next four per node.
 
     Values and nodes are indices into these columns; -1 is an absent operand.
     """
@@ -65,6 +65,9 @@ class Versions(Open):
     nodes: list[str] = Field(description="names of the nodes, in order")
     inputs: list[list[int]] = Field(description="values that each node reads")
     outputs: list[list[int]] = Field(description="values that each node writes")
+    overwrite_order: list[list[int]] = Field(
+        description="nodes that read or write the versions that each node replaces, which these names order before it"
+    )
     final: dict[str, int] = Field(description="name -> its final version")
     undefined: list[tuple[str, int]] = Field(description="versions that are read but never written")
     unread: list[tuple[str, int]] = Field(description="versions that are written but never read")

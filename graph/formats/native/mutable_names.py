@@ -10,12 +10,8 @@ from __future__ import annotations
 from graph.formats.document.schema import Document
 from graph.formats.native.write import rows_of
 from graph.ir import Graph
-from graph.ssa.naming import without_name_order
 
 
 def mutable_document(graph: Graph) -> Document:
-    """The graph as rows with mutable names; reading them returns an equal graph.
-
-    Ordering constraints that follow from repeated writes of a name are omitted: reading restores them.
-    """
-    return rows_of(without_name_order(graph), shared=True)
+    """The graph as rows with mutable names; reading them returns an equal graph."""
+    return rows_of(graph, shared=True)

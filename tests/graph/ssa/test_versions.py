@@ -190,12 +190,21 @@ def test_the_table_of_a_graph_is_that_of_its_document(document):
 
 @settings(max_examples=100, deadline=None)
 @given(mutable_programs())
-def test_a_write_is_after_every_reader_of_the_version_it_replaces(document):
+def test_overwrite_order_lists_the_readers_and_the_writer_of_each_replaced_version(document):
     graph = read(json.loads(json.dumps(document)))
     table = versions_of_graph(graph)
-    readers, makers = table.consumers(), table.producers()
+    readers, writers = table.consumers(), table.producers()
+    expected: list[set[int]] = [set() for _ in graph.nodes]
     for v, old in enumerate(table.replaced):
         if old >= 0:
-            writer = makers[v][0]
-            before = {op for op, _ in readers[old]} | ({makers[old][0]} if makers[old] else set())
-            assert before - {writer} <= set(graph.nodes[writer].after)
+            writer = writers[v][0]
+            before = {op for op, _ in readers[old]} | ({writers[old][0]} if writers[old] else set())
+            expected[writer] |= before - {writer}
+    assert [set(before) for before in table.overwrite_order()] == expected
+
+
+def test_reused_names_add_no_order_edges():
+    lines = ("a: x -> y", "b: y -> z", "c: z -> y", "d: y z -> z")
+    graph = read(program(*lines, given=ROLES, outputs=["y", "z"]))
+    assert [node.after for node in graph.nodes] == [(), (), (), ()]
+    assert versions_of_graph(graph).overwrite_order() == [[], [], [1, 0], [2, 1]]

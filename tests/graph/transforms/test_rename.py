@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from graph.errors import BadGraph
 from graph.formats.native.mutable_names import mutable_document
 from graph.ir import Graph
+from graph.ssa.analysis import analysis_json
 from graph.transforms.rename import rename_initial_graph, rename_input, rename_output, rename_value
 from graph.transforms.structural_equality import difference
 from tests.graph.ssa.programs import mutable_programs, program, ran, read
@@ -40,10 +41,10 @@ def test_an_output_of_the_graph_follows_its_last_version():
     assert (drawn(after), mutable_document(after).outputs) == (["x -> y", "y -> q"], ["q"])
 
 
-def test_order_edges_of_the_old_name_are_removed():
+def test_the_overwrite_order_of_the_old_name_is_dropped():
     graph = read(program("a: x -> y", "b: y -> z", "c: x -> y", given=ROLES, outputs=["y", "z"]))
-    assert graph.nodes[2].after == (1, 0)
-    assert rename_output(graph, 0, 0, "q").nodes[2].after == ()
+    assert analysis_json(graph)["overwrite_order"] == [[], [], [1, 0]]
+    assert analysis_json(rename_output(graph, 0, 0, "q"))["overwrite_order"] == [[], [], []]
 
 
 def test_an_input_with_other_readers_is_renamed_at_its_producer_or_not_at_all():

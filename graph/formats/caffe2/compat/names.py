@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from graph.errors import BadGraph, quoted
 from graph.ir import Graph
-from graph.ssa.naming import base_name, versions_of_graph, with_names, without_name_order
+from graph.ssa.naming import base_name, versions_of_graph, with_names
 from graph.ssa.version_table import NameVersion
 
 STYLES = ("all", "needed")
@@ -29,7 +29,7 @@ class VersionedProgram:
 
 
 def with_version_names(graph: Graph, style: str = "all", initial: Graph | None = None) -> VersionedProgram:
-    """`graph` with one name per version, without the ordering constraints that only shared names required.
+    """`graph` with one name per version.
 
     Raises BadGraph for an unknown style, and for an initial graph with nodes other than fills of one output.
     """
@@ -51,7 +51,7 @@ def with_version_names(graph: Graph, style: str = "all", initial: Graph | None =
         names.append(f"{name}_{k}")
         taken.add(names[-1])
     mapping = {table.version(v): names[v] for v in range(len(names))}
-    result = with_names(without_name_order(graph), names)
+    result = with_names(graph, names)
     return VersionedProgram(result, None if initial is None else _named_like(initial, mapping), mapping)
 
 
