@@ -20,6 +20,7 @@ import numpy as np
 from graph.ir.fast_init import quick_init
 
 ABSENT = -1  # id of an omitted optional input or an unused output
+OPERAND_OF = "operand_of"  # annotation of a value that no node reads: op of its file -> its name there as an operand
 MAX_BYTES = 2**63 - 1
 
 #: Bits per element, by ONNX name. Sub-byte elements are packed.

@@ -50,20 +50,23 @@ def base_name(value: Value) -> str:
     return name if isinstance(name, str) and name else value.name
 
 
-def naming_of(graph: Graph) -> Naming:
-    """Names of the values, assigned in the order of the nodes. O(nodes + reads)."""
+def naming_of(graph: Graph, one_declaration: bool = True) -> Naming:
+    """Names of the values, assigned in the order of the nodes. O(nodes + reads).
+
+    With `one_declaration` values share a name only if one declaration fits all of them, as a document requires.
+    """
     wanted = [base_name(value) for value in graph.values]
     unshared = Naming([value.name for value in graph.values], [ABSENT] * len(graph.values))
     if wanted == unshared.names:
         return unshared
-    return _NameAssignment(graph, wanted).naming()
+    return _NameAssignment(graph, wanted, one_declaration).naming()
 
 
 class _NameAssignment:
     """Assigns names in one pass over the nodes; `holder` maps a name to the value that has it now."""
 
-    def __init__(self, graph: Graph, wanted: list[str]):
-        self.graph, self.wanted = graph, wanted
+    def __init__(self, graph: Graph, wanted: list[str], one_declaration: bool):
+        self.graph, self.wanted, self.one_declaration = graph, wanted, one_declaration
         self.names = [value.name for value in graph.values]
         self.replaced = [ABSENT] * len(graph.values)
         self.producer = producers(graph)
@@ -104,9 +107,11 @@ class _NameAssignment:
         return name if name not in self.shared_names else self.unique.name(name)
 
     def _may_replace(self, n: int, node: Node, old: int, v: int) -> bool:
-        """True when `old` has no reader after node `n`, and one declaration fits both values."""
+        """True when `old` has no reader after node `n`, and if needed one declaration fits both values."""
         if self.producer[old] == n or old in self.kept or (self.readers[old] and self.readers[old][-1] > n):
             return False
+        if not self.one_declaration:
+            return True
         one, other = self.graph.values[self.declared[self.wanted[v]]], self.graph.values[v]
         notes, others = own_annotations(one), own_annotations(other)
         if one.fixed_bytes is not other.fixed_bytes or (notes is not others and dict(notes) != dict(others)):

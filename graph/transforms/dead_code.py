@@ -13,7 +13,7 @@ from types import MappingProxyType
 from graph.analysis.aliasing import views_of
 from graph.analysis.effects import has_side_effects
 from graph.builder.builder import Builder
-from graph.ir import ABSENT, Graph, Node, Role
+from graph.ir import ABSENT, OPERAND_OF, Graph, Node, Role
 from graph.ir.reachability import required_nodes
 from graph.ir.renumber import remap_node
 from graph.validate.check import check
@@ -71,13 +71,13 @@ def keep_nodes(
     """`graph` with the given nodes only, in their order, under dense ids; `instead` maps a value to its replacement.
 
     `new_inputs`: activations that become inputs and are no longer written. Parameters, constants and states are kept
-    when read. Inputs are kept when read or in `unread` (default: all). An `after` edge to a removed node is replaced
-    by edges to the nodes in its `after`.
+    when read, or when an op of the file has them as operands. Inputs are kept when read or in `unread` (default: all).
+    An `after` edge to a removed node is replaced by edges to the nodes in its `after`.
     Raises BadGraph when a read loses its producer.
     """
     chosen, cut = list(nodes), frozenset(new_inputs)
     outputs = [instead.get(v, v) for v in outputs]
-    roots = set(outputs) | cut | set(graph.inputs if unread is None else unread)
+    roots = set(outputs) | cut | set(graph.inputs if unread is None else unread) | _operands(graph, chosen)
     used = _used_values(graph, chosen, roots, cut, instead)
     place = {v: i for i, v in enumerate(sorted(used))}
     number = {n: i for i, n in enumerate(chosen)}
@@ -104,6 +104,15 @@ def keep_nodes(
     )
     check(result)
     return result
+
+
+def _operands(graph: Graph, nodes: Iterable[int]) -> set[int]:
+    """Given values that no node reads, but that are operands of the file's ops with these nodes."""
+    noted = {
+        v: value.annotations[OPERAND_OF] for v, value in enumerate(graph.values) if OPERAND_OF in value.annotations
+    }
+    names = {graph.nodes[n].name for n in nodes} if noted else set()
+    return {v for v, ops in noted.items() if graph.values[v].role is not Role.ACTIVATION and not names.isdisjoint(ops)}
 
 
 def _used_values(

@@ -40,16 +40,16 @@ def device_of(node: Node) -> str | None:
 def copy_route(node: Node) -> tuple[str | None, str | None] | None:
     """(from, to) of a node that copies between devices, None for any other node; a side may be unknown (None).
 
-    For an op with fixed sides, such as CopyCPUToGPU, the annotated device is that of the side that is not the host.
+    A copy has both sides as annotations. For an op with fixed sides, such as CopyCPUToGPU, that has one, it is that of
+    the side that is not the host.
     """
-    own = device_of(node)
+    own, copied_from = device_of(node), node.annotations.get(COPIED_FROM)
+    if isinstance(copied_from, str) and own is not None:
+        return copied_from, own
     if base_op(node) in _FIXED:
         source, target = _FIXED[base_op(node)]
         placed = own if own != HOST else None
         return (placed or source if source != HOST else HOST), (placed or target if target != HOST else HOST)
-    copied_from = node.annotations.get(COPIED_FROM)
-    if node.op == COPY and isinstance(copied_from, str) and own is not None:
-        return copied_from, own
     return None
 
 

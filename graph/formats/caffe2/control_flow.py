@@ -41,7 +41,7 @@ def control_flow_rows(
         ) from None
     found = net.program.nodes[before:]
     origin.id = found[-1].name
-    mark_origin(found, "caffe2", origin)
+    mark_origin(found, "caffe2", origin, net.program.values)
     return found
 
 

@@ -81,7 +81,7 @@ _UNARY = {
     "Neg": "Negative",
     "Identity": "Alias EnsureCPUOutput EnsureDense",
     # Copies between devices are identities that write: a copy has bytes of its own.
-    "remat::Copy": "Copy CopyGPUToCPU CopyCPUToGPU CopyToCPU CopyFromCPUInput",
+    "remat::Copy": "Copy CopyGPUToCPU CopyCPUToGPU CopyGPUToGPU CopyToCPU CopyFromCPUInput",
 }
 _BINARY = {
     **{name: name for name in ("Add", "Sub", "Mul", "Div", "And", "Or", "Xor")},

@@ -71,3 +71,11 @@ def value_of(argument: Any) -> Any:
 
 def _plain(item: Any) -> Any:
     return item.decode("utf-8", "replace") if isinstance(item, bytes) else item
+
+
+def device_of_op(op: Any) -> str:
+    """Device of an op, such as "gpu:1"; "" when unspecified."""
+    if not op.HasField("device_option"):
+        return ""
+    option = op.device_option
+    return "cpu" if option.device_type == 0 else f"gpu:{option.device_id}"

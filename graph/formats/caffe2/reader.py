@@ -15,8 +15,9 @@ import numpy as np
 
 from graph.errors import BadGraph, Findings, listed, quoted
 from graph.formats.caffe2 import control_flow
+from graph.formats.caffe2.compat.devices import read_route
 from graph.formats.caffe2.ops import CAFFE2, GIVEN_DTYPES, fill_type
-from graph.formats.caffe2.proto import caffe2, net_of, value_of
+from graph.formats.caffe2.proto import caffe2, device_of_op, net_of, value_of
 from graph.formats.shared.attributes import integer_list
 from graph.formats.shared.op_helpers import checked_shape
 from graph.formats.shared.op_table import OpUse, Unmapped
@@ -26,6 +27,7 @@ from graph.formats.shared.rows import Origin
 from graph.ir import DTYPE_BITS, Graph, TensorType
 from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry.onnx_fallback import numpy_dtype
+from graph.transforms.device_placement import COPIED_FROM
 
 #: (op, input position) -> default integer or bool type of an external input.
 _INTEGERS = {
@@ -70,7 +72,7 @@ _UPDATES = frozenset(
     }
 )
 #: Prefixes of net arguments added by the writer, for fields without a Caffe2 equivalent.
-NOTES = ("shape/", "dtype/", "role/")
+NOTES = ("shape/", "dtype/", "role/", "copied_from/")
 #: Net argument with the names that an init net fills with zeros, because their values are unknown.
 SHAPES_ONLY = "shapes_only"
 CONTROL_FLOW_OPS = frozenset({"If", "AsyncIf", "While", "Do", "RecurrentNetwork"})
@@ -237,7 +239,7 @@ class NetReader:
         elif fill is None and role in ("parameter", "state"):
             self.without_values.append(name)
         data = fill.content if fill is not None and role == "constant" else None
-        self.program.give(name, type, role, data=data)
+        self.program.give(name, type, role, data=data, annotations=fill and {"caffe2": {"fill": name}})
 
     def _role(self, name: str, fill: Fill | None, has_shape: bool) -> str:
         """Role by the ops that read the name; by its fill op when the caller gives no shape."""
@@ -291,10 +293,14 @@ class NetReader:
             )
         if not outputs:
             rows[-1].effect = "once"
-        device = device_of(op)
+        device, source = read_route(
+            op.type, device_of_op(op), str(self.arguments.get(f"copied_from/{next(iter(outputs), name)}", ""))
+        )
         for row in rows:
             if device:
                 row.annotations = {**(row.annotations or {}), "device": device}
+            if source:
+                row.annotations = {**(row.annotations or {}), COPIED_FROM: source}
             row.phase = phase  # type: ignore[assignment]
 
     def last_written(self) -> list[str]:
@@ -337,14 +343,6 @@ def _noted_type(arguments: Mapping[str, Any], name: str, filled: TensorType | No
         raise BadGraph.one(
             "bad_note", f"arg shape/{name}", str(error)[:120], "lengths and an element type", "write the net again"
         ) from None
-
-
-def device_of(op: Any) -> str:
-    """Device of an op, such as "gpu:1"; "" when unspecified."""
-    if not op.HasField("device_option"):
-        return ""
-    option = op.device_option
-    return "cpu" if option.device_type == 0 else f"gpu:{option.device_id}"
 
 
 def _is_seed(op: Any) -> bool:

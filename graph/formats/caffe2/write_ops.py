@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from graph.formats.caffe2.compat.devices import COPY_BETWEEN, COPY_OPS, copy_op
 from graph.formats.shared.op_writer import (
     FrameworkOp,
     NodeView,
@@ -14,6 +15,7 @@ from graph.formats.shared.op_writer import (
     same_names,
     written,
 )
+from graph.transforms.device_placement import copy_route
 
 
 def argument(name: str, value: Any) -> dict[str, Any]:
@@ -81,6 +83,12 @@ def _last_axis(view: NodeView) -> int | None:
     return axis % len(x.shape) if x is not None and axis in (-1, len(x.shape) - 1) else None
 
 
+def _copy(view: NodeView) -> FrameworkOp | None:
+    route = copy_route(view.node)
+    op = "Copy" if route is None else copy_op(str(route[0]), str(route[1])).removeprefix("caffe2::")
+    return op, {}, [0]
+
+
 _REDUCTION: dict[str, Any] = {"axes": NodeView.reduced_axes, "keepdims": attribute("keepdims", 1)}
 
 OP_CONVERTERS: Mapping[str, OpConverter] = {
@@ -100,6 +108,7 @@ OP_CONVERTERS: Mapping[str, OpConverter] = {
     **same_names("Add Sub Mul Div Relu Tanh Sigmoid Exp Log Sqrt Abs Sum Max Min Softsign Softplus Where"),
     "Neg": same_inputs("Negative"),
     "remat::StopGradient": same_inputs("StopGradient"),
-    "remat::Copy": same_inputs("Copy"),
+    "remat::Copy": _copy,
+    **{f"caffe2::{op}": same_inputs(op) for op in (*COPY_OPS.values(), COPY_BETWEEN)},
     "Identity": same_inputs("Alias"),
 }

@@ -55,7 +55,8 @@ def control_flow_rows(reader: SymbolReader, node: NodeRecord, inputs: list[str],
     found = reader.program.nodes[before:]
     nested = [msgspec.json.decode(raw) for raw in node.subgraphs]
     attributes = {**preserved_attributes(node.attributes), "subgraphs": nested}
-    mark_origin(found, "mxnet", Origin(found[-1].name, node.op, node.name, attributes, list(inputs), list(outputs)))
+    origin = Origin(found[-1].name, node.op, node.name, attributes, list(inputs), list(outputs))
+    mark_origin(found, "mxnet", origin, reader.program.values)
     return found
 
 

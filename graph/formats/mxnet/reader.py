@@ -20,15 +20,16 @@ from graph.formats.mxnet.symbol import (
     Symbol,
     attribute_text,
     decode,
+    output_counts,
     preserved_attributes,
     recompute_of,
+    value_names,
 )
 from graph.formats.shared.attributes import Attributes, integer_list
 from graph.formats.shared.op_helpers import checked_shape
 from graph.formats.shared.program import Program, declared_type
 from graph.formats.shared.rows import Origin
 from graph.ir import Graph, TensorType
-from graph.ir.names import reserve_name
 from graph.limits import Limits, ShapeOverrides
 
 
@@ -62,8 +63,8 @@ class SymbolReader:
     ):
         self.symbol, self.program, self.shapes, self.given = symbol, program, shapes, given
         self.batch = shapes.batch
-        self.counts = _output_counts(symbol)
-        self.names = _value_names(symbol, self.counts)
+        self.counts = output_counts(symbol)
+        self.names = value_names(symbol, self.counts)
         self.roles = self._roles()
         self.last_row: list[str] = []  # per node the name of its last row; "" for variables
 
@@ -232,35 +233,6 @@ class SymbolReader:
                 if roles[source] == "input":
                     roles[source] = role_by_position(node.op, place)
         return roles
-
-
-def _output_counts(symbol: Symbol) -> list[int]:
-    """Number of outputs per node: the largest index in use plus one, at least one."""
-    counts = [1] * len(symbol.nodes)
-    entries = [entry for node in symbol.nodes for entry in node.inputs] + symbol.heads
-    for source, k, *_ in entries:
-        counts[source] = max(counts[source], k + 1)
-    for n, node in enumerate(symbol.nodes):
-        if node.op in ("SliceChannel", "split", "_foreach", "_while_loop", "_cond"):
-            declared = node.attributes.get("num_outputs")
-            if str(declared).isdigit() and int(str(declared)) <= 1 << 16:
-                counts[n] = max(counts[n], int(str(declared)))
-    return counts
-
-
-def _value_names(symbol: Symbol, counts: Sequence[int]) -> dict[tuple[int, int], str]:
-    """Value names as in MXNet: the variable's name, `NAME_output`, or `NAME_output0`, ... for several outputs."""
-    names: dict[tuple[int, int], str] = {}
-    taken: set[str] = set()
-    for n, node in enumerate(symbol.nodes):
-        name = node.name or f"{node.op}_{n}"
-        for k in range(counts[n]):
-            if node.op == VARIABLE:
-                plain = name
-            else:
-                plain = f"{name}_output" if counts[n] == 1 else f"{name}_output{k}"
-            names[n, k] = reserve_name(plain, taken)
-    return names
 
 
 def _listed_types(symbol: Symbol, names: Mapping[tuple[int, int], str]) -> dict[str, TensorType]:

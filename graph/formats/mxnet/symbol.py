@@ -9,11 +9,13 @@ Op parameters are in `attrs` (since 1.0), or in `attr` and `param` (before 1.0, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from graph.errors import BadGraph, Findings, quoted
+from graph.ir.names import reserve_name
 from graph.limits import Limits
 
 VARIABLE = "null"
@@ -106,6 +108,35 @@ def _check(symbol: Symbol, path: str, limits: Limits) -> None:
     if sum(largest) > limits.values:
         findings.add("too_many_values", path, f"{outputs} outputs", f"at most {limits.values}", "save it again")
     findings.settle()
+
+
+def output_counts(symbol: Symbol) -> list[int]:
+    """Number of outputs per node: the largest index in use plus one, at least one."""
+    counts = [1] * len(symbol.nodes)
+    entries = [entry for node in symbol.nodes for entry in node.inputs] + symbol.heads
+    for source, k, *_ in entries:
+        counts[source] = max(counts[source], k + 1)
+    for n, node in enumerate(symbol.nodes):
+        if node.op in ("SliceChannel", "split", "_foreach", "_while_loop", "_cond"):
+            declared = node.attributes.get("num_outputs")
+            if str(declared).isdigit() and int(str(declared)) <= 1 << 16:
+                counts[n] = max(counts[n], int(str(declared)))
+    return counts
+
+
+def value_names(symbol: Symbol, counts: Sequence[int]) -> dict[tuple[int, int], str]:
+    """Value names as in MXNet: the variable's name, `NAME_output`, or `NAME_output0`, ... for several outputs."""
+    names: dict[tuple[int, int], str] = {}
+    taken: set[str] = set()
+    for n, node in enumerate(symbol.nodes):
+        name = node.name or f"{node.op}_{n}"
+        for k in range(counts[n]):
+            if node.op == VARIABLE:
+                plain = name
+            else:
+                plain = f"{name}_output" if counts[n] == 1 else f"{name}_output{k}"
+            names[n, k] = reserve_name(plain, taken)
+    return names
 
 
 _IN_ORDER = "save the symbol again: its nodes stand in order"

@@ -7,7 +7,7 @@ False. MXNet schedules the recomputations itself.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -15,11 +15,20 @@ import msgspec
 from graph.errors import quoted
 from graph.formats.mxnet.ops import DTYPE_NUMBERS
 from graph.formats.mxnet.shapes import role_by_name, role_by_position
-from graph.formats.mxnet.symbol import MIRRORING, VARIABLE, attribute_text
+from graph.formats.mxnet.symbol import (
+    MIRRORING,
+    VARIABLE,
+    NodeRecord,
+    Symbol,
+    attribute_text,
+    output_counts,
+    value_names,
+)
 from graph.formats.mxnet.write_ops import OP_CONVERTERS
-from graph.formats.shared.groups import OpGroup, not_representable, note_of, op_groups
+from graph.formats.shared.groups import not_representable, note_of, op_groups
 from graph.formats.shared.op_writer import with_framework_ops
-from graph.ir import Graph, Role, Value
+from graph.formats.shared.written_names import WrittenOp, WrittenProgram, written_program
+from graph.ir import Graph, Value
 
 VERSION = ["int", 10900]
 
@@ -29,11 +38,16 @@ def dump(graph: Graph) -> bytes:
     graph = with_framework_ops(graph, "mxnet", OP_CONVERTERS)
     groups = op_groups(graph, "mxnet")
     note = note_of(graph, "mxnet")
-    writer = _SymbolWriter(graph, groups)
-    for group in groups:
-        writer.node(group)
-    losses = set(note.get("losses", ()))
-    heads = [writer.entry(graph.values[v].name) for v in graph.outputs if _is_head(graph, v, losses, writer)]
+    program = written_program(graph, groups, "mxnet")
+    writer = _SymbolWriter(graph, program)
+    for op in program.ops:
+        writer.node(op)
+    for v in program.given:  # inputs that no op reads
+        if v in graph.inputs:
+            writer.entry(program.names[v])
+    heads = [writer.entry(name) for name in program.outputs]
+    if note:  # values of a graph from another format get the names that MXNet derives
+        writer.check_names(heads)
     rows = [0, *itertools.accumulate(writer.outputs)]
     symbol = {
         "nodes": writer.nodes,
@@ -45,20 +59,15 @@ def dump(graph: Graph) -> bytes:
     return msgspec.json.format(msgspec.json.encode(symbol), indent=2)
 
 
-def _is_head(graph: Graph, v: int, losses: set[str], writer: _SymbolWriter) -> bool:
-    value = graph.values[v]
-    return value.name not in losses and value.name in writer.written
-
-
 class _SymbolWriter:
     """Collects the nodes of the file in order; a variable precedes its first reader."""
 
-    def __init__(self, graph: Graph, groups: Sequence[OpGroup]):
+    def __init__(self, graph: Graph, program: WrittenProgram):
         self.readers: dict[str, list[tuple[str, int]]] = {}
-        for group in groups:
-            for place, name in enumerate(group.origin.inputs):
-                self.readers.setdefault(name, []).append((group.origin.op, place))
-        self.values = {value.name: value for value in graph.values}
+        for op in program.ops:
+            for place, name in enumerate(op.inputs):
+                self.readers.setdefault(name, []).append((op.group.origin.op, place))
+        self.values = {program.names[v]: graph.values[v] for v in program.given}
         self.nodes: list[dict[str, Any]] = []
         self.outputs: list[int] = []
         self.written: dict[str, list[int]] = {}
@@ -67,27 +76,27 @@ class _SymbolWriter:
         """Entry of a value in the file; a variable is added on first use. Raises BadGraph."""
         if name not in self.written:
             value = self.values.get(name)
-            if value is None or value.role is Role.ACTIVATION:
+            if value is None:
                 raise not_representable(
                     f"values.{name}", f"{quoted(name)}, which no op in the file computes", "a value of the file"
                 )
-            self._add({"op": VARIABLE, "name": name, **self._hints(value), "inputs": []}, [name])
+            self._add({"op": VARIABLE, "name": name, **self._hints(name, value), "inputs": []}, [name])
         return self.written[name]
 
-    def node(self, group: OpGroup) -> None:
-        origin = group.origin
+    def node(self, op: WrittenOp) -> None:
+        group, origin = op.group, op.group.origin
         attributes = {k: v for k, v in origin.attributes.items() if k != "subgraphs"}
         if group.recompute is not None:
             attributes = {k: v for k, v in attributes.items() if k not in MIRRORING}
             attributes["force_mirroring"] = str(group.recompute == "prefer")
-        inputs = [self.entry(name) for name in origin.inputs]
-        node: dict[str, Any] = {"op": origin.op, "name": origin.name}
+        inputs = [self.entry(name) for name in op.inputs]
+        node: dict[str, Any] = {"op": origin.op, "name": _node_name(op)}
         if attributes:
             node["attrs"] = {key: attribute_text(value) for key, value in attributes.items()}
         node["inputs"] = inputs
         if "subgraphs" in origin.attributes:
             node["subgraphs"] = origin.attributes["subgraphs"]
-        self._add(node, origin.outputs)
+        self._add(node, op.outputs)
 
     def _add(self, node: dict[str, Any], outputs: list[str]) -> None:
         for k, name in enumerate(outputs):
@@ -96,15 +105,28 @@ class _SymbolWriter:
         self.nodes.append(node)
         self.outputs.append(max(1, len(outputs)))
 
-    def _role_of(self, value: Value) -> str:
+    def check_names(self, heads: list[list[int]]) -> None:
+        """Raise BadGraph for a value that has another name than MXNet gives the output of its node."""
+        records = [NodeRecord(node["op"], node["name"], node["inputs"], node.get("attrs")) for node in self.nodes]
+        symbol = Symbol(records, heads)
+        names = value_names(symbol, output_counts(symbol))
+        for name, (n, k, _) in self.written.items():
+            if names.get((n, k), name) != name:
+                raise not_representable(
+                    f"values.{name}",
+                    f"{quoted(name)}, output {k} of {self.nodes[n]['op']} {quoted(self.nodes[n]['name'])}",
+                    f"{quoted(names[n, k])}, the name that MXNet derives from that of the node",
+                )
+
+    def _role_of(self, name: str) -> str:
         """Role that a reader would infer from the name and the input positions of the variable."""
-        found = role_by_name(value.name)
-        for op, place in self.readers.get(value.name, []):
+        found = role_by_name(name)
+        for op, place in self.readers.get(name, []):
             if found == "input":
                 found = role_by_position(op, place)
         return found
 
-    def _hints(self, value: Value) -> dict[str, Any]:
+    def _hints(self, name: str, value: Value) -> dict[str, Any]:
         """Attributes of a variable: the file's own, else shape and element type as hints."""
         note = value.annotations.get("mxnet")
         attributes: dict[str, Any] = (
@@ -112,13 +134,18 @@ class _SymbolWriter:
         )
         if value.type is None or value.data is not None or value.type.dtype not in DTYPE_NUMBERS:
             raise not_representable(
-                f"values.{value.name}",
-                f"{value.role} {quoted(value.name)} with content or without a type MXNet has",
+                f"values.{name}",
+                f"{value.role} {quoted(name)} with content or without a type MXNet has",
                 "variables with shapes",
             )
         attributes["__shape__"] = str(value.type.shape)
         if value.type.dtype != "float32":
             attributes["__dtype__"] = str(DTYPE_NUMBERS[value.type.dtype])
-        if self._role_of(value) != value.role:
+        if self._role_of(name) != value.role:
             attributes["__role__"] = value.role.value
         return {"attrs": attributes}
+
+
+def _node_name(op: WrittenOp) -> str:
+    """Name of the node in the graph; that of the file where the reader chose another one for it."""
+    return op.group.origin.name if op.group.name == op.group.origin.id else op.group.name

@@ -78,7 +78,7 @@ def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
             "export the program again",
         ) from None
     rest = {key: value for key, value in document.items() if key != "program"}
-    note: dict[str, Any] = {"paddle": {"json": rest, "ops": reader.skeleton}}
+    note: dict[str, Any] = {"paddle": {"json": rest, "ops": reader.skeleton, "outputs": reader.outputs()}}
     if reader.checkpoints:
         note["checkpoints"] = reader.checkpoints
     return reader.program.graph("", reader.outputs(), note)
@@ -179,7 +179,9 @@ class PirReader:
             kind = str(source["#"])
             type = kind.partition(".")[2]
             if kind == PARAMETER or type in ("data", "feed"):
-                self._keep(source, [], program)
+                if program is self.program:
+                    name = self.names[PirOp.of(source).results[0]]
+                    self.skeleton.append({"given": name, "op": dict(source)})
                 continue
             if type == YIELD:
                 return [int(entry["%"]) for entry in source.get("I", ())]
@@ -191,7 +193,10 @@ class PirReader:
     def _keep(self, source: Mapping[str, Any], rows: Sequence[NodeRow], program: Program) -> None:
         """Record an op of the outermost block for the writer: as is, or by the name of its last row."""
         if program is self.program:
-            self.skeleton.append({"group": rows[-1].name} if rows else dict(source))
+            entry = {"group": rows[-1].name} if rows else dict(source)
+            if str(source["#"]).partition(".")[2] in CONSTANTS:
+                entry = {**entry, "op": dict(source)}  # stays when a pass removes its node: ops refer to its number
+            self.skeleton.append(entry)
 
     def _op(self, op: PirOp, program: Program) -> None:
         attributes, results = attributes_of(op.source), op.results
@@ -234,7 +239,7 @@ class PirReader:
         written = [name for name in outputs if name]
         self.read.update(inputs)
         self.written += written
-        name, origin = next(iter(written), op.type), Origin("", op.type, "", {"json": dict(op.source)}, [], [])
+        name, origin = next(iter(written), op.type), Origin("", op.type, "", {"json": dict(op.source)}, inputs, outputs)
         rows = program.op(
             type, name, inputs, outputs, attributes, declared=declared, stated=stated, phase=phase, origin=origin
         )
@@ -294,7 +299,9 @@ class PirReader:
             )
         rows = program.nodes[before:]
         self.written += [self.names[v] for v in results]
-        mark_origin(rows, "paddle", Origin(rows[-1].name, op.type, "", {"json": dict(op.source)}, [], []))
+        inputs, outputs = [self._name(v) for v in op.operands], [self.names[v] for v in results]
+        origin = Origin(rows[-1].name, op.type, "", {"json": dict(op.source)}, inputs, outputs)
+        mark_origin(rows, "paddle", origin, program.values)
 
     def _branch(self, block: Mapping[str, Any], program: Program) -> tuple[Block, list[str]]:
         """A branch of an if, and the names it yields."""

@@ -162,12 +162,13 @@ class ProgramReader:
             inputs += [name for slot in op.inputs if slot.parameter in unread for name in slot.arguments]
         self.written.update((name, None) for name in outputs if name)
         phase = _phase(attributes.get("op_role", 0))
-        origin = Origin("", op.type, "", _plain_op(op), [], [])
+        known = [name for name in _arguments(op.inputs) if name in program.types]
+        origin = Origin("", op.type, "", _plain_op(op), known, [name for name in outputs if name])
         name = next((name for name in outputs if name), op.type)
         if op.type in _BODIES:
             rows = self._body(op, attributes, name, program)
             origin.id = rows[-1].name
-            mark_origin(rows, "paddle", origin)
+            mark_origin(rows, "paddle", origin, program.values)
         else:
             parameters = _parameters(attributes)
             rows = program.op(

@@ -26,23 +26,25 @@ class OpGroup:
     nodes: list[int]
     phase: Phase
     recompute: str | None = None
+    name: str = ""  # of the op in the graph
 
 
-def op_groups(graph: Graph, framework: str) -> list[OpGroup]:
-    """Ops of the framework's file in order. Raises BadGraph naming nodes without an op of the framework.
+def op_groups(graph: Graph, framework: str, strict: bool = True) -> list[OpGroup]:
+    """Ops of the framework's file in order. Raises BadGraph naming nodes without an op of the framework,
+    unless `strict` is false.
 
     In a graph rewritten by a plan, the first run of a node stands for the op of the file; an op whose last part is
     recomputed is "prefer", all others "never". Nodes added by differentiation are left out: the framework
     differentiates the file itself.
     """
     found: dict[str, OpGroup] = {}
-    parts: dict[str, list[int]] = {}
+    parts: dict[str, dict[int, Origin]] = {}
     recomputed: set[str] = set()
     findings = Findings()
     for n, node in enumerate(graph.nodes):
         if "gradient_of" in node.annotations:
             continue
-        origin, run = _origin(node, framework), run_of(node)
+        origin, run = origin_of(node, framework), run_of(node)
         if origin is None:
             if node.phase is Phase.FORWARD and run == 0:
                 _foreign(findings, n, node, framework)
@@ -50,16 +52,32 @@ def op_groups(graph: Graph, framework: str) -> list[OpGroup]:
             if not origin.part_of:  # a recomputed part, such as a view, does not recompute the whole op
                 recomputed.add(origin.id)
         elif origin.part_of:
-            parts.setdefault(origin.part_of, []).append(n)
+            parts.setdefault(origin.part_of, {})[n] = origin
         else:
-            found.setdefault(origin.id, OpGroup(origin, [n], node.phase, node.recompute))
-    findings.settle()
+            found.setdefault(origin.id, OpGroup(origin, [n], node.phase, node.recompute, node.name))
+    for key in [key for key in parts if key not in found]:  # a pass removed the last node of the op
+        whole = [(n, origin) for n, origin in parts[key].items() if origin.id]
+        node = graph.nodes[next(iter(parts[key]))]
+        if whole:
+            n, origin = whole[-1]
+            del parts[key][n]
+            found[key] = OpGroup(origin, [n], node.phase, node.recompute, origin.id)
+            continue
+        findings.add(
+            "not_representable",
+            f"node {quoted(node.name)}",
+            f"{node.op}, a part of the {framework} op {quoted(key)}, of which no output is left",
+            "a node that writes an output of the op",
+            "write the graph as rows or ONNX",
+        )
+    if strict:
+        findings.settle()
     is_plan = any(_is_from_plan(node, framework) for node in graph.nodes)
     for key, group in found.items():
-        group.nodes[:0] = parts.get(key, [])
+        group.nodes[:0] = parts.get(key, ())
         if is_plan and group.phase is Phase.FORWARD:
             group.recompute = "prefer" if key in recomputed else "never"
-    return list(found.values())
+    return sorted(found.values(), key=lambda group: group.nodes[-1])
 
 
 def _is_from_plan(node: Node, framework: str) -> bool:
@@ -81,7 +99,8 @@ def run_of(node: Node) -> int:
     return 0
 
 
-def _origin(node: Node, framework: str) -> Origin | None:
+def origin_of(node: Node, framework: str) -> Origin | None:
+    """The framework's annotation of a node; None without one. Raises BadGraph."""
     note = node.annotations.get(framework)
     if note is None:
         return None

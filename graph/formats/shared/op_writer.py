@@ -149,8 +149,9 @@ def with_framework_ops(
         op, _, kept = converted
         names = ["" if v == ABSENT else graph.values[v].name for v in node.inputs]
         outputs = ["" if v == ABSENT else graph.values[v].name for v in node.outputs]
+        inputs = [names[i] for i in kept if i < len(names)]
         origin = Origin(
-            node.name, op, node.name, encode(view, converted), [names[i] for i in kept if i < len(names)], outputs
+            node.name, op, node.name, encode(view, converted), inputs, outputs, row_inputs=names, row_outputs=outputs
         )
         annotations = {**node.annotations, framework: msgspec.to_builtins(origin)}
         nodes[n] = replace(node, annotations=MappingProxyType(annotations))

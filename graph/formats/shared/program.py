@@ -118,7 +118,7 @@ class Program:
             rows = [self._opaque(call, translation.reason)]
         origin = origin or Origin("", type, call.name, dict(attributes), list(inputs), list(outputs))
         origin.id = call.name
-        mark_origin(rows, self.table.framework, origin)
+        mark_origin(rows, self.table.framework, origin, self.values)
         for row in rows:
             for field, value in (fields or {}).items():
                 setattr(row, field, value)

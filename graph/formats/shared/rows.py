@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from graph.formats.document.schema import NodeRow, ValueRow
 from graph.formats.document.tensor_content import encode_array, write_attributes
 from graph.formats.native.write import PHASE_WORDS
 from graph.formats.shared.op_table import Translation
-from graph.ir import ABSENT, Graph, Node, Role, TensorType
+from graph.ir import ABSENT, OPERAND_OF, Graph, Node, Role, TensorType
 
 
 class Origin(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -28,7 +29,12 @@ class Origin(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     attributes: dict[str, Any] = {}
     inputs: list[str] = []  # names in the file
     outputs: list[str] = []
-    part_of: str = ""  # on all but the last row: `id` of the op
+    part_of: str = ""  # on all but the last row: `id` of the op; other fields where the row writes an output of the op
+    # Names that the row read and wrote, and per body the outer names of its captures; None: the op's own lists.
+    row_inputs: list[str] | None = None
+    row_outputs: list[str] | None = None
+    captures: dict[str, list[str]] = {}
+    inner: list[str] = []  # names that the row read from earlier rows of the op
 
 
 def translation_rows(
@@ -105,12 +111,39 @@ def _intermediate(name: str, graph: Graph, v: int) -> ValueRow | None:
     return ValueRow(name, list(type.shape), type.dtype) if opaque else None
 
 
-def mark_origin(rows: Sequence[NodeRow], framework: str, origin: Origin) -> None:
-    """Annotate the rows of one op with their origin: the last row in full, the others by reference."""
-    for row in rows[:-1]:
-        row.annotations = {**(row.annotations or {}), framework: {"part_of": origin.id}}
-    row = rows[-1]
-    row.annotations = {**(row.annotations or {}), framework: msgspec.to_builtins(origin)}
+def mark_origin(rows: Sequence[NodeRow], framework: str, origin: Origin, values: Mapping[str, ValueRow]) -> None:
+    """Annotate the rows of one op with their origin: rows that write its outputs in full, the others by reference;
+    of an op with nested graphs the last row only.
+
+    Each notes the names of its operands, so that a writer finds the values that they are after a pass. Of the given
+    `values`, an operand that no row reads is annotated with the op and its name there.
+    """
+    read: set[str] = set()
+    written: set[str] = set()
+    nested = any(row.bodies for row in rows)
+    for row in rows:
+        captures = {key: list(body.captures.values()) for key, body in row.bodies.items() if body.captures}
+        names = dict.fromkeys([*row.inputs, *(name for captured in captures.values() for name in captured)])
+        inner = [name for name in names if name and name in written]
+        read.update(names.keys() - written)
+        written.update(row.outputs)
+        is_last = row is rows[-1]
+        is_whole = is_last or not (nested or set(origin.outputs).isdisjoint(row.outputs))
+        note = origin if is_whole else Origin()
+        note = replace(
+            note,
+            part_of="" if is_last else origin.id,
+            row_inputs=None if is_last and row.inputs == origin.inputs else row.inputs,
+            row_outputs=None if is_last and row.outputs == origin.outputs else row.outputs,
+            captures=captures,
+            inner=inner,
+        )
+        row.annotations = {**(row.annotations or {}), framework: msgspec.to_builtins(note)}
+    for name in origin.inputs:
+        value = values.get(name)
+        if value is not None and value.role != "activation" and name not in read:
+            notes = dict(value.annotations or {})
+            value.annotations = {**notes, OPERAND_OF: {**notes.get(OPERAND_OF, {}), origin.id: name}}
 
 
 def _row(node: Node, name: str, names: Mapping[int, str], phase: str) -> NodeRow:

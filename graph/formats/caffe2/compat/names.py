@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from graph.errors import BadGraph, quoted
+from graph.formats.shared.written_names import added_values
 from graph.ir import Graph
 from graph.ssa.naming import base_name, versions_of_graph, with_names
 from graph.ssa.version_table import NameVersion
@@ -29,7 +30,7 @@ class VersionedProgram:
 
 
 def with_version_names(graph: Graph, style: str = "all", initial: Graph | None = None) -> VersionedProgram:
-    """`graph` with one name per version.
+    """`graph` with one name per version; values that the reader of a net added keep theirs.
 
     Raises BadGraph for an unknown style, and for an initial graph with nodes other than fills of one output.
     """
@@ -37,11 +38,15 @@ def with_version_names(graph: Graph, style: str = "all", initial: Graph | None =
         raise BadGraph.one("unknown_word", "style", quoted(style), " or ".join(STYLES), "use one of these")
     table = versions_of_graph(graph)
     count = Counter(table.names)
-    taken: set[str] = set()
+    added = added_values(graph)
+    taken: set[str] = {table.names[v] for v in added}
     if style == "needed":
         taken.update(name for name, k in zip(table.names, table.numbers, strict=True) if k == 0 or count[name] == 1)
     names = []
-    for name, number in zip(table.names, table.numbers, strict=True):
+    for v, (name, number) in enumerate(zip(table.names, table.numbers, strict=True)):
+        if v in added:
+            names.append(graph.values[v].name)
+            continue
         if style == "needed" and (number == 0 or count[name] == 1):
             names.append(name)
             continue
