@@ -21,7 +21,8 @@ from graph.autodiff.gradients.spec import carries_gradient
 from graph.autodiff.resolve_names import GradientOptions
 from graph.errors import BadGraph, Findings
 from graph.formats.caffe2.compat.rules import DOMAIN, caffe2_rules, check_signatures
-from graph.ir import ABSENT, Graph, Node
+from graph.ir import ABSENT, Body, Graph, Node
+from graph.ssa.naming import base_name
 
 SparseNames = dict[str, str]  # {"indices": name, "values": name}
 
@@ -35,6 +36,7 @@ class GradientOp:
     outputs: list[str]
     attributes: dict[str, Any] = field(default_factory=dict)
     device: str | None = None
+    branches: dict[str, list[GradientOp]] = field(default_factory=dict)  # ops of nested nets, under outer names
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,11 @@ class _Caffe2Program:
     def _add(
         self, node: Node, type: str, reads: Sequence[int], writes: list[str], attributes: Mapping[str, Any] = {}
     ) -> None:
-        device = node.annotations.get("device")
-        op = GradientOp(type, [self.name[v] for v in reads if v != ABSENT], writes, dict(attributes), device)
+        captured = [outer for body in node.bodies.values() for _, outer in body.captures]
+        inputs = [self.name[v] for v in reads if v != ABSENT]
+        inputs += dict.fromkeys(name for v in captured if (name := self.name[v]) not in inputs)
+        branches = {key: _nested_ops(body, self.name, writes) for key, body in node.bodies.items()}
+        op = GradientOp(type, inputs, writes, dict(attributes), node.annotations.get("device"), branches)
         self.ops.append(op)
         for position, (v, name) in enumerate(zip(node.writes, writes, strict=False)):
             self.name[v], self.writer[v] = name, (op, position)
@@ -201,7 +206,9 @@ class _Caffe2Program:
 
     def _rename(self, gradient: int, k: int) -> None:
         op, position = self.writer[gradient]
-        self.name[gradient] = op.outputs[position] = f"_{op.outputs[position]}_autosplit_{k}"
+        old = op.outputs[position]
+        self.name[gradient] = op.outputs[position] = f"_{old}_autosplit_{k}"
+        _rename_nested(op, old, op.outputs[position])
 
     def _concat(self, node: Node) -> None:
         """Add the Concat of the indices or values of sparse rows; every term written by an op is renamed."""
@@ -236,6 +243,44 @@ class _Caffe2Program:
             indices, values = self.rows[v]
             return {"indices": self.name[indices], "values": self.name[values]}
         return self.name[self.gradient[v]]
+
+
+def _nested_ops(body: Body, outside: Mapping[int, str], results: Sequence[str]) -> list[GradientOp]:
+    """Ops of a nested net that writes `results`; `outside` are the names of the values it captures."""
+    graph = body.graph
+    names = {inner: outside[outer] for inner, outer in body.captures}
+    copies: list[GradientOp] = []
+    for v, result in zip(graph.outputs, results, strict=True):
+        if v in names:  # passed through, or returned twice
+            copies.append(GradientOp("Copy", [names[v]], [result]))
+        else:
+            names[v] = result
+    for v, value in enumerate(graph.values):
+        own = base_name(value)
+        names.setdefault(v, f"{own.removeprefix('grad/')}_grad" if own.startswith("grad/") else own)
+    ops = []
+    for node in graph.nodes:
+        writes = [names[v] for v in node.writes]
+        captured = [outer for inner in node.bodies.values() for _, outer in inner.captures]
+        reads = [names[v] for v in node.inputs if v != ABSENT]
+        reads += dict.fromkeys(name for v in captured if (name := names[v]) not in reads)
+        branches = {key: _nested_ops(inner, names, writes) for key, inner in node.bodies.items()}
+        type = "Sum" if node.op == "Add" else node.op.removeprefix(DOMAIN)
+        ops.append(GradientOp(type, reads, writes, {}, node.annotations.get("device"), branches))
+    return ops + copies
+
+
+def _rename_nested(op: GradientOp, old: str, new: str) -> None:
+    """Rename a result in every op of the nested nets that writes it, or reads it afterwards."""
+    for branch in op.branches.values():
+        is_written = False
+        for inner in branch:
+            if is_written:
+                inner.inputs[:] = [new if name == old else name for name in inner.inputs]
+            if old in inner.outputs:
+                is_written = True
+                inner.outputs[:] = [new if name == old else name for name in inner.outputs]
+                _rename_nested(inner, old, new)
 
 
 __all__ = ["Caffe2Gradients", "GradientOp", "add_gradient_operators"]
