@@ -112,7 +112,7 @@ MAY_IMPORT: dict[str, str] = {
     "graph.formats": "graph.errors graph.gc_pause graph.ir graph.limits",
     "graph.formats.caffe2": (
         "graph.builder graph.errors graph.formats.caffe2.compat graph.formats.document graph.formats.shared "
-        "graph.ir graph.limits graph.ops.registry graph.recurrent"
+        "graph.ir graph.limits graph.ops.registry graph.recurrent graph.transforms"
     ),
     "graph.formats.caffe2.compat": (
         "graph.analysis graph.autodiff graph.builder graph.errors graph.formats.document graph.formats.shared "
@@ -142,7 +142,7 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "graph.formats.shared": (
         "graph.builder graph.errors graph.formats.document graph.formats.native graph.ir graph.limits "
-        "graph.ops.registry"
+        "graph.ops.registry graph.ssa"
     ),
     "graph.limits": "graph.ir",
     "graph.loop_remat": "graph.errors graph.ir graph.ops.control_flow graph.ops.registry graph.validate",
@@ -161,7 +161,7 @@ MAY_IMPORT: dict[str, str] = {
     "graph.ssa": "graph.analysis graph.errors graph.formats.document graph.ir graph.ops.registry",
     "graph.training": (
         "graph.analysis graph.autodiff graph.builder graph.errors graph.execution graph.ir graph.ops.numeric "
-        "graph.ops.registry graph.ops.training graph.ssa graph.transforms graph.validate"
+        "graph.ops.registry graph.ops.training graph.transforms graph.validate"
     ),
     "graph.transforms": (
         "graph.analysis graph.builder graph.errors graph.execution graph.formats.document graph.ir "

@@ -3,7 +3,8 @@
 bytes ──proto──▶ NetDef ──reader──▶ rows of a document ──▶ Graph
                            │ ops: translation · control_flow: If, While, Do · recurrent: step nets
 
-May import `graph.builder`, `graph.formats.shared`, `graph.recurrent` and `compat`. Start with `reader.py`, `writer.py`.
+May import `graph.builder`, `graph.formats.shared`, `graph.recurrent`, `graph.transforms` and `compat`.
+Start with `reader.py` and `writer.py`.
 """
 
 from graph.formats.caffe2.proto import sniff

@@ -239,7 +239,7 @@ class NetReader:
         elif fill is None and role in ("parameter", "state"):
             self.without_values.append(name)
         data = fill.content if fill is not None and role == "constant" else None
-        self.program.give(name, type, role, data=data, annotations=fill and {"caffe2": {"fill": name}})
+        self.program.give(name, type, role, data=data, annotations={"caffe2": {"fill": name}} if fill else None)
 
     def _role(self, name: str, fill: Fill | None, has_shape: bool) -> str:
         """Role by the ops that read the name; by its fill op when the caller gives no shape."""
