@@ -83,8 +83,11 @@ class Formulation:
         return evaluate(self.lowered.problem, self.goal, order, planner, choices)
 
     def search(self, planner: str, monitor: Monitor, seeds: Sequence[Candidate] = ()) -> Plan:
-        """Best plan that `planner` finds within the monitor's limits; no worse than any of the seeds."""
-        return self.plan_of(lexicographic.search(self.lowered.problem, self.goal, planner, monitor, seeds))
+        """Best plan that `planner` finds within the monitor's limits; no worse than any of the seeds.
+
+        If none is within the budget, the lowest peak is not searched for.
+        """
+        return self.plan_of(lexicographic.search_budget(self.lowered.problem, self.goal, planner, monitor, seeds))
 
     def plan_of(self, candidate: Candidate) -> Plan:
         """Evaluate a candidate into a plan."""
@@ -201,12 +204,15 @@ def with_lower_bound(formulation: Formulation, quick: bool = False) -> Formulati
 def with_multi_step_bound(formulation: Formulation, plan: Plan | None = None) -> Formulation:
     """Tighten the cost bound by multi-step and branch-and-bound methods while `plan` leaves a gap.
 
-    Returns the formulation unchanged without a budget, or if `plan` is over budget.
+    For a plan over budget, tighten the peak bound instead. Returns the formulation unchanged without a budget.
     """
     goal, bound = formulation.goal, formulation.bound
-    if not goal.budget_bytes or (plan is not None and plan.score.bytes_over_budget):
-        return formulation
     problem, tighter = relax_choices(formulation.lowered.problem), bound
+    if not goal.budget_bytes:
+        return formulation
+    if plan is not None and plan.score.bytes_over_budget:
+        tighter = _tighter(bound, peak_cut.bound(problem, goal).claim)
+        return formulation if tighter is bound else _certified(formulation, tighter)
 
     def is_open() -> bool:
         return plan is None or plan.score.cost > tighter.cost

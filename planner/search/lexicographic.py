@@ -1,4 +1,11 @@
-"""Search for a goal: least time within a budget, or the lowest peak and then the least time at that peak."""
+"""Search for a goal: least time within a budget, or the lowest peak and then the least time at that peak.
+
+    budget ──▶ search within it ──met──▶ plan
+                 │ over budget, or proven unreachable
+    0 ───────────┴──▶ lowest peak P ──▶ least time within P ──▶ plan
+
+A budget that is not met gets the plan of budget 0, so its peak, given as a budget, can be met.
+"""
 
 from __future__ import annotations
 
@@ -13,75 +20,93 @@ from planner.search import portfolio
 from planner.search.time_slices import TimeSlices
 
 #: Share of the search for the lowest peak; the rest minimises the time at that peak.
-PEAK_SHARE = 0.75
+PEAK_SHARE = 0.5
 
 
 def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Sequence[Candidate] = ()) -> Candidate:
     """The best order `planner` finds for the goal, no worse than any of the seeds; see `portfolio.search`.
 
-    Many plans reach the lowest peak; a second phase minimises the time at that peak.
+    The lowest peak and the least time at it, if no order is found within the budget.
     """
-    if goal.budget_bytes:
-        return portfolio.search(problem, goal, planner, monitor, seeds)
-    if planner == "auto" and monitor.iterations is not None:
-        return _in_rounds(problem, goal, monitor, seeds)
-    part = monitor.child(monitor.judge, PEAK_SHARE)
+    if not goal.budget_bytes:
+        return _lowest_peak(problem, goal, planner, monitor, seeds)
+    slices, missed = TimeSlices(monitor), list[Candidate]()
+    if not portfolio.is_infeasible(problem, goal, monitor.peak_bound):
+        found = portfolio.search(problem, goal, planner, monitor, seeds)
+        is_met = _score(problem, goal, found).bytes_over_budget == 0
+        if is_met or monitor.is_optimal or slices.is_over():
+            return found
+        missed.append(found)
+    lowest, budget = replace(goal, budget_bytes=0), goal.budget_bytes
+    part = slices.part(_judge(problem, lowest), 1.0)
+
+    def report_best(order: Order, score: Score) -> None:
+        slices.report_best(order, score._replace(bytes_over_budget=max(0, score.peak_bytes - budget)))
+
+    part.on_progress = report_best
+    # Under an iteration limit without `missed`: the lowest peak found is then the same for all budgets.
+    seeds = [*seeds, *missed] if slices.by_clock else seeds
+    found = _lowest_peak(problem, lowest, planner, part, seeds, missed, budget)
+    slices.absorb(part)
+    monitor.notes += part.notes
+    monitor.is_optimal = part.is_optimal
+    return found
+
+
+def search_budget(
+    problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Sequence[Candidate] = ()
+) -> Candidate:
+    """As `search`, but without a search for the lowest peak if no order is found within the budget."""
+    run = portfolio.search if goal.budget_bytes else _lowest_peak
+    return run(problem, goal, planner, monitor, seeds)
+
+
+def _lowest_peak(
+    problem: Problem,
+    goal: Goal,
+    planner: str,
+    monitor: Monitor,
+    seeds: Sequence[Candidate],
+    missed: Sequence[Candidate] = (),
+    budget_bytes: int = 0,
+) -> Candidate:
+    """The lowest peak found, that of `missed` included, and the least time within it or within `budget_bytes`.
+
+    With `max_overhead` in the goal, the lowest peak within that time. Under an iteration limit each of both phases gets
+    all iterations.
+    """
+    slices = TimeSlices(monitor)
+    part = slices.part(monitor.judge, PEAK_SHARE)
     part.on_progress = monitor.on_progress
-    lowest = portfolio.search(problem, goal, planner, part, seeds)
+    if planner == "auto" and not slices.by_clock:
+        lowest = portfolio.search_by_iterations(problem, goal, part, seeds, search)
+    else:
+        lowest = portfolio.search(problem, goal, planner, part, seeds)
     if goal.max_overhead is not None:
         lowest = _within_the_time(problem, goal, lowest)
-    monitor.absorb(part)
+    lowest = min((lowest, *missed), key=lambda candidate: _score(problem, goal, candidate))
+    slices.absorb(part)
     monitor.notes += part.notes
-    if part.is_optimal or monitor.should_stop():
-        monitor.is_optimal = part.is_optimal
+    monitor.is_optimal = part.is_optimal
+    if part.is_optimal or slices.is_over():
         return lowest
-    return _cheapest_at_its_peak(
-        problem, goal, monitor, lowest, lambda within, rest: portfolio.search(problem, within, planner, rest, [lowest])
-    )
+    within = replace(goal, budget_bytes=max(_score(problem, goal, lowest).peak_bytes, budget_bytes), max_overhead=None)
+    part = slices.part(_judge(problem, within), 1.0)
+    cheaper = portfolio.search(problem, within, planner, part, [lowest])
+    slices.absorb(part)
+    return cheaper
 
 
 def _within_the_time(problem: Problem, goal: Goal, found: Candidate) -> Candidate:
     """The candidate, or the given order if the candidate exceeds the time limit (mirroring ignores limits)."""
-    score = portfolio.goal_score(problem, goal, found.order, found.choices)
+    score = _score(problem, goal, found)
     takes_longer = score.bytes_over_budget > score.peak_bytes
     return Candidate(base_order(problem, goal.strict_phases), "as_given") if takes_longer else found
 
 
-def _in_rounds(problem: Problem, goal: Goal, monitor: Monitor, seeds: Sequence[Candidate]) -> Candidate:
-    """Result of "auto" under an iteration limit: each of both phases gets all iterations."""
-    slices = TimeSlices(monitor)
-    part = slices.part(monitor.judge, 1.0)
-    part.on_progress = monitor.on_progress
-    lowest = portfolio.search_by_iterations(problem, goal, part, seeds, search)
-    monitor.is_optimal = part.is_optimal
-    found = lowest
-    if not (part.is_optimal or slices.is_over()):
-        found = _cheapest_at_its_peak(
-            problem,
-            goal,
-            slices.total,
-            lowest,
-            lambda within, rest: portfolio.improve(problem, within, lowest, TimeSlices(rest)),
-        )
-    slices.absorb(part)
-    return found
+def _judge(problem: Problem, goal: Goal) -> Callable[[Order], Score]:
+    return lambda order: portfolio.goal_score(problem, goal, order)
 
 
-def _cheapest_at_its_peak(
-    problem: Problem,
-    goal: Goal,
-    monitor: Monitor,
-    lowest: Candidate,
-    search_within: Callable[[Goal, Monitor], Candidate],
-) -> Candidate:
-    """Second lexicographic phase: minimise time subject to peak ≤ the peak found."""
-    score = portfolio.goal_score(problem, goal, lowest.order, lowest.choices)
-    within = replace(goal, budget_bytes=score.peak_bytes, max_overhead=None)
-
-    def judge(order: Order) -> Score:
-        return portfolio.goal_score(problem, within, order)
-
-    part = monitor.child(judge)
-    cheaper = search_within(within, part)
-    monitor.absorb(part)
-    return cheaper if portfolio.goal_score(problem, goal, cheaper.order, cheaper.choices) < score else lowest
+def _score(problem: Problem, goal: Goal, candidate: Candidate) -> Score:
+    return portfolio.goal_score(problem, goal, candidate.order, candidate.choices)

@@ -32,6 +32,8 @@ QUICK_PLANNERS = ("as_given", "greedy", "mirror", "segments", "revolve")
 QUICK_SHARE = 0.5
 #: Planners that improve the best order, each with its share of the remaining search.
 IMPROVERS = (("blocks", 0.4), ("moment", 0.5), ("anneal", 1.0))
+#: Share of the remaining search for the improvers while no order fits the budget.
+MISSED_SHARE = 0.5
 #: Up to this many tasks, a solver runs last if no order fits the budget yet or the goal is the lowest peak.
 MAX_SOLVER_TASKS = 100
 #: That solver with its share of the remaining search, and the maximum share of each improver before it.
@@ -93,7 +95,16 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
     slices.absorb(part)
     if problem.tasks > TINY_TASKS:
         found = _exact_over_choices(problem, goal, found, slices)
-    return found if monitor.is_optimal else improve(problem, goal, found, slices)
+    if monitor.is_optimal:
+        return found
+    if goal.budget_bytes and goal_score(problem, goal, found.order, found.choices).bytes_over_budget:
+        part = slices.part(monitor.judge, MISSED_SHARE)
+        part.on_progress = monitor.on_progress
+        found = improve(problem, goal, found, TimeSlices(part))
+        slices.absorb(part)
+        if goal_score(problem, goal, found.order, found.choices).bytes_over_budget:
+            return found
+    return improve(problem, goal, found, slices)
 
 
 def search_by_iterations(
@@ -183,7 +194,8 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) 
     monitor = slices.monitor
     best = goal_score(problem, goal, found.order, found.choices)
     monitor.record_best(found.order, best)
-    if is_infeasible(problem, goal, monitor.peak_bound):
+    floor = peak_floor(problem, monitor.peak_bound)
+    if goal.budget_bytes and goal.budget_bytes < floor:
         return found
     choices = found.choices
     columns, under = resolve_choices(problem, choices), goal_for_choices(problem, goal, choices)
@@ -193,7 +205,7 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) 
             problem, goal, best, monitor
         ):
             continue
-        if slices.is_over():
+        if slices.is_over() or (not goal.budget_bytes and best.bytes_over_budget <= floor):
             break
         share = min(share, SHARE_BEFORE_SOLVER) if solved and name != SOLVER[0] else share
         part = slices.part(_judge_of(problem, goal, choices), share)
@@ -216,11 +228,14 @@ def is_proven_cheapest(problem: Problem, goal: Goal, score: Score, monitor: Moni
 
 
 def is_infeasible(problem: Problem, goal: Goal, peak_bound: int = 0) -> bool:
-    """Whether a lower bound on the peak (largest task, held at the end, `peak_bound`) exceeds the budget."""
-    if not goal.budget_bytes:
-        return False
+    """Whether a lower bound on the peak exceeds the budget."""
+    return bool(goal.budget_bytes) and (goal.budget_bytes or 0) < peak_floor(problem, peak_bound)
+
+
+def peak_floor(problem: Problem, peak_bound: int = 0) -> int:
+    """Lower bound on the peak, in bytes: largest task, held at the end, `peak_bound`."""
     relaxed = relax_choices(problem)
-    return goal.budget_bytes < max(largest_task.bound(relaxed).bytes, held_at_end.bound(relaxed), peak_bound)
+    return max(largest_task.bound(relaxed).bytes, held_at_end.bound(relaxed), peak_bound)
 
 
 def _search_choices(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Candidate:

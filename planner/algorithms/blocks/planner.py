@@ -113,10 +113,14 @@ class _BlockSearch:
                 high = middle
 
     def trim(self) -> None:
-        """Remove recomputations that the budget does not need from the best order, or reduce it to the budget."""
+        """Remove recomputations that the budget does not need from the best order, or reduce it to the budget.
+
+        For the budget 0, reduce it to the bytes of the largest task.
+        """
         budget = self.goal.budget_bytes
-        if self.monitor.should_stop() or not budget or len(self.best.order) == 0:
+        if self.monitor.should_stop() or budget is None or len(self.best.order) == 0:
             return
+        budget = budget or largest_task.bound(self.problem).bytes
         if peak(self.problem, self.best.order) > budget:
             self.best.offer(self.closing.reduce_to(self.best.order, budget)[0])
         else:

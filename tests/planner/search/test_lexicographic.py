@@ -13,11 +13,10 @@ from planner.search import lexicographic, portfolio
 from tests.planner.random_problems import training_problem
 
 ITERATIONS = 80
-BEFORE = int(lexicographic.PEAK_SHARE * ITERATIONS)  # of them the search for the peak has these
 
 
-def score(search, problem: Problem, goal: Goal, planner: str = "anneal", iterations: int = ITERATIONS) -> Score:
-    monitor = Monitor(lambda order: portfolio.goal_score(problem, goal, order), iterations=iterations)
+def score(search, problem: Problem, goal: Goal, planner: str = "anneal") -> Score:
+    monitor = Monitor(lambda order: portfolio.goal_score(problem, goal, order), iterations=ITERATIONS)
     found = search(problem, goal, planner, monitor)
     return portfolio.goal_score(problem, goal, found.order, found.choices)
 
@@ -27,7 +26,7 @@ def test_the_lowest_peak_is_had_for_less_time_than_the_search_for_it_took():
     for seed in (0, 2, 4):
         problem = training_problem(random.Random(seed), 7)
         goal = Goal(0, iterations=ITERATIONS)
-        first = score(portfolio.search, problem, goal, iterations=BEFORE)
+        first = score(portfolio.search, problem, goal)
         then = score(lexicographic.search, problem, goal)
         assert then <= first
         better += then.cost < first.cost
@@ -48,7 +47,7 @@ def test_so_is_the_lowest_peak_within_an_overhead():
     goal = Goal(max_overhead=0.3, iterations=ITERATIONS)
     found = score(lexicographic.search, problem, goal, "auto")
     assert found.cost <= 1.3 * problem.cost.sum()
-    assert found <= score(portfolio.search, problem, goal, "auto", BEFORE)
+    assert found <= score(portfolio.search, problem, goal, "auto")
 
 
 def test_a_budget_is_left_to_the_planners():
