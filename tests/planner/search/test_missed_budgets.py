@@ -48,7 +48,7 @@ def test_the_smallest_budget_reported_is_the_lowest_peak_and_is_met_when_asked_f
 
 def score(problem: Problem, goal: Goal, planner: str = "auto", seconds: float | None = None) -> Score:
     """Score of the order found, at the budget 0."""
-    iterations = 30 if seconds is None else None
+    iterations = 10 if seconds is None else None
     monitor = Monitor(lambda order: portfolio.goal_score(problem, goal, order), seconds or 10.0, iterations)
     found = lexicographic.search(problem, goal, planner, monitor)
     return portfolio.goal_score(problem, Goal(0), found.order, found.choices)
