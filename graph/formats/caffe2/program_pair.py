@@ -7,6 +7,7 @@ input       the exporters' placeholder of one zero
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from graph.formats.caffe2.ops import DTYPES, GIVEN_DTYPES
 from graph.formats.caffe2.proto import caffe2, net_of
 from graph.formats.caffe2.reader import SHAPES_ONLY
 from graph.formats.caffe2.writer import dump
-from graph.formats.shared.groups import not_representable, note_of
+from graph.formats.shared.groups import not_representable
 from graph.ir import Graph, Role, Value
 
 _NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
@@ -26,9 +27,10 @@ _GIVEN_FILLS = {dtype: op for op, dtype in GIVEN_DTYPES.items()}
 def program_pair(graph: Graph) -> tuple[bytes, bytes]:
     """(init net, net) as bytes; written one after the other they are one model. Raises BadGraph."""
     net, init = net_of(dump(graph)), caffe2()["NetDef"](name=f"{graph.name}_init")
-    fills = len(note_of(graph, "caffe2").get("fills", ()))
-    init.op.extend(net.op[:fills])
-    del net.op[:fills]
+    externals = set(net.external_input)
+    fills = itertools.takewhile(lambda op: not op.input and externals.issuperset(op.output), net.op)
+    init.op.extend(list(fills))
+    del net.op[: len(init.op)]
     filled = {name for op in init.op for name in op.output}
     values = {value.name: value for value in graph.values}
     missing = [values[name] for name in net.external_input if name not in filled and name in values]
