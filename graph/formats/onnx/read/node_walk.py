@@ -24,6 +24,7 @@ from graph.ops.registry import infer
 from graph.ops.registry.constant_folding import fold_constants
 from graph.ops.registry.onnx_fallback import onnx_dtype, type_of_array
 from graph.ops.registry.onnx_schemas import check_present, schema_of
+from graph.ops.registry.onnx_shapes import check_shapes
 from graph.ops.registry.registry import Call
 
 if TYPE_CHECKING:
@@ -84,7 +85,10 @@ class NodeWalk:
             return None
         slots = self.inputs(raw, scope)
         types = [None if slot is None else slot.type for slot in slots]
-        self._types(raw, self._call_of(raw, slots, scope), slots)  # raises for a malformed call
+        try:
+            check_shapes(self._call_of(raw, slots, scope))
+        except ValueError as error:
+            raise conflict_error(raw, slots, str(error)) from None
         protos = [
             TypeProto() if type is None else helper.make_tensor_type_proto(onnx_dtype(type.dtype), type.shape)
             for type in types
