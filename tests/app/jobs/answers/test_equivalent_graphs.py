@@ -52,7 +52,17 @@ def timeless(made: Any) -> Any:
     """The report without what a run measures: seconds, and the error of the gradients, whose samples follow names."""
     report = msgspec.json.decode(made["report"])
     report["executed"] |= {"compared": "", "gradients": (report["executed"]["gradients"] or {}).get("status")}
-    return {name: value for name, value in report.items() if name not in ("id", "elapsed")}, made["sections"]
+    sections = {name: _without_error(section) for name, section in made["sections"].items()}
+    return {name: value for name, value in report.items() if name not in ("id", "elapsed")}, sections
+
+
+def _without_error(section: bytes) -> bytes:
+    """The section; a search result without the error of the gradients."""
+    content = msgspec.json.decode(section)
+    executed = content.get("executed") if isinstance(content, dict) else None
+    if not isinstance(executed, dict):
+        return section
+    return msgspec.json.encode({**content, "executed": {**executed, "gradients": None}})
 
 
 def is_searched(made: Any) -> bool:
