@@ -13,9 +13,10 @@ from bench.generators import chain, unet
 from planner.pipeline import solve as pipeline
 from planner.problem import Problem
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Goal, Score
+from planner.problem.plan import Candidate, Goal, Score
 from planner.request.plan_request import parse_request
 from planner.search import lexicographic, portfolio
+from planner.search.time_slices import TimeSlices
 from tests.planner.random_problems import training_problem
 
 MODELS = {
@@ -46,10 +47,9 @@ def test_the_smallest_budget_reported_is_the_lowest_peak_and_is_met_when_asked_f
     assert met["bound"]["overhead"] <= missed["overhead"]
 
 
-def score(problem: Problem, goal: Goal, planner: str = "auto", seconds: float | None = None) -> Score:
+def score(problem: Problem, goal: Goal, planner: str) -> Score:
     """Score of the order found, at the budget 0."""
-    iterations = 10 if seconds is None else None
-    monitor = Monitor(lambda order: portfolio.goal_score(problem, goal, order), seconds or 10.0, iterations)
+    monitor = Monitor(lambda order: portfolio.goal_score(problem, goal, order), iterations=10)
     found = lexicographic.search(problem, goal, planner, monitor)
     return portfolio.goal_score(problem, Goal(0), found.order, found.choices)
 
@@ -63,18 +63,18 @@ def test_a_missed_budget_costs_no_more_than_the_budget_0(planner: str):
             assert score(problem, Goal(budget), planner) <= lowest, seed
 
 
-def test_time_is_left_for_the_lowest_peak_when_the_clock_ends_the_search(monkeypatch):
-    problem, budgets, real = training_problem(random.Random(3), 40), list[int](), portfolio.search
-    budget = portfolio.peak_floor(problem)
+def test_half_of_the_time_is_left_for_the_lowest_peak_while_no_order_meets_the_budget(monkeypatch):
+    problem, seconds = training_problem(random.Random(3), 40), list[float]()
 
-    def search(problem: Problem, goal: Goal, *rest: Any) -> Any:
-        budgets.append(goal.budget_bytes or 0)
-        return real(problem, goal, *rest)
+    def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) -> Candidate:
+        seconds.append(slices.monitor.seconds)
+        return found
 
-    monkeypatch.setattr(portfolio, "search", search)
-    found = score(problem, Goal(budget), seconds=2.0)
-    assert found.peak_bytes > budget
-    assert budgets[:2] == [budget, 0] and budgets[2] >= found.peak_bytes
+    monkeypatch.setattr(portfolio, "improve", improve)
+    goal = Goal(portfolio.peak_floor(problem))
+    monitor = Monitor(lambda order: portfolio.goal_score(problem, goal, order), 1000.0)
+    portfolio.search(problem, goal, "auto", monitor)
+    assert len(seconds) == 1 and seconds[0] <= 1000.0 * portfolio.MISSED_SHARE
 
 
 def test_the_peak_bound_of_a_missed_budget_is_that_of_the_budget_0():
