@@ -85,8 +85,9 @@ class _ScanBuilder:
             initial.append(value)
         bound[self.timestep] = TensorType("int32", (1,))
         inside = NestedNet(self.net, step, bound)
+        listed = {_op_of(row) for row in inside.program.nodes if self.recompute.intersection(row.outputs)}
         for row in inside.program.nodes:
-            if self.recompute.intersection(row.outputs):
+            if _op_of(row) in listed:  # all rows of an op rerun with the one that writes its blob
                 row.recompute = "prefer"
         counts_steps = self.timestep in inside.first_reads
         formal, results = self._interface(inside, counts_steps)
@@ -200,6 +201,12 @@ def _rows(attributes: Mapping[str, Any], *names: str) -> list[tuple[str, str, in
     """Rows of parallel lists: two of names and one of offsets. Raises ValueError."""
     inner, outer = (_strings(attributes, name) for name in names[:2])
     return list(zip(inner, outer, Attributes(attributes).integers(names[2], default=()), strict=True))
+
+
+def _op_of(row: NodeRow) -> str:
+    """Id of the op that a row belongs to."""
+    note = (row.annotations or {}).get("caffe2", {})
+    return str(note.get("part_of") or note.get("id") or row.name)
 
 
 def _strings(attributes: Mapping[str, Any], name: str) -> list[str]:

@@ -212,7 +212,8 @@ class _Names:
         origin = op.group.origin
         for name, v in added:
             chosen = op.group.name.removesuffix(origin.id) + name if op.group.name.endswith(origin.id) else name
-            if names[v] not in (name, chosen):
+            # A plan that repeats a node numbers the values of its runs.
+            if names[v] not in (name, chosen, f"{name}/0", f"{chosen}/0"):
                 raise not_representable(
                     f"values.{names[v]}",
                     f"{quoted(names[v])}, which is no operand of {origin.op} {quoted(op.group.name)} in the file",

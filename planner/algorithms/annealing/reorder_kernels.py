@@ -92,7 +92,7 @@ def collect_group(t: AnnealingTimeline, run: int, count: int, stack: Row) -> int
 
 def collect_producers(t: AnnealingTimeline, run: int, slot: int, count: int, stack: Row) -> int:
     """`collect_group` for every first run that `run` depends on and that is not before `slot`; -1: not possible."""
-    task = t.runs[run, on.TASK]
+    task, here = t.runs[run, on.TASK], t.runs[run, on.SLOT]
     phase = t.tasks[task, on.PHASE]
     if phase > 0 and t.runs[t.tasks[len(t.tasks) - 3 + phase, on.FIRST_RUN], on.SLOT] >= slot:
         return -1
@@ -106,7 +106,7 @@ def collect_producers(t: AnnealingTimeline, run: int, slot: int, count: int, sta
     for entry in range(t.tasks[task, on.EARLIER], t.tasks[task, on.LATER]):
         other = t.tasks[t.rows[entry], on.FIRST_RUN]
         if t.runs[other, on.SLOT] >= slot:
-            count = collect_group(t, other, count, stack)
+            count = collect_group(t, other, count, stack) if t.runs[other, on.SLOT] < here else -1
             if count < 0:
                 return -1
     return count
@@ -114,7 +114,7 @@ def collect_producers(t: AnnealingTimeline, run: int, slot: int, count: int, sta
 
 def collect_readers(t: AnnealingTimeline, run: int, slot: int, count: int, stack: Row) -> int:
     """`collect_group` for every first run that depends on `run` and is before `slot`; -1: not possible."""
-    task = t.runs[run, on.TASK]
+    task, here = t.runs[run, on.TASK], t.runs[run, on.SLOT]
     phase = t.tasks[task, on.PHASE]
     if phase < 2 and t.runs[t.tasks[len(t.tasks) - 2 + phase, on.FIRST_RUN], on.SLOT] < slot:
         return -1
@@ -131,7 +131,7 @@ def collect_readers(t: AnnealingTimeline, run: int, slot: int, count: int, stack
     for entry in range(t.tasks[task, on.LATER], t.tasks[task, on.ENTRIES_END]):
         other = t.tasks[t.rows[entry], on.FIRST_RUN]
         if t.runs[other, on.SLOT] < slot:
-            count = collect_group(t, other, count, stack)
+            count = collect_group(t, other, count, stack) if t.runs[other, on.SLOT] > here else -1
             if count < 0:
                 return -1
     return count
@@ -192,6 +192,8 @@ def try_move_first(t: AnnealingTimeline, stack: Row) -> bool:
         return False
     here = t.runs[run, on.SLOT]
     low, high = window(t, run)
+    if not low < here < high:  # an order from elsewhere, which has a resident buffer read before its writer
+        return False
     if random_below(t, 100) < GROUP_PERCENT:
         slot = min(max(nearby_slot(t, here), 0), slots - 1)
         if slot <= low:

@@ -36,7 +36,7 @@ def offered(line: str) -> list[str]:
         ("remat curve model.onnx --device rtx", ["rtx4090", "rtx3090"]),
         ("remat schema re", ["request", "report"]),
         ("remat fit model.onnx --grow s", ["sequence"]),
-        ("remat info model.onnx --runtime t", ["torch-eager"]),
+        ("remat info model.onnx --runtime t", ["torch-eager", "torch-eager-cpu"]),
     ],
 )
 def test_a_shell_is_offered_what_there_is(line: str, words: list[str]) -> None:
