@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("remat", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("remat")
+
+#: Tests of 1.5 s and more, which `./check` leaves to `.ci/run`; docs/design/testing.md has the command that lists them.
+SLOW = frozenset(Path(__file__).with_name("slow.txt").read_text().splitlines())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid in SLOW:
+            item.add_marker(pytest.mark.heavy)
 
 
 @pytest.fixture(params=["quick", pytest.param("all", marks=pytest.mark.heavy)])
