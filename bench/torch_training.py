@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import importlib
 import multiprocessing
 import sys
 import time
@@ -24,48 +23,18 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from app.zoo.catalogue import ZooNetwork, networks
+import torch
 
-#: Instances that train in a few seconds: arguments of the network, and its inputs.
-SMALL: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
-    "resnet18": ({}, {"batch": 4, "side": 128}),
-    "resnet50": ({}, {"batch": 2, "side": 128}),
-    "vit_base": ({"image": 96, "layers": 6, "width": 384, "heads": 6}, {"batch": 4, "side": 96}),
-    "convnext_tiny": ({"depths": (2, 2, 4, 2)}, {"batch": 2, "side": 96}),
-    "unet": ({"widths": (16, 32, 64, 128, 256)}, {"batch": 2, "side": 128}),
-    "bert_base": ({"vocabulary": 3000, "layers": 6, "width": 384, "heads": 6}, {"batch": 2, "sequence": 128}),
-    "gpt2_small": ({"vocabulary": 3000, "layers": 6, "width": 384, "heads": 6}, {"batch": 2, "sequence": 128}),
-    "llama_1b": (
-        {"vocabulary": 3000, "width": 256, "layers": 6, "heads": 8, "key_heads": 2, "hidden": 704},
-        {"batch": 2, "sequence": 128},
-    ),
-}
+import remat.torch
+from bench.torch_instances import SMALL, instance
+from tests.torch.steps import peak_bytes
+
 STEPS = 3
 MIB = 2**20
 
 
-def instance(network: ZooNetwork, full: bool) -> tuple[Any, dict[str, Any]]:
-    """(module, inputs) of a network."""
-    import torch
-
-    arguments, sizes = ({}, {"batch": network.batches[0]}) if full else SMALL[network.name]
-    file, _, name = network.module.partition(".")
-    torch.manual_seed(0)
-    module = getattr(importlib.import_module(f"app.zoo.networks.{file}"), name)(**{**network.arguments, **arguments})
-    lengths = {**network.dims, **sizes}
-    inputs = {}
-    for title, shape in network.inputs.items():
-        fixed = [lengths[length] if isinstance(length, str) else length for length in shape]
-        if "side" in sizes:
-            fixed = [sizes["side"] if length >= 96 else length for length in fixed]
-        inputs[title] = torch.randn(fixed) if title == "pixels" else torch.randint(0, 2, fixed)
-    return module, inputs
-
-
 def trained(step: Callable[[], Any], module: Any) -> list[Any]:
     """Losses and gradients of some steps of SGD, then buffers and the state of the generator."""
-    import torch
-
     optimizer = torch.optim.SGD(module.parameters(), 1e-3)
     torch.manual_seed(3)
     found = []
@@ -80,7 +49,6 @@ def trained(step: Callable[[], Any], module: Any) -> list[Any]:
 
 def measured(step: Callable[[], Any], module: Any) -> tuple[int, float]:
     """(peak in bytes, seconds of the fastest of three) of a step after a warm one."""
-    from tests.torch.steps import peak_bytes
 
     def once() -> None:
         module.zero_grad(set_to_none=True)
@@ -98,24 +66,8 @@ def measured(step: Callable[[], Any], module: Any) -> tuple[int, float]:
 
 def row(name: str, budget: str, full: bool, seconds: float) -> dict[str, Any]:
     """One row of the table."""
-    import torch
-
-    import remat.torch
-
     torch.set_num_threads(1)
-    network = networks()[name]
-    module, inputs = instance(network, full)
-
-    class WithLoss(torch.nn.Module):
-        def __init__(self, module: Any) -> None:
-            super().__init__()
-            self.module = module
-
-        def forward(self, **inputs: Any) -> Any:
-            output = self.module(**inputs)
-            return output if network.output == "loss" else output.float().square().mean()
-
-    plain = WithLoss(module)
+    plain, inputs = instance(name, full)
     began = time.perf_counter()
     captured = remat.torch.capture(plain, **inputs, measure=True)
     recorded = time.perf_counter()
