@@ -9,10 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from graph.formats.caffe2.compat.gradients import Caffe2Gradients, GradientOp, add_gradient_operators
+from graph.autodiff.differentiate import differentiate
+from graph.autodiff.resolve_names import GradientOptions
+from graph.errors import Findings
+from graph.formats.caffe2.compat.gradients import Caffe2Gradients, GradientOp, add_gradient_operators, last_versions
+from graph.formats.caffe2.compat.rules import caffe2_rules
 from graph.ir import Graph, Phase
 from tests.seeds import numeric_gradients
-from tests.seeds.harness import Area, Case
+from tests.seeds.harness import Area, Case, codes, refusal
 from tests.seeds.programs import opaque
 
 WORDS = {"inputs": "inputs", "outputs": "outputs", "output_grads": "incoming"}
@@ -40,6 +44,24 @@ class Structure:
 
     def ops(self, type: str) -> list[GradientOp]:
         return [op for op in self.found.ops if op.type == type]
+
+    def versions(self, blob: str) -> list[int]:
+        """Values that have that name, in order; the one given is the first."""
+        return [
+            v for v, value in enumerate(self.graph.values) if value.annotations.get("version_of", value.name) == blob
+        ]
+
+    def gradients_with(self, **options: Any) -> Graph:
+        """The gradients of every value as a graph, with other options than Caffe2's."""
+        last = last_versions(self.graph)
+        rules = caffe2_rules(declared_rules(self.case), Findings())
+        targets = {last.get(name, name): head for name, head in self.targets.items()}
+        return differentiate(
+            self.graph,
+            targets,
+            [value.name for value in self.graph.values if value.type and value.type.dtype == "float32"],
+            options=GradientOptions(gradient_rules=rules, **options),
+        )
 
 
 def declared_rules(case: Case) -> dict[str, Any]:
@@ -184,10 +206,7 @@ def the_sum_is_written_over_its_first_operand(run: Structure, words: re.Match[st
 def the_sum_is_of_the_later_version(run: Structure, words: re.Match[str]) -> None:
     """Versions as the sentence counts them: the blob as it is given is version 1."""
     made = run.found.graph
-    values = {str(value.annotations.get("version_of", value.name)): [] for value in run.graph.values}
-    for v, value in enumerate(run.graph.values):
-        values[str(value.annotations.get("version_of", value.name))].append(v)
-    versions = values[words["blob"]]
+    versions = run.versions(words["blob"])
     (sum_,) = [node for node in made.nodes if node.phase is Phase.BACKWARD and node.op in ("Add", "Sum")]
     gradient = dict(made.gradients)
     assert gradient[versions[int(words["sum"]) - 1]] == sum_.outputs[0]
@@ -211,9 +230,16 @@ def gradient_ops_are_backward(run: Structure, words: re.Match[str]) -> None:
     assert all(node.phase is Phase.BACKWARD and "gradient_of" in node.annotations for node in added)
 
 
-@sentence(r"the returned map has only '(?P<name>\w+)'(?:: .*[^s])?")
+@sentence(
+    r"the returned map has only '(?P<name>\w+)'(?:: the pre-barrier version of (?P<blob>\w+) has no gradient and the "
+    r"post-barrier one is not reported)?"
+)
 def the_map_has_one_entry(run: Structure, words: re.Match[str]) -> None:
     assert run.found.by_name.keys() == {words["name"]}
+    if words["blob"]:
+        before, after = run.versions(words["blob"])
+        assert before not in dict(run.found.graph.gradients)
+        assert after in dict(run.found.graph.gradients)
 
 
 @sentence(r"order of operands: later consumer first")
@@ -242,10 +268,97 @@ def every_part_is_renamed(run: Structure, words: re.Match[str]) -> None:
 
 
 @sentence(r"either variant is acceptable; numerically they are identical")
-def the_explicit_variant_gives_the_same(run: Structure, words: re.Match[str]) -> None:
-    numeric_gradients.agree_with_differences(run.case)
+def the_listed_ops_give_the_same(run: Structure, words: re.Match[str]) -> None:
+    """The generated ops, run one by one under their names, give the gradients of the graph of values."""
+    numbers = numeric_gradients.numbers_of(run.case, random=True)
+    at = {**numbers.values, **numbers.contents}
+    for op in run.found.ops:
+        inputs = [at[name] for name in op.inputs]
+        if op.type == "DotProductGradient":
+            x, y, incoming = inputs
+            made = [y * incoming[:, None], x * incoming[:, None]]
+        else:
+            made = [{"Sum": sum, "Negative": lambda given: -given[0]}[op.type](inputs)]
+        at.update(zip(op.outputs, made, strict=True))
+    assert numbers.gradients
+    for name, gradient in numbers.gradients.items():
+        np.testing.assert_allclose(at[run.found.by_name[name]], gradient, rtol=1e-6)  # type: ignore[index]
 
 
 @sentence(r"no contribution is lost or counted twice")
 def every_contribution_counts_once(run: Structure, words: re.Match[str]) -> None:
     numeric_gradients.agree_with_differences(run.case)
+
+
+@sentence(r"ordered; gradient names up to consistent renaming")
+def names_correspond_one_to_one(run: Structure, words: re.Match[str]) -> None:
+    listed = run.case["expected"]["gradient_ops"]
+    assert [op.type for op in run.found.ops] == [op["type"] for op in listed]
+    pairs = set()
+    for op, other in zip(run.found.ops, listed, strict=True):
+        pairs.update(zip(op.inputs, other["inputs"], strict=True), zip(op.outputs, other["outputs"], strict=True))
+    assert len({name for name, _ in pairs}) == len({name for _, name in pairs}) == len(pairs)
+
+
+@sentence(r"only the Sum \(second from the end\): operands (?P<operands>\w+ then \w+), result (?P<result>\w+)")
+def the_sum_is_second_from_the_end(run: Structure, words: re.Match[str]) -> None:
+    op = run.found.ops[-2]
+    assert (op.type, op.inputs, op.outputs) == ("Sum", words["operands"].split(" then "), [words["result"]])
+
+
+@sentence(r"the (version the gradient needs|current version)")
+def versions_are_reported(run: Structure, words: re.Match[str]) -> None:
+    """The version that the op's gradient needs is the one it writes, the current one is the last."""
+    text = str(refusal(lambda: run.found))
+    said = re.search(r"'op(\d+)' needs '(\w+)' at version (\d+), it is now at version (\d+)", text)
+    assert said is not None, text
+    writes = [said[2] in op["outputs"] for op in run.case["ops"]]
+    reported = {"version the gradient needs": int(said[3]), "current version": int(said[4])}
+    right = {"version the gradient needs": sum(writes[: int(said[1]) + 1]), "current version": sum(writes)}
+    assert reported[words[1]] == right[words[1]]
+
+
+@sentence(r"needs (?P<needs>\w+) inputs, has (?P<has>\w+)")
+def the_number_of_inputs_is_reported(run: Structure, words: re.Match[str]) -> None:
+    needs, has = NUMBERS[words["needs"]], NUMBERS[words["has"]]
+    assert re.search(rf"found {has} inputs of .*, expected {needs}\b", str(refusal(lambda: run.found)))
+
+
+@sentence(r"Upstream wrote (?P<op>\w+)\((?P<input>\w+), (?P<output>\w+)\) meaning input (\w+), output (\w+)\.")
+def the_op_is_refused_by_its_output(run: Structure, words: re.Match[str]) -> None:
+    assert (words["input"], words["output"]) == (words[4], words[5])
+    (op,) = [op for op in run.case["ops"] if op["type"] == words["op"]]
+    assert (op["inputs"], op["outputs"]) == ([words["input"]], [words["output"]])
+    assert f"of {words['op']}, which makes '{words['output']}'" in str(refusal(lambda: run.found))
+
+
+@sentence(
+    r"A service with value semantics may instead answer: (?P<blob>\w+)\(v(?P<lost>\d+)\) gets no gradient because "
+    r"(?P<same>\w+)\(v(?P<by>\d+)\) overwrote it unread; upstream refuses\."
+)
+def kept_versions_leave_the_lost_one_out(run: Structure, words: re.Match[str]) -> None:
+    assert words["same"] == words["blob"] and int(words["by"]) == int(words["lost"]) + 1
+    versions = run.versions(words["blob"])
+    lost, by = versions[int(words["lost"])], versions[int(words["by"])]
+    found = dict(run.gradients_with(versions="keep").gradients)
+    assert not any(lost in node.reads for node in run.graph.nodes)
+    assert lost not in found and by in found
+
+
+@sentence(
+    r"Raised while the graph is read, before any gradient is built, and even when the barrier is off the gradient "
+    r"path\."
+)
+def an_unread_barrier_is_refused_without_targets(run: Structure, words: re.Match[str]) -> None:
+    refused = refusal(lambda: add_gradient_operators(run.graph, {}, declared_rules(run.case)))
+    assert codes(refused) == codes(refusal(lambda: run.found))
+
+
+@sentence(r"A service may instead densify; then it must say so\.")
+def parts_are_densified_on_request_only(run: Structure, words: re.Match[str]) -> None:
+    """By default the request is refused, and the message says how to ask; then the gradient is listed as dense."""
+    assert '"mixed": "densify"' in str(refusal(lambda: run.found))
+    made = run.gradients_with(row_sparse="all", mixed="densify")
+    (name,) = run.case["expected"]["error"]["message_should_name"]
+    assert name not in made.annotations.get("row_sparse_gradients", {})
+    assert made.value_named(name) in dict(made.gradients)

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,7 @@ AREA = Area(
         "formula": check_formula,
         "gradient_ops_prefix": check_copies,
         "effective_output_gradients": check_effective,
+        "tolerance": lambda run, expected: run.tolerance,
     },
     force,
 )
@@ -218,7 +220,7 @@ def untaken_weights_get_zeros(run: Run, match: re.Match[str]) -> None:
 
 @AREA.sentence(r"(\w+)>=0: the mirror statement")
 def the_mirror_statement(run: Run, match: re.Match[str]) -> None:
-    stated = next(text for text in run.case["expected"]["properties"] if text.startswith(f"{match[1]}<0: grad "))
+    (stated,) = (text for text in run.case["expected"]["properties"] if text.startswith(f"{match[1]}<0: grad "))
     names = re.findall(r"grad (\w+)(?: and|,) (\w+)", stated)
     _only_one_branch(run, match[1], 0.5, names[0], names[1], "else_graph")
 
@@ -227,6 +229,7 @@ def _only_one_branch(
     run: Run, switch: str, content: float, taken: Sequence[str], untaken: Sequence[str], branch: str
 ) -> None:
     contents = {switch: np.full((1,), content, np.float32), "zero": np.zeros((1,), np.float32)}
+    assert run.forward.value_named(switch) in run.forward.inputs
     found = run.computed(contents)
     for name in untaken:
         assert not found[f"grad:{name}"].any() and found[f"grad:{name}"].shape == run.contents[name].shape
@@ -270,16 +273,25 @@ def training_learns(run: Run, match: re.Match[str]) -> None:
 @AREA.sentence(r"gradients are with respect to the values before the loop")
 def of_values_before(run: Run, match: re.Match[str]) -> None:
     """They are those of inputs, which nothing writes; finite differences over them agree."""
-    graph = run.step
-    before = run.computed()
-    for v, _ in graph.gradients:
-        name = graph.values[v].name
-        assert v in graph.inputs
-        offset = np.float32(1e-2)
-        sides = [run.computed({name: run.contents[name] + sign * offset}) for sign in (1, -1)]
-        (target,) = run.targets
-        slope = float(np.sum(sides[0][target]) - np.sum(sides[1][target])) / (2 * float(offset))
-        assert float(np.sum(before[f"grad:{name}"])) == pytest.approx(slope, rel=1e-2)
+    assert all(v in run.step.inputs for v, _ in run.step.gradients)
+    _agree_with_differences(run)
+
+
+def _agree_with_differences(run: Run, contents: Numbers = MappingProxyType({})) -> None:
+    for name in run.wanted:
+        gradient = float(np.sum(run.computed(contents)[f"grad:{name}"]))
+        up, down = _slopes(run, name, contents)
+        assert gradient == pytest.approx((up + down) / 2, rel=1e-2)
+
+
+def _slopes(run: Run, name: str, contents: Numbers = MappingProxyType({})) -> tuple[float, float]:
+    """Differences of the target, divided by the step, on either side of the content of `name`."""
+    (target,) = run.targets
+    step = np.float32(1e-2)
+    low, at, high = (
+        float(np.sum(run.computed({**contents, name: run.contents[name] + side * step})[target])) for side in (-1, 0, 1)
+    )
+    return (high - at) / float(step), (at - low) / float(step)
 
 
 @AREA.sentence(r"backward runs the saved iterations last-in first-out")
@@ -332,3 +344,69 @@ def missing_stay_missing(run: Run, match: re.Match[str]) -> None:
 def agrees_with_differences(run: Branches, match: re.Match[str]) -> None:
     assert match[1] in run.case["wanted_gradients"]["wrt"]
     run.check_gradients(float(match[2]) / 100, float(match[3]))
+
+
+@AREA.sentence(
+    r"upstream overwrites the weight gradient in each backward iteration instead of adding, and lets an in-place "
+    r"multiply read the value after the update"
+)
+def iterations_add_up(run: Run, match: re.Match[str]) -> None:
+    """Gradients of what every iteration reads, and of what it writes in place, agree with differences."""
+    (op,) = run.case["ops"]
+    (step,) = op["attrs"]["body_graph"]["ops"]
+    assert step["type"] == "Mul" and step["outputs"][0] in step["inputs"] and set(step["inputs"]) == set(run.wanted)
+    assert run.case["given"]["values"]["two"] > 1, "more than one iteration"
+    _agree_with_differences(run)
+
+
+@AREA.sentence(r"refused as a version conflict on (\w+)")
+def both_versions_are_kept(run: Run, match: re.Match[str]) -> None:
+    """Here each version of the name is a value of its own, and gradients reach what made either of them."""
+    assert sum(match[1] in op["outputs"] for op in run.case["ops"]) > 1
+    for holds in (True, False):
+        _agree_with_differences(run, {"c": np.array(holds)})
+
+
+@AREA.sentence(r"(\w+) = ([\d.]+) sits on a branch boundary: do not check with two-sided finite differences\.")
+def the_branch_taken_decides(run: Run, match: re.Match[str]) -> None:
+    assert float(run.contents[match[1]]) == float(match[2])
+    _one_side_agrees(run, match[1])
+
+
+@AREA.sentence(
+    r"The trip count is fixed by the forward run; finite differences across a change of trip count are meaningless\."
+)
+def the_trip_count_is_fixed(run: Run, match: re.Match[str]) -> None:
+    condition = run.case["ops"][0]["attrs"]["condition"]
+    (counter,) = (name for name in run.wanted if condition.startswith(f"{name} "))
+    _one_side_agrees(run, counter)
+
+
+def _one_side_agrees(run: Run, name: str) -> None:
+    """The gradient is the slope on the side where the same ops run; across the boundary the target jumps."""
+    gradient = float(np.sum(run.computed()[f"grad:{name}"]))
+    up, down = _slopes(run, name)
+    assert gradient == pytest.approx(up, rel=1e-2)
+    assert abs(gradient - down) > 10 * abs(gradient)
+
+
+@AREA.sentence(r"Upstream asserts the forward value on a random (\d+)x(\d+) input; the gradients were added here\.")
+def the_formula_holds_for_matrices(run: Run, match: re.Match[str]) -> None:
+    shape = (int(match[1]), int(match[2]))
+    assert shape == (3, 3)
+    drawn = {name: np.random.default_rng(4).normal(0, 1, shape).tolist() for name in run.wanted}
+    given = {**run.given, "values": {**run.given["values"], **drawn}}
+    check_formula(Run({**run.case, "given": given}), run.case["expected"]["formula"])
+
+
+@AREA.sentence(r"(\w+) and (\w+) are pre-initialised outside; (\w+) exists in both branches as a branch-local name")
+def branches_have_names_of_their_own(run: Run, match: re.Match[str]) -> None:
+    """The names given outside are what the branches hand out, so the value of either branch is seen after them."""
+    (op,) = (op for op in run.case["ops"] if op["type"] == "If")
+    assert {match[1], match[2]} == set(op["outputs"])
+    (node,) = (node for node in run.forward.nodes if node.op == "If")
+    assert len(node.outputs) == 2
+    for body in node.bodies.values():
+        assert match[3] in {value.name for value in body.graph.values}
+        assert match[3] not in {body.graph.values[v].name for v in body.graph.outputs}
+    check_not_visible(run, [match[3]])

@@ -1,8 +1,8 @@
 """Cases of the original systems: how each category is run, and what each expectation is checked by.
 
-case ──▶ Area.run ──▶ run        expected.FIELD      ──▶ Area.fields[FIELD](run, value)
-                                 expected.properties ──▶ the one check that stands for the sentence
-                                 expected.error      ──▶ Area.force(run) is refused with that code and those names
+case ──▶ Area.run ──▶ run        expected.FIELD  ──▶ Area.fields[FIELD](run, value)
+                                 every sentence  ──▶ the one check that stands for it; an unknown sentence fails
+                                 expected.error  ──▶ Area.force(run) is refused with that code and those names
 """
 
 from __future__ import annotations
@@ -27,25 +27,33 @@ Check = Callable[[Any, Any], None]
 PropertyCheck = Callable[[Any, "re.Match[str]"], None]
 
 OURS = Path(__file__).parent / "cases.json"
-FOREIGN = os.environ.get("REMAT_SEED_CASES")  # another file of cases; its unknown sentences are told, not failed
+FOREIGN = os.environ.get("REMAT_SEED_CASES")  # another file of cases, with its own words for kinds of errors
 CASES: list[Case] = json.loads(Path(FOREIGN or OURS).read_text())
 
-#: What an expectation says beside what must come out: why the original differs, how exactly to compare.
-REMARKS = frozenset(
+#: Fields whose content is sentences, in an expectation or in the error it expects.
+SENTENCES = frozenset(
     {
-        "upstream_defect",
-        "upstream_behaviour",
-        "upstream_exception",
-        "upstream_exceptions",
-        "asserted_upstream",
+        "properties",
         "match",
-        "tolerance",
-        "notes",
-        "message_contains",
-        "should_report",
+        "asserted_upstream",
+        "upstream_behaviour",
+        "upstream_defect",
         "or",
+        "notes",
+        "should_report",
     }
 )
+#: Classes of what the original raises; our codes stand in `ERROR_KINDS`.
+EXCEPTIONS = frozenset({"upstream_exception", "upstream_exceptions"})
+#: Fields that say how exactly to compare. An area that reads them lists them among its fields.
+PRECISION = frozenset({"tolerance"})
+
+#: Text of `error.message_contains`, in the original's words -> what our message says.
+MESSAGES: dict[str, str] = {
+    "version": r"needs '\w+' at version \d+, it is now at version \d+",
+    "schema": r"as the schema of the op says",
+    "Only one input blob": r"expected one sequence",
+}
 
 #: Word of `error.kind` -> our code.
 ERROR_KINDS: dict[str, str] = {
@@ -144,31 +152,30 @@ class Area:
         expected = case["expected"] if expected is None else expected
         run = self.run(case)
         for name, value in expected.items():
-            if name == "properties":
-                for text in value:
-                    self.check_property(run, text)
-            elif name == "error":
+            if name == "error":
                 check_refused(lambda: self.force(run), value)
             elif name == "error_for_each_variant":
                 self._check_variants(case, value)
             elif name == "variants":
                 self._check_either(case, value)
-            elif name not in REMARKS:
+            elif name not in SENTENCES | EXCEPTIONS:
                 assert name in self.fields, f"no check stands for the field {name!r}"
                 self.fields[name](run, value)
+        for text in sentences_of(expected):
+            self.check_sentence(run, text)
+        for text in notes_of(case) if expected is case["expected"] else ():
+            self.check_sentence(run, text)
 
-    def check_property(self, run: Any, text: str) -> None:
-        """Run the check `text` stands for. A sentence nobody knows fails, in a foreign file it is told."""
-        for pattern, check in self.sentences:
-            match = re.fullmatch(pattern, text)
-            if match is not None:
-                check(run, match)
-                return
-        assert FOREIGN is not None, f"no check stands for the sentence {text!r}"
-        warnings.warn(f"unchecked: {text}", stacklevel=2)
+    def check_sentence(self, run: Any, text: str) -> None:
+        """Run the check that stands for `text`."""
+        match, check = self.known(text)
+        assert match is not None, f"no check stands for the sentence {text!r}"
+        check(run, match)
 
-    def knows(self, text: str) -> bool:
-        return any(re.fullmatch(pattern, text) for pattern, _ in self.sentences)
+    def known(self, text: str) -> tuple[re.Match[str] | None, PropertyCheck]:
+        """The match of `text` with the first pattern that fits it as a whole, and the check of that pattern."""
+        matches = ((re.fullmatch(pattern, text), check) for pattern, check in self.sentences)
+        return next((found for found in matches if found[0]), (None, lambda run, match: None))
 
     def _check_variants(self, case: Case, kinds: Sequence[str]) -> None:
         runs = self.variants(case)
@@ -190,27 +197,64 @@ class Area:
         raise AssertionError(f"no alternative holds: {faults}")
 
 
-def check_refused(ask: Callable[[], object], expected: Mapping[str, Any]) -> None:
-    """`ask` raises a finding with our code for that kind, and the message names what it should."""
+def notes_of(case: Case) -> list[str]:
+    """Sentences of a case beside its expectation."""
+    return [text for text in (case.get("notes"), case["given"].get("note")) if text]
+
+
+def sentences_of(expected: Mapping[str, Any]) -> list[str]:
+    """Sentences of an expectation and of the error it expects; alternatives are expectations of their own."""
+    found = []
+    for name, value in expected.items():
+        if name in SENTENCES:
+            found += [value] if isinstance(value, str) else value
+        elif name == "error":
+            found += sentences_of(value)
+    return found
+
+
+def refusal(ask: Callable[[], object]) -> Exception:
+    """The error with which `ask` is refused."""
     try:
         ask()
     except (GraphError, PlannerError, AppError) as error:
-        refusal = error
-    else:
-        raise AssertionError(f"not refused, though {expected['kind']} is expected")
+        return error
+    raise AssertionError("not refused")
+
+
+def check_refused(ask: Callable[[], object], expected: Mapping[str, Any]) -> None:
+    """`ask` raises a finding with our code for that kind, and the message says and names what it should."""
+    unknown = expected.keys() - {"kind", "message_contains", "message_should_name", *SENTENCES, *EXCEPTIONS}
+    assert not unknown, f"no check stands for {sorted(unknown)} of an error"
+    refused = refusal(ask)
     if expected["kind"] in ERROR_KINDS or FOREIGN is None:
         assert expected["kind"] in ERROR_KINDS, f"no code stands for the kind {expected['kind']!r}"
-        assert ERROR_KINDS[expected["kind"]] in codes(refusal), f"{codes(refusal)}: {refusal}"
+        assert ERROR_KINDS[expected["kind"]] in codes(refused), f"{codes(refused)}: {refused}"
     else:  # the word is the foreign file's own; what counts is that it is refused, and whom the message names
-        warnings.warn(f"no code stands for the kind {expected['kind']!r}: {codes(refusal)}", stacklevel=2)
+        warnings.warn(f"no code stands for the kind {expected['kind']!r}: {codes(refused)}", stacklevel=2)
+    for text in expected.get("message_contains", []):
+        assert re.search(MESSAGES[text], str(refused)), f"{text!r} is not said in: {refused}"
     for name in expected.get("message_should_name", []):
-        assert re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(refusal)), f"{name!r} is not named in: {refusal}"
+        assert re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(refused)), f"{name!r} is not named in: {refused}"
 
 
-def codes(refusal: Exception) -> list[str]:
-    found = [finding.code for finding in getattr(refusal, "findings", ())]
-    own = getattr(refusal, "code", "")
+def codes(refused: Exception) -> list[str]:
+    found = [finding.code for finding in getattr(refused, "findings", ())]
+    own = getattr(refused, "code", "")
     return found + [own] * bool(own)
+
+
+def corrupted_sentences(area: Area, text: str) -> Iterator[list[str]]:
+    """For each name and number that the check reads in `text`: the sentences in which it is another one."""
+    match, _ = area.known(text)
+    assert match is not None, text
+    for group in range(1, match.re.groups + 1):
+        start, end = match.span(group)
+        word = text[start:end]
+        if word:
+            number = re.fullmatch(r"\d+(\.\d+)?", word)
+            others = ["0", f"{float(word) * 1000 + 1:g}"] if number else [f"{word}x"]
+            yield [text[:start] + other + text[end:] for other in others if other != word]
 
 
 def check_and_corrupt(area: Area, case: dict[str, Any]) -> None:
@@ -231,7 +275,7 @@ def corruptions(expected: Any) -> Iterator[Any]:
                         yield {**expected, key: {name: wrong}}
             elif key == "kind" and FOREIGN is not None:
                 continue  # any word may stand there
-            elif key != "properties" and key not in REMARKS:
+            elif key not in SENTENCES | EXCEPTIONS | PRECISION:
                 for wrong in corruptions(value):
                     yield {**expected, key: wrong}
     elif isinstance(expected, list):

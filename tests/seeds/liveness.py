@@ -373,10 +373,15 @@ def every_op_has_distinct_outputs(run: Liveness, words: re.Match[str]) -> None:
 
 @AREA.sentence(r"no name is used on both devices except by copy ops")
 def names_stay_on_their_device(run: Liveness, words: re.Match[str]) -> None:
-    devices, names = value_devices(run.before), run.sharing.names
-    assert len(set(devices)) > 2  # two, and none for what is given
-    written = {v for node in run.before.nodes for v in node.writes}
-    used: dict[str, set[str | None]] = {}
-    for v in written:
-        used.setdefault(names[v], set()).add(devices[v])
+    """An op uses what it reads and writes on its own device; a copy reads on the device it copies from."""
+    names = run.sharing.names
+    used: dict[str, set[Any]] = {}
+    copies = 0
+    for node in run.before.nodes:
+        device = node.annotations["device"]
+        is_copy = any(value_devices(run.before)[v] not in (None, device) for v in node.reads)
+        copies += is_copy
+        for v in node.writes if is_copy else (*node.reads, *node.writes):
+            used.setdefault(names[v], set()).add(device)
+    assert copies and len(set.union(*used.values())) == 2
     assert all(len(found) == 1 for found in used.values())

@@ -12,6 +12,7 @@ from bench.generators import resnet
 from graph.analysis.cost import device_named
 from graph.execution.interpreter import execute
 from graph.formats.readers import load
+from graph.ir import Phase
 from graph.training.step import training_step
 from planner.algorithms.heuristics.mirror import plan
 from planner.lowering.lower import lower
@@ -146,3 +147,66 @@ def gradients_read_the_copies(run: Mirrored, words: re.Match[str]) -> None:
     assert all(copy == 1 for _, copy in found)
     steps = len(run.gradient_nodes(run.rewritten, ops[0]))
     assert len(found) == steps * len(ops), "each step of the rule reads its copy"
+
+
+@AREA.sentence(
+    r"the seed looks the node up in the gradient graph and aborts unless every target is reachable from some gradient"
+)
+def targets_need_not_be_read_by_gradients(run: Mirrored, words: re.Match[str]) -> None:
+    targets = list(run.case["wanted_gradients"]["targets"])
+    assert any(run.buffer(name) not in run.lowered.problem.reads.index for name in targets)
+    assert {run.mirror_names([v])[0] for v in run.rewritten.outputs} >= set(targets)
+
+
+@AREA.sentence(
+    r"only the ops returned directly are redirected; g(?P<step>\d) keeps reading the original, so nothing is released"
+)
+def every_step_reads_the_copies(run: Mirrored, words: re.Match[str]) -> None:
+    """That step of the rule reads copies, and no op of the backward pass reads an original that has one."""
+    graph = run.rewritten
+    steps = [node for node in graph.nodes if node.name.endswith(f"/step{words['step']}")]
+    assert len(steps) == len(run.case["wanted_gradients"]["targets"])
+    copied = {run.run_of(v)[0] for node in graph.nodes for v in node.writes if run.run_of(v)[1]}
+    for node in steps:
+        assert any(run.run_of(v)[1] for v in node.reads)
+    for node in graph.nodes:
+        if node.phase is Phase.BACKWARD and not node.annotations["origin"][1]:
+            assert not copied & {name for name, again in map(run.run_of, node.reads) if not again}
+
+
+@AREA.sentence(
+    r"Upstream asserts stage (?P<stage>\d) for the (?P<one>\w+) and the (?P<other>\w+)\. The decision numbers come "
+    r"from replaying the seed algorithm\."
+)
+def both_are_of_that_stage(run: Mirrored, words: re.Match[str]) -> None:
+    check_stages(run, dict.fromkeys((words["one"], words["other"]), int(words["stage"])))
+    check_decisions(run, run.case["expected"]["decisions"])
+
+
+@AREA.sentence(
+    r"The (?P<count>five) adds are judged as one group because they share (?P<shared>\w+)\. The (?P<after>\w+) ops are "
+    r"never judged on their own: everything downstream of a mirrored group inside the region follows\."
+)
+def ops_that_share_an_input_are_one_group(run: Mirrored, words: re.Match[str]) -> None:
+    ops = run.case["ops"]
+    sharers = [op["outputs"][0] for op in ops if words["shared"] in op["inputs"]]
+    followers = [op["outputs"][0] for op in ops if op["attrs"].get("act_type") == words["after"]]
+    assert (len(sharers), len(followers)) == (5, 5)
+    (group,) = run.decisions.groups
+    assert group.mirrored and set(group.tasks) == {run.task(name) for name in sharers}
+    assert {run.stage(name) for name in followers} == {1}
+
+
+@AREA.sentence(
+    r"(?P<kept>\w+) is kept because its only saving would be the graph input (?P<given>\w+), which counts as "
+    r"releasable and ties; (?P<other>\w+) cannot release (?P<stays>\w+) because (\w+)'s own gradient reads (\w+)\."
+)
+def a_tie_keeps_and_a_reader_holds(run: Mirrored, words: re.Match[str]) -> None:
+    assert words["kept"] == words["stays"] == words[5] == words[6]
+    group_of = {task: group for group in run.decisions.groups for task in group.tasks}
+    kept, other = (group_of[run.task(words[name])] for name in ("kept", "other"))
+    assert kept.released == (run.buffer(words["given"]),)
+    assert kept.released_bytes == kept.allocated_bytes and not kept.mirrored
+    assert other.released == () and run.buffer(words["kept"]) in other.allocated
+    own = run.gradient_nodes(run.source, words["kept"])
+    assert any(run.source.value_named(words["kept"]) in node.reads for node in own)

@@ -315,3 +315,44 @@ def gradients_are_of_their_variables(run: Built, words: re.Match[str]) -> None:
 def as_many_gradients(run: Built, words: re.Match[str]) -> None:
     assert [entry.wanted for entry in run.found.entries] == run.case["wanted_gradients"]["wrt"]
     assert sum(node.phase is Phase.BACKWARD for node in run.graph.nodes) > len(run.found.entries)
+
+
+@sentence(
+    r"asking the same variable twice yields zeros the second time \(its gradient was moved out\); a service must "
+    r"return a copy"
+)
+def asking_twice_gives_a_copy(run: Built, words: re.Match[str]) -> None:
+    wanted = run.case["wanted_gradients"]["wrt"]
+    (twice,) = {name for name in wanted if wanted.count(name) > 1}
+    first, second = (entry.gradient for entry in run.found.entries if entry.wanted == twice)
+    assert first != second
+    assert run.computed(first).any()
+    np.testing.assert_array_equal(run.computed(first), run.computed(second))
+
+
+@sentence(r"A barrier is not the derivative of the forward function: do not check with finite differences\.")
+def the_barrier_is_not_the_derivative(run: Built, words: re.Match[str]) -> None:
+    """What the barrier blocks moves the target, though its gradient is zero."""
+    numbers = run.numbers
+    (target,) = numbers.targets
+    blocked = [name for name in numbers.wanted if not run.gradient(name).any()]
+    assert blocked
+    for name in blocked:
+        moved = evaluate(numbers.forward, {**numbers.contents, name: numbers.contents[name] + 1})
+        assert (moved[target] != numbers.values[target]).any()
+
+
+@sentence(r"Upstream takes the label from softmax\((?P<logits>\w+)\); pooling default stride as in that library\.")
+def another_label_changes_no_type(run: Built, words: re.Match[str]) -> None:
+    """The library's default stride of a pooling is one, so that windows of two leave one place less."""
+    ops = [
+        {**op, "type": "softmax", "inputs": [words["logits"]], "attrs": {}} if op["outputs"] == ["label"] else op
+        for op in run.case["ops"]
+    ]
+    assert ops != run.case["ops"]
+    given = {**run.case["given"], "shapes": {**run.case["given"]["shapes"], "data": [2, 3, 34, 34]}}
+    one, other = (Built({**run.case, "given": given, "ops": listed}) for listed in (run.case["ops"], ops))
+    for name in run.case["wanted_gradients"]["wrt"]:
+        assert one.type_of(name) == other.type_of(name)
+    places = [one.graph.values[one.graph.value_named(name)].type for name in ("relu1", "pool1")]
+    assert [type.shape[2:] for type in places if type] == [(3, 3), (2, 2)]

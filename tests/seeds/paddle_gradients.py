@@ -245,3 +245,17 @@ def check_result(run: Calculated, expected: dict[str, str | None]) -> None:
 
 
 CALC = Area(Calculated, {**FIELDS, "result": check_result}, force=lambda run: run.asked, variants=calls)
+
+
+@BACKWARD.sentence(
+    r"the (?P<place>fourth) only holds in newer versions; older ones cut at the first marker and give (?P<old>\w+)"
+)
+def a_name_is_cut_at_its_own_marker(run: Program, words: re.Match[str]) -> None:
+    name = run.case["given"]["names"][3]
+    assert name.split("@GRAD")[0] == words["old"] != forward_name(name)
+
+
+@BACKWARD.sentence(r"Upstream does not spell out the forward list of (?P<layer>fc); it only asserts the reversal\.")
+def gradient_ops_are_reversed(run: Program, words: re.Match[str]) -> None:
+    found = [type for type in run.found.op_types if type != "fill_constant"]
+    assert found == [f"{op['type']}_grad" for op in reversed(run.case["ops"])]

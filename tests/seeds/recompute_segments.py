@@ -467,3 +467,41 @@ def copies_nobody_reads_may_go(run: Recomputed, words: re.Match[str]) -> None:
         if node.annotations.get("recomputed"):
             assert read.intersection(node.writes)
     assert difference(run.training, needed.graph, repeats=True) is None
+
+
+@AREA.sentence(
+    r"The two upstream implementations differ: the pass always makes a segment from the start to the first produced "
+    r"checkpoint; append_backward makes one only for a single checkpoint not produced by op (\d+), or prepends "
+    r"\[(\d+), start of first segment\]\."
+)
+def the_two_rules_differ_at_the_start(run: Recomputed, words: re.Match[str]) -> None:
+    made = {name: i for i, op in enumerate(run.ops) for name in op["outputs"]}
+    known = {*made, *given_names(run.ops)}
+    alike = []
+    for names in run.given["variants"]:
+        variant = Recomputed(run.case, names)
+        ranges, others = (list(map(list, variant.segments(rule).ranges)) for rule in ("pass", "append_backward"))
+        produced = sorted(made[name] for name in names if name in made)
+        assert ranges[0] == [0, produced[0] + 1]
+        if len(known.intersection(names)) == 1:
+            assert others == ([] if produced[0] == int(words[1]) else [[0, produced[0] + 1]])
+        else:
+            assert not others or others[0][0] == int(words[2])
+        alike.append(ranges == others)
+    assert set(alike) == {True, False}
+
+
+@AREA.sentence(
+    r"upstream walks from the end and inserts before (?P<late>\w+), so (?P<early>\w+) reads a value not yet computed"
+)
+def copies_come_before_their_first_reader(run: Recomputed, words: re.Match[str]) -> None:
+    graph = run.final
+    order = run.kinds(graph)
+    copies = {v for node in graph.nodes if node.annotations.get("recomputed") for v in node.writes}
+    for kind in (words["early"], words["late"]):
+        assert copies.intersection(graph.nodes[order.index(kind)].reads)
+    assert order.index(words["early"]) < order.index(words["late"])
+    written = {v for v, value in enumerate(graph.values) if value.role is not Role.ACTIVATION}
+    for node in graph.nodes:
+        assert written.issuperset(node.reads)
+        written.update(node.writes)

@@ -140,3 +140,49 @@ AREA = Area(
 @AREA.sentence("upstream drops it; a service must decide by a declared side-effect flag")
 def side_effects_decide(run: Part, match: object) -> None:
     ops_either(run, run.case["expected"]["ops_either"])
+
+
+@AREA.sentence(r"upstream also removes (?P<op>\w+) although (?P<reader>\w+) reads its result")
+def what_is_read_stays(run: Part, words: re.Match[str]) -> None:
+    (made,), (read) = ([op for op in ops_of(run.rewritten) if op["type"] == words[kind]] for kind in ("op", "reader"))
+    assert any(set(made["outputs"]) & set(op["inputs"]) for op in read)
+
+
+@AREA.sentence(
+    r"New names are prefixed '(?P<prefix>[^']+)'; given blobs keep \(or take the mapped\) names, untouched parameters "
+    r"keep theirs\."
+)
+def only_new_names_have_the_prefix(run: Part, words: re.Match[str]) -> None:
+    given = run.given["given_blobs"]
+    mapped = given if isinstance(given, dict) else {name: name for name in given}
+    parameters = set(first_read(run.case["ops"])) - mapped.keys()
+    found = ops_of(run.rewritten)
+    written = {name for op in found for name in op["outputs"]}
+    assert written and all(name.startswith(words["prefix"]) for name in written)
+    assert {name.removeprefix(words["prefix"]) for name in written} <= {
+        name for op in run.case["ops"] for name in op["outputs"]
+    }
+    assert {name for op in found for name in op["inputs"]} - written <= {*mapped.values(), *parameters}
+
+
+@AREA.sentence(
+    r"upstream also has gradient ops of (?P<of>\w+) between (?P<after>\w+) and (?P<before>\w+); they must be ignored"
+)
+def gradient_ops_are_left_out(run: Part, words: re.Match[str]) -> None:
+    assert words["after"] == words["of"]
+    ops = list(run.case["ops"])
+    (place,) = (n for n, op in enumerate(ops) if words["of"] in op["outputs"])
+    assert words["before"] in ops[place + 1]["outputs"]
+    gradient = f"{words['of']}_grad"
+    added = [
+        {"type": "ConstantFill", "inputs": [words["of"]], "outputs": [gradient], "attrs": {}},
+        {
+            "type": "SumGradient",
+            "inputs": [gradient],
+            "outputs": [f"{name}_grad" for name in ops[place]["inputs"]],
+            "attrs": {},
+        },
+    ]
+    longer = Part({**run.case, "ops": [*ops[: place + 1], *added, *ops[place + 1 :]]})
+    assert ops_of(longer.rewritten) == ops_of(run.rewritten)
+    assert inputs_of(longer.rewritten) == inputs_of(run.rewritten)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from graph.errors import GraphError
 from tests.seeds.areas import AREAS
-from tests.seeds.harness import CASES, NOTICED, corruptions
+from tests.seeds.harness import CASES, NOTICED, corrupted_sentences, corruptions, notes_of, sentences_of
 
 
 def area_of(case):
@@ -24,7 +25,23 @@ def test_every_corrupted_expectation_is_noticed(case):
     for wrong in corrupted:
         with pytest.raises(NOTICED):
             area.check(case, wrong)
-    sentences = case["expected"].get("properties", [])
-    for sentence in sentences:
-        assert not area.knows(f"{sentence} sometimes")
-    assert corrupted or sentences or "error" in case["expected"]
+    assert corrupted or sentences_of(case["expected"]) or "error" in case["expected"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+def test_every_corrupted_sentence_is_noticed(case):
+    """A longer sentence is unknown; a sentence with another name or number is unknown or fails."""
+    area = area_of(case)
+    for text in [*sentences_of(case["expected"]), *notes_of(case)]:
+        with pytest.raises(AssertionError, match="no check stands for the sentence"):
+            area.check_sentence(area.run(case), f"{text} sometimes")
+        for others in corrupted_sentences(area, text):
+            assert any(is_noticed(area, case, other) for other in others), f"not noticed: {others}"
+
+
+def is_noticed(area, case, text):
+    try:
+        area.check_sentence(area.run(case), text)
+    except (*NOTICED, GraphError, ArithmeticError):
+        return True
+    return False
