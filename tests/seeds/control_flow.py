@@ -18,7 +18,7 @@ from graph.execution.interpreter import execute
 from graph.formats.caffe2.compat.scopes import check_do_gradient, distinct_gradients
 from graph.ir import Graph, Phase, walk
 from tests.seeds.control_flow_programs import Reading, array_of, do_of
-from tests.seeds.harness import Area, Case
+from tests.seeds.harness import Area, Case, check_tolerance
 from tests.seeds.image_branches import Branches
 
 Numbers = Mapping[str, np.ndarray]
@@ -106,7 +106,7 @@ def check_values(run: Run, values: Mapping[str, Any], contents: Numbers | None =
 
 def check_when(run: Run, expected: Mapping[str, Any], holds: bool) -> None:
     flags = {name: np.array(holds) for name, array in run.contents.items() if array.dtype == bool}
-    assert flags
+    assert flags and expected.keys() == {"values"}
     check_values(run, expected["values"], flags)
 
 
@@ -197,7 +197,7 @@ AREA = Area(
         "formula": check_formula,
         "gradient_ops_prefix": check_copies,
         "effective_output_gradients": check_effective,
-        "tolerance": lambda run, expected: run.tolerance,
+        "tolerance": check_tolerance,
     },
     force,
 )

@@ -26,11 +26,14 @@ PLACES = {
     "mask": ("outputs", 1),
 }
 INCOMING = ("out_grad", "out_grads")
+#: How the original is set up in every case; a case with another setting is not one of these.
+SETTINGS = {"head_gradient_reads_target_storage": False, "graph_inputs_and_parameters_count_as_releasable": True}
 PLANNING_ATTRIBUTES = ("force_mirroring", "control_deps")
 
 
 def document(case: Case, heads: Mapping[str, list[int]] = MappingProxyType({})) -> dict[str, Any]:
     """The forward part of the case; its targets are the outputs. `heads` are further inputs with their shapes."""
+    assert all(case["given"].get(name, setting) == setting for name, setting in SETTINGS.items())
     produced = {name: op for op in case["ops"] for name in op["outputs"]}
     names = dict.fromkeys(name for op in case["ops"] for name in (*op["inputs"], *op["outputs"]))
     shapes = {**_shapes(case), **heads}

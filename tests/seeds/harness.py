@@ -45,8 +45,6 @@ SENTENCES = frozenset(
 )
 #: Classes of what the original raises; our codes stand in `ERROR_KINDS`.
 EXCEPTIONS = frozenset({"upstream_exception", "upstream_exceptions"})
-#: Fields that say how exactly to compare. An area that reads them lists them among its fields.
-PRECISION = frozenset({"tolerance"})
 
 #: Text of `error.message_contains`, in the original's words -> what our message says.
 MESSAGES: dict[str, str] = {
@@ -153,7 +151,7 @@ class Area:
         run = self.run(case)
         for name, value in expected.items():
             if name == "error":
-                check_refused(lambda: self.force(run), value)
+                check_refused(lambda: self.force(run), {k: v for k, v in value.items() if k not in SENTENCES})
             elif name == "error_for_each_variant":
                 self._check_variants(case, value)
             elif name == "variants":
@@ -224,7 +222,7 @@ def refusal(ask: Callable[[], object]) -> Exception:
 
 def check_refused(ask: Callable[[], object], expected: Mapping[str, Any]) -> None:
     """`ask` raises a finding with our code for that kind, and the message says and names what it should."""
-    unknown = expected.keys() - {"kind", "message_contains", "message_should_name", *SENTENCES, *EXCEPTIONS}
+    unknown = expected.keys() - {"kind", "message_contains", "message_should_name", *EXCEPTIONS}
     assert not unknown, f"no check stands for {sorted(unknown)} of an error"
     refused = refusal(ask)
     if expected["kind"] in ERROR_KINDS or FOREIGN is None:
@@ -233,9 +231,15 @@ def check_refused(ask: Callable[[], object], expected: Mapping[str, Any]) -> Non
     else:  # the word is the foreign file's own; what counts is that it is refused, and whom the message names
         warnings.warn(f"no code stands for the kind {expected['kind']!r}: {codes(refused)}", stacklevel=2)
     for text in expected.get("message_contains", []):
+        assert text in MESSAGES, f"no text of ours stands for the message {text!r}"
         assert re.search(MESSAGES[text], str(refused)), f"{text!r} is not said in: {refused}"
     for name in expected.get("message_should_name", []):
         assert re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(refused)), f"{name!r} is not named in: {refused}"
+
+
+def check_tolerance(run: Any, tolerance: float) -> None:
+    """It compares numbers; the checks of values read it from the case."""
+    assert 0 < tolerance < 0.1
 
 
 def codes(refused: Exception) -> list[str]:
@@ -247,7 +251,7 @@ def codes(refused: Exception) -> list[str]:
 def corrupted_sentences(area: Area, text: str) -> Iterator[list[str]]:
     """For each name and number that the check reads in `text`: the sentences in which it is another one."""
     match, _ = area.known(text)
-    assert match is not None, text
+    assert match is not None, f"no check stands for the sentence {text!r}"
     for group in range(1, match.re.groups + 1):
         start, end = match.span(group)
         word = text[start:end]
@@ -275,7 +279,7 @@ def corruptions(expected: Any) -> Iterator[Any]:
                         yield {**expected, key: {name: wrong}}
             elif key == "kind" and FOREIGN is not None:
                 continue  # any word may stand there
-            elif key not in SENTENCES | EXCEPTIONS | PRECISION:
+            elif key not in SENTENCES | EXCEPTIONS:
                 for wrong in corruptions(value):
                     yield {**expected, key: wrong}
     elif isinstance(expected, list):

@@ -10,7 +10,7 @@ import numpy as np
 
 from graph.autodiff.differentiate import differentiate
 from tests.graph.evaluate import evaluate
-from tests.seeds.harness import Area, Case, Check
+from tests.seeds.harness import Area, Case, Check, check_tolerance
 from tests.seeds.numeric_gradients import Numbers, numbers_of
 
 GRADIENT = re.compile(r"grad:(\S+)")
@@ -63,7 +63,7 @@ def check_values(run: Any, expected: dict[str, Any]) -> None:
         assert run.value(name).shape == np.asarray(content).shape
 
 
-FIELDS: dict[str, Check] = {"values": check_values, "tolerance": lambda run, expected: None}
+FIELDS: dict[str, Check] = {"values": check_values, "tolerance": check_tolerance}
 AREA = Area(Numeric, FIELDS, force=lambda run: run.numbers.gradients)
 
 
