@@ -321,7 +321,7 @@ def versions_are_reported(run: Structure, words: re.Match[str]) -> None:
 @sentence(r"needs (?P<needs>\w+) inputs, has (?P<has>\w+)")
 def the_number_of_inputs_is_reported(run: Structure, words: re.Match[str]) -> None:
     needs, has = NUMBERS[words["needs"]], NUMBERS[words["has"]]
-    assert re.search(rf"found {has} inputs of .*, expected {needs}\b", str(refusal(lambda: run.found)))
+    assert re.search(rf"found {has} inputs of .*, expected {needs}, as", str(refusal(lambda: run.found)))
 
 
 @sentence(r"Upstream wrote (?P<op>\w+)\((?P<input>\w+), (?P<output>\w+)\) meaning input (\w+), output (\w+)\.")

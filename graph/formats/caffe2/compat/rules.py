@@ -104,10 +104,10 @@ _DECLARED = {
 #: Number of inputs in the op's schema, which Caffe2 checks when gradients are requested.
 SIGNATURES = {
     **dict.fromkeys(
-        ["Add", "Sub", "Mul", "Div", "DotProduct", "SquaredL2Distance", "Gather", "SoftmaxWithLoss"], Signature(2, 3)
+        ["Add", "Sub", "Mul", "Div", "DotProduct", "SquaredL2Distance", "Gather", "LabelCrossEntropy"], Signature(2, 2)
     ),
+    "SoftmaxWithLoss": Signature(2, 3),
     "FC": Signature(3, 3),
-    "LabelCrossEntropy": Signature(2, 2),
     **dict.fromkeys(
         ["Softmax", "Relu", "Sigmoid", "Tanh", "AveragedLoss", "Negative", "StopGradient", "EnsureDense"],
         Signature(1, 1),
