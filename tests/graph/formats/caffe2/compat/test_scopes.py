@@ -74,6 +74,10 @@ def test_an_outer_name_may_be_input_and_output_and_its_place_either():
 ASKED: dict[str, tuple[str, Any]] = {
     "too few": ("gradient_count", lambda: check_do_gradient(SOUND, ["g"])),
     "none": ("no_output_gradient", lambda: check_do_gradient(SOUND, [None, None])),
+    "too few for an If": ("gradient_count", lambda: check_if_gradient("if", ["c"], ["y", "z"], True, ["g"])),
+    "none for an If": ("no_output_gradient", lambda: check_if_gradient("if", ["c"], ["y"], True, [None])),
+    "too few for a loop": ("gradient_count", lambda: check_while_gradient("w", ["c"], ["y", "z"], [SOUND], ["g"])),
+    "none for a loop": ("no_output_gradient", lambda: check_while_gradient("w", ["c"], ["y"], [SOUND], [None])),
     "nothing bound": ("missing_bindings", lambda: check_do_gradient(replace(SOUND, inner_names=[]), ["g", None])),
     "an older scope": ("scope_reused", lambda: check_do_gradient(replace(SOUND, reuses_scope=True), ["g", None])),
     "an If without inputs": ("missing_condition", lambda: check_if_gradient("if", [], ["y"], True, ["g"])),
