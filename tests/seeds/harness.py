@@ -24,7 +24,7 @@ from planner.errors import PlannerError
 
 Case = dict[str, Any]
 Check = Callable[[Any, Any], None]
-PropertyCheck = Callable[[Any, "re.Match[str]"], None]
+SentenceCheck = Callable[[Any, "re.Match[str]"], None]
 
 OURS = Path(__file__).parent / "cases.json"
 FOREIGN = os.environ.get("REMAT_SEED_CASES")  # another file of cases, with its own words for kinds of errors
@@ -134,12 +134,12 @@ class Area:
     fields: Mapping[str, Check]
     force: Callable[[Any], object] = lambda run: run  # does all the case asks for; raises where it is refused
     variants: Callable[[Case], Sequence[Any]] = lambda case: ()  # runs of `given.variants`, in their order
-    sentences: list[tuple[str, PropertyCheck]] = field(default_factory=list)
+    sentences: list[tuple[str, SentenceCheck]] = field(default_factory=list)
 
-    def sentence(self, pattern: str) -> Callable[[PropertyCheck], PropertyCheck]:
+    def sentence(self, pattern: str) -> Callable[[SentenceCheck], SentenceCheck]:
         """The decorated check stands for every sentence that matches `pattern` as a whole."""
 
-        def register(check: PropertyCheck) -> PropertyCheck:
+        def register(check: SentenceCheck) -> SentenceCheck:
             self.sentences.append((pattern, check))
             return check
 
@@ -167,13 +167,15 @@ class Area:
     def check_sentence(self, run: Any, text: str) -> None:
         """Run the check that stands for `text`."""
         match, check = self.known(text)
-        assert match is not None, f"no check stands for the sentence {text!r}"
         check(run, match)
 
-    def known(self, text: str) -> tuple[re.Match[str] | None, PropertyCheck]:
+    def known(self, text: str) -> tuple[re.Match[str], SentenceCheck]:
         """The match of `text` with the first pattern that fits it as a whole, and the check of that pattern."""
-        matches = ((re.fullmatch(pattern, text), check) for pattern, check in self.sentences)
-        return next((found for found in matches if found[0]), (None, lambda run, match: None))
+        for pattern, check in self.sentences:
+            match = re.fullmatch(pattern, text)
+            if match is not None:
+                return match, check
+        raise AssertionError(f"no check stands for the sentence {text!r}")
 
     def _check_variants(self, case: Case, kinds: Sequence[str]) -> None:
         runs = self.variants(case)
@@ -251,7 +253,6 @@ def codes(refused: Exception) -> list[str]:
 def corrupted_sentences(area: Area, text: str) -> Iterator[list[str]]:
     """For each name and number that the check reads in `text`: the sentences in which it is another one."""
     match, _ = area.known(text)
-    assert match is not None, f"no check stands for the sentence {text!r}"
     for group in range(1, match.re.groups + 1):
         start, end = match.span(group)
         word = text[start:end]
