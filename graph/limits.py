@@ -23,7 +23,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ShapeOverrides:
-    """Input shapes set by the caller: `--input NAME=16x3x224x224`, `--batch N`, `--dim N=8`; and roles of tensors."""
+    """Set by the caller: `--input NAME=16x3x224x224`, `--batch N`, `--dim N=8`, `--max NAME=N`; roles of tensors."""
 
     inputs: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: EMPTY)
     batch: int | None = None  # length of axis 0 of every input
@@ -31,9 +31,11 @@ class ShapeOverrides:
     nodes: frozenset[str] = frozenset()  # names of nodes excluded from constant folding
     trainable: tuple[str, ...] = ()  # patterns of names of trained tensors
     frozen: tuple[str, ...] = ()  # patterns of names of tensors that are not trained, unless `trainable` matches
+    max: Mapping[str, int] = field(default_factory=lambda: EMPTY)  # value or loop -> largest length, or iterations
 
     def lengths(self) -> list[tuple[str, int]]:
         """(field, length) of every length set by the caller."""
         lengths = [(f"inputs.{name}", length) for name, shape in self.inputs.items() for length in shape]
         lengths += [(f"dims.{name}", length) for name, length in self.dims.items()]
+        lengths += [(f"max.{name}", length) for name, length in self.max.items()]
         return lengths + ([("batch", self.batch)] if self.batch is not None else [])

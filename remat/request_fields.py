@@ -36,6 +36,7 @@ class PlanCurveFitBatch(TypedDict, total=False):
     fuse_attention: bool
     inputs: Mapping[str, list[int] | tuple[int, ...] | str]
     dims: Mapping[str, int]
+    max: Mapping[str, int]
     trainable: Names
     frozen: Names
     checkpoints: Names

@@ -133,7 +133,7 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "graph.formats.onnx.read": (
         "graph.builder graph.errors graph.formats.document graph.formats.onnx.roles graph.ir graph.limits "
-        "graph.ops.registry"
+        "graph.ops.control_flow graph.ops.registry"
     ),
     "graph.formats.onnx.roles": "graph.ir graph.limits",
     "graph.formats.paddle": (

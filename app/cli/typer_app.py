@@ -168,7 +168,7 @@ def diff(
 
 
 @app.command()
-@options.with_fields([FIELDS[name] for name in SHAPE_KINDS])
+@options.with_fields([FIELDS[name] for name in (*SHAPE_KINDS, "max")])
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN|-", help="Model in any supported format.")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help=options.SUFFIXES)],

@@ -53,6 +53,7 @@ KNOWN_ANNOTATIONS = frozenset(
         "process_mesh",
         "dims_mapping",
         "last_trip_first",
+        "max_length",
         "max_trips",
         "recomputed",
         IMPORTER_ANNOTATION,

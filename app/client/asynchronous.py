@@ -39,7 +39,7 @@ from planner.request.plan_request import parse_request
 URL_VARIABLE, KEY_VARIABLE = "REMAT_URL", "REMAT_API_KEY"  # defaults of the arguments `url` and `key`
 DEFAULT_URL = "http://127.0.0.1:8000"
 PAGE_SIZE = 100
-SHAPE_FIELDS = tuple(SHAPE_KINDS)
+SHAPE_FIELDS = (*SHAPE_KINDS, "max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class AsyncClient:
     async def prepare(
         self, /, model: Model | PreparedModel, *, hide_names: bool = False, **shapes: Any
     ) -> PreparedModel:
-        """Prepare a model (file, bytes, document or Graph) with the shapes `inputs`, `batch` and `dims`.
+        """Prepare a model (file, bytes, document or Graph) with the shapes `inputs`, `batch`, `dims` and `max`.
 
         A model prepared once can be sent in several requests. Raises BadGraph, OSError.
         """
@@ -466,7 +466,7 @@ def _shapes(given: Mapping[str, Any]) -> ShapeOverrides:
         known = ", ".join((*SHAPE_FIELDS, "hide_names"))
         raise TypeError(f"unexpected arguments {', '.join(sorted(unknown))}; known: {known}")
     request = parse_request({name: value for name, value in given.items() if value is not None})
-    return ShapeOverrides(request.inputs, request.batch, request.dims)
+    return ShapeOverrides(request.inputs, request.batch, request.dims, max=request.max)
 
 
 def http_options(url: str | None, key: str | None, http: dict[str, Any]) -> dict[str, Any]:

@@ -128,9 +128,8 @@ def read(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -
     shapes = payload["shapes"]
     inputs = {name: tuple(shape) for name, shape in shapes["inputs"].items()}
     try:
-        graph = load(
-            payload["data"], Limits(**payload["limits"]), ShapeOverrides(inputs, shapes["batch"], shapes["dims"])
-        )
+        overrides = ShapeOverrides(inputs, shapes["batch"], shapes["dims"], max=shapes["max"])
+        graph = load(payload["data"], Limits(**payload["limits"]), overrides)
     except BadGraph as error:
         if error.findings[0].code in NOT_A_MODEL:
             raise Unparseable(str(error), error.findings) from None

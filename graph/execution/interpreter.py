@@ -25,7 +25,7 @@ from graph.execution.sample_inputs import sample_arrays
 from graph.ir import ABSENT, Body, Graph, Node, TensorType, producers
 from graph.ops import control_flow
 from graph.ops.control_flow import OPS_WITH_BODIES
-from graph.ops.control_flow.interface import FIRST_ROWS
+from graph.ops.control_flow.interface import MAX_LENGTH, may_be_shorter
 from graph.ops.registry.dispatch import run
 from graph.ops.registry.onnx_fallback import numpy_dtype, type_of_array
 from graph.ops.registry.registry import find_op, make_call
@@ -235,8 +235,9 @@ class _Run:
             if type is None or actual != type:
                 if type is None or not (self._may_be_short(node) and _is_part(actual, type)):
                     declared = type or "a size"
+                    remedy = f"; raise --max {name}=N" if MAX_LENGTH in node.annotations else ""
                     raise CannotExecute(
-                        f"node {node.name} ({node.op}) returns {actual}; {name} is declared as {declared}"
+                        f"node {node.name} ({node.op}) returns {actual}; {name} is declared as {declared}{remedy}"
                     )
                 self.memory.actual[v] = actual
             elif actual.dtype == "int64" and self._may_be_short(node):
@@ -247,9 +248,9 @@ class _Run:
         return results
 
     def _may_be_short(self, node: Node) -> bool:
-        """True for a node with bodies, whose loops may stop early, and for readers of its rows."""
+        """True for a node with bodies, whose loops may stop early, for data-dependent lengths, and for readers."""
         actual = self.memory.actual
-        return bool(node.bodies) or node.op == FIRST_ROWS or (bool(actual) and any(v in actual for v in node.inputs))
+        return bool(node.bodies) or may_be_shorter(node) or (bool(actual) and any(v in actual for v in node.inputs))
 
 
 def _is_part(actual: TensorType, declared: TensorType) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from types import ModuleType
 
-from graph.errors import BadGraph
+from graph.errors import BadGraph, quoted
 from graph.gc_pause import gc_paused
 from graph.ir import IMPORT_WARNINGS, Graph
 from graph.limits import Limits, ShapeOverrides
@@ -45,9 +46,25 @@ def load(data: bytes, limits: Limits | None = None, shapes: ShapeOverrides | Non
             f"at most {limits.document_bytes}",
             "send a smaller model, strip its weights, or raise the limit",
         )
+    shapes = shapes or ShapeOverrides()
     with gc_paused():
-        graph: Graph = _module(importer_of(data)).load(data, limits, shapes or ShapeOverrides())
+        importer = importer_of(data)
+        check_max(shapes.max, importer)
+        graph: Graph = _module(importer).load(data, limits, shapes)
     return graph
+
+
+def check_max(given: Mapping[str, int], importer: str) -> None:
+    """Raise BadGraph for entries of the request field `max`, which only the ONNX reader applies."""
+    if given and importer != "onnx":
+        name = next(iter(given))
+        raise BadGraph.one(
+            "unknown_value",
+            f"max.{name}",
+            f"{quoted(name)} in a model that is no ONNX file ({importer})",
+            "an ONNX file",
+            "declare shapes and `max_trips` in the document, or set max when the ONNX file is posted or converted",
+        )
 
 
 def import_warnings(graph: Graph) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from graph.autodiff.gradients.events import GradientEvent
 from graph.autodiff.objective import Objective
 from graph.formats.native.writer import content_hash
-from graph.formats.readers import import_warnings, importer_of, load
+from graph.formats.readers import check_max, import_warnings, importer_of, load
 from graph.ir import Graph, Phase
 from graph.limits import Limits, ShapeOverrides
 from graph.recurrent import expand_rnns, recompute_named, recompute_preferred, split_over_time
@@ -26,10 +26,18 @@ def load_model(
 ) -> Graph:
     """Read the model with the request's shapes. `nodes` are names of nodes that readers must not fold to constants."""
     if isinstance(model, bytes):
-        roles = (request.trainable, request.frozen)
-        model = load(
-            model, limits, ShapeOverrides(request.inputs, request.batch, request.dims, frozenset(nodes), *roles)
+        shapes = ShapeOverrides(
+            request.inputs,
+            request.batch,
+            request.dims,
+            frozenset(nodes),
+            request.trainable,
+            request.frozen,
+            request.max,
         )
+        model = load(model, limits, shapes)
+    else:
+        check_max(request.max, "graph in memory")
     return with_roles(model, request.trainable, request.frozen)
 
 

@@ -128,7 +128,8 @@ def parse_embedded(document: Mapping[str, Any]) -> tuple[Request, Graph]:
     type.
     """
     parse_saved(document)
-    used = {"inputs", "batch", "dims", "shapes", "loss", "loss_chunks", "fuse_attention", "recipe", "differentiate"}
+    used = {"inputs", "batch", "dims", "max", "shapes", "loss", "loss_chunks", "fuse_attention", "recipe"}
+    used |= {"differentiate"}
     fields = {name: given for name, given in document["request"].items() if name not in used}
     if document["request"].get("shapes") and fields.get("budget") is not None:
         fields |= {

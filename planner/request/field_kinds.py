@@ -147,10 +147,13 @@ def _shapes(given: Any, path: str) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _dims(given: Any, path: str) -> dict[str, int]:
-    if not isinstance(given, Mapping) or not all(_is_length(n) for n in given.values()):
-        raise bad_field(path, given, 'a mapping from dimension to length, such as {"N": 8}')
-    return {str(k): n for k, n in given.items()}
+def _lengths(expected: str) -> Parser:
+    def parse(given: Any, path: str) -> dict[str, int]:
+        if not isinstance(given, Mapping) or not all(_is_length(n) for n in given.values()):
+            raise bad_field(path, given, expected)
+        return {str(k): n for k, n in given.items()}
+
+    return parse
 
 
 def _is_length(n: Any) -> bool:
@@ -280,7 +283,20 @@ SHAPES = Kind(
     FlagValue("NAME=16x3x224x224", list),
     "inside",
 )
-DIMS = Kind(_dims, {"type": "object", "additionalProperties": LENGTH}, "Mapping[str, int]", FlagValue("N=8", list))
+LENGTHS = {"type": "object", "additionalProperties": LENGTH}
+DIMS = Kind(
+    _lengths('a mapping from dimension to length, such as {"N": 8}'),
+    LENGTHS,
+    "Mapping[str, int]",
+    FlagValue("N=8", list),
+)
+MAX_LENGTHS = Kind(
+    _lengths('a mapping from value or loop to its largest length, such as {"boxes": 100}'),
+    LENGTHS | {"examples": [{"boxes": 100}]},
+    "Mapping[str, int]",
+    FlagValue("NAME=N", list),
+    "inside",
+)
 BATCH = nullable(whole(1, MAX_LENGTH))
 SHAPE_KINDS = {"inputs": SHAPES, "batch": BATCH, "dims": DIMS}
 SHAPE_SETS = Kind(

@@ -144,6 +144,12 @@ class Request:
     inputs: Mapping[str, tuple[int, ...]] = wire(kinds.SHAPES, {}, "Input shape, by name", MODEL, flag="--input")
     batch: int | None = wire(kinds.BATCH, None, "Batch size: leading length of every input", NOT_IN_BATCH | {"info"})
     dims: Mapping[str, int] = wire(kinds.DIMS, {}, "Length of a symbolic dimension, by name", MODEL, flag="--dim")
+    max: Mapping[str, int] = wire(
+        kinds.MAX_LENGTHS,
+        {},
+        "Largest length of a data-dependent dimension, by value, or largest trip count, by loop; ONNX files only",
+        MODEL,
+    )
     shapes: tuple[InputShapes, ...] = wire(
         kinds.SHAPE_SETS, (), "Sets of input shapes; one plan is valid for all", ONE_REPORT
     )

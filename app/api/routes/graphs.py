@@ -63,6 +63,7 @@ async def post_graph(
     batch: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="leading dimension of every input")] = None,
     input: Annotated[list[str] | None, Query(description="shape of an input: NAME=16x3x224x224")] = None,
     dim: Annotated[list[str] | None, Query(description="length of a symbolic dimension: N=8")] = None,
+    max: Annotated[list[str] | None, Query(description="largest length of a value, or trip count: NAME=100")] = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Store a graph. Equal graphs have the same id in all formats."""
@@ -72,6 +73,7 @@ async def post_graph(
         "inputs": parse_named_lengths(input or [], "query.input", False),
         "batch": batch,
         "dims": parse_named_lengths(dim or [], "query.dim", True),
+        "max": parse_named_lengths(max or [], "query.max", True),
     }
     claimed = idempotency_key, "/v1/graphs", data + request.url.query.encode()
     await anyio.to_thread.run_sync(service.require_key_free, *claimed)

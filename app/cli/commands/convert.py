@@ -23,7 +23,7 @@ def run(source: str, target: Path, fields: Mapping[str, Any], passes: Sequence[s
     """Exit code; writes the model after the passes, in order. Analysis passes print their result and keep the graph."""
     format_of(target)
     request = parse_request(fields)
-    shapes = ShapeOverrides(request.inputs, request.batch, request.dims)
+    shapes = ShapeOverrides(request.inputs, request.batch, request.dims, max=request.max)
     graph = apply_passes(load(read_bytes(source), shapes=shapes), passes)
     write_graph(target, graph)
     print(f"written: {target}, {len(graph.nodes)} nodes, {len(graph.values)} values", file=sys.stderr)

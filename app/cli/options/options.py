@@ -104,9 +104,9 @@ def request_fields(file: Path | None, flags: Mapping[str, Any], goals: Sequence[
     """
     fields = _read_request_file(file) if file is not None else {}
     given = {name: value for name, value in flags.items() if value is not None and value is not False and value != []}
-    for name in ("inputs", "dims"):  # a flag overrides one entry of the file, not the whole field
+    for name in ("inputs", "dims", "max"):  # a flag overrides one entry of the file, not the whole field
         if name in given:
-            named = parse_named_lengths(given[name], FIELDS[name].flag, name == "dims")
+            named = parse_named_lengths(given[name], FIELDS[name].flag, name != "inputs")
             of_file = fields.get(name)
             given[name] = {**of_file, **named} if isinstance(of_file, Mapping) else named
     if "shapes" in given:

@@ -19,6 +19,8 @@ from graph.ir import ABSENT, Body, Graph, Node, Role, TensorType, Value
 CALL = "remat::Call"
 #: Op: the leading rows of a stack, those written by a loop that stopped early.
 FIRST_ROWS = "remat::FirstRows"
+#: Annotation of a node whose output may be shorter than its type, such as a NonZero: the length in its type.
+MAX_LENGTH = "max_length"
 #: Values by id.
 Values = Sequence[Value] | Mapping[int, Value]
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", CALL})
@@ -102,6 +104,11 @@ class TripCount:
 
     bound: int | None
     exact: bool
+
+
+def may_be_shorter(node: Node) -> bool:
+    """True for a node without bodies whose output may be shorter than its type by its own data."""
+    return node.op == FIRST_ROWS or MAX_LENGTH in node.annotations
 
 
 def trip_count(values: Values, node: Node) -> TripCount:

@@ -1,4 +1,5 @@
-"""Values with an upper bound on their rows: stacked outputs of a loop that may stop early, and their descendants.
+"""Values with an upper bound on their rows: stacked outputs of a loop that may stop early, outputs with a
+data-dependent length, and their descendants.
 
 Loop ──▶ rows (at most 6) ──Mul──▶ at most 6 ──ReduceSum──▶ 3 numbers
 """
@@ -10,7 +11,7 @@ from dataclasses import replace
 
 from graph.builder.builder import Builder
 from graph.ir import ABSENT, Graph, Node, Phase, Role, TensorType
-from graph.ops.control_flow.interface import FIRST_ROWS, LoopInterface, trip_count, with_else_branch
+from graph.ops.control_flow.interface import FIRST_ROWS, LoopInterface, may_be_shorter, trip_count, with_else_branch
 from graph.ops.registry.registry import find_op
 
 PAD_ROWS = "remat::PadRows"
@@ -20,6 +21,7 @@ _ROWWISE: Mapping[str, tuple[int, ...] | None] = {
     **dict.fromkeys(("MatMul", "Transpose", "Identity", "Cast", "Gather", "Concat", "Where", "Gemm"), None),
     **dict.fromkeys(("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"), (0,)),
     **dict.fromkeys(("ReduceMax", "ReduceMin"), (0,)),
+    **dict.fromkeys(("GatherND", "GatherElements"), (1,)),
 }
 #: Ops that may overwrite an input and whose gradient depends on its lengths.
 _STATIC_LENGTHS = frozenset({"CumProd", "TensorScatter"})
@@ -27,15 +29,28 @@ _STATIC_LENGTHS = frozenset({"CumProd", "TensorScatter"})
 
 def bounded_values(graph: Graph, given: Collection[int] = ()) -> frozenset[int]:
     """Values that may have fewer rows than their type; `given` are bounded inputs. O(nodes + reads)."""
-    bounded = set(given)
+    bounded, lengths = set(given), set[int]()  # lengths: numbers computed from the shape of a bounded value
     for node in graph.nodes:
         if node.bodies:
             bounded.update(_of_bodies(graph, node, bounded))
-        elif node.op == FIRST_ROWS or (
-            bounded and not bounded.isdisjoint(node.inputs) and node.op not in ("Shape", "Size", PAD_ROWS)
-        ):
+            continue
+        is_bounded = may_be_shorter(node)
+        if node.op in ("Shape", "Size"):
+            lengths.update(node.writes if not bounded.isdisjoint(node.inputs) else ())
+        elif node.op != PAD_ROWS:
+            is_bounded = is_bounded or not bounded.isdisjoint(node.inputs)
+            if not is_bounded and not lengths.isdisjoint(node.inputs):
+                is_bounded = not all(_is_length(graph, v) for v in node.writes)
+                lengths.update(() if is_bounded else node.writes)
+        if is_bounded:
             bounded.update(v for v in node.writes if (type := graph.values[v].type) is not None and type.shape)
     return frozenset(bounded)
+
+
+def _is_length(graph: Graph, v: int) -> bool:
+    """True for integers that may be a shape, or one length of it."""
+    type = graph.values[v].type
+    return type is not None and type.dtype.startswith("int") and len(type.shape) <= 1
 
 
 def _of_bodies(graph: Graph, node: Node, outside: Collection[int]) -> list[int]:

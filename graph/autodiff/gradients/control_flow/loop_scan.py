@@ -180,7 +180,7 @@ class _LoopGradient:
             code = "unknown_trips"
             raise CannotDifferentiate(
                 "the number of iterations is unknown, so the saved values have no size",
-                "annotate the node with `max_trips`, an upper bound on its iterations",
+                "annotate the node with `max_trips`, an upper bound on its iterations, or pass --max LOOP=N (ONNX)",
                 code,
             )
         return self.count.bound

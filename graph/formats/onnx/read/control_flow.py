@@ -46,7 +46,10 @@ def control_flow(walk: NodeWalk, raw: RawNode, slots: Sequence[Slot | None], sco
             "unsupported_op", ", which has nested graphs", "If, Loop or Scan", "export the model without this op"
         )
     bodies, types = readers[raw.op](walk, raw, slots, scope)
-    walk.make(raw, slots, types, scope, bodies)
+    most = _max_trips(walk, raw, scope) if raw.op == "Loop" else None
+    walk.make(raw, slots, types, scope, bodies, None if most is None else {"annotations": {"max_trips": most}})
+    if most is not None:
+        walk.model.max_lengths.warn(f"{raw.shown} is planned for at most {most} iterations")
 
 
 def nested_bodies(walk: NodeWalk, raw: RawNode, slots: Sequence[Slot | None], scope: Scope) -> dict[str, Body]:
@@ -149,21 +152,34 @@ def _loop(
     walk: NodeWalk, raw: RawNode, slots: Sequence[Slot | None], scope: Scope
 ) -> tuple[dict[str, Body], list[TensorType | None]]:
     carried = _typed(raw, slots[2:])
-    body, types = _body(walk, _graph(raw, "body"), [_COUNTER, _CONDITION, *carried], scope, f"{raw.path}.body")
+    body, types = _body(
+        walk, _graph(raw, "body"), [_COUNTER, _CONDITION, *carried], scope, f"{raw.path}.body", slots[2:]
+    )
     _carries(raw, carried, types[1 : 1 + len(carried)])
     stacked = types[1 + len(carried) :]
     trips = slots[0].known if slots and slots[0] is not None else None
-    if stacked and trips is None:
+    most = _max_trips(walk, raw, scope)
+    if stacked and trips is None and most is None:
         raise raw.error(
             "unknown_size",
             ", which stacks outputs over an unknown number of iterations",
-            "a constant trip count",
-            "export the model with a constant trip count",
+            "a constant trip count, or an upper bound on it",
+            f"pass --max {next(iter(_outer_names(raw, scope)))}=N, or export the model with a constant trip count",
         )
     if trips is not None and trips.size != 1:
         raise _bad_attribute(raw, f"a trip count of shape {list(trips.shape)}", "one number")
-    count = 0 if trips is None else max(0, int(trips.reshape(-1)[0]))
+    bounds = [n for n in (most, None if trips is None else max(0, int(trips.reshape(-1)[0]))) if n is not None]
+    count = min(bounds, default=0)
     return {"body": body}, [*carried, *(TensorType(t.dtype, (count, *t.shape)) for t in stacked)]
+
+
+def _max_trips(walk: NodeWalk, raw: RawNode, scope: Scope) -> int | None:
+    """Largest trip count of a Loop, set by the caller under the name of the node or of an output."""
+    return walk.model.max_lengths.find(*_outer_names(raw, scope), *([scope.prefix + raw.name] if raw.name else []))
+
+
+def _outer_names(raw: RawNode, scope: Scope) -> list[str]:
+    return [scope.value_name(name) for name in raw.outputs if name]
 
 
 def _scan(
@@ -181,7 +197,7 @@ def _scan(
             "type_conflict", f" over sequences of lengths {sorted(lengths)}", "one length", "correct the shapes or axes"
         )
     slices = [_without(t, axis) for t, axis in zip(sequences, axes, strict=True)]
-    body, types = _body(walk, _graph(raw, "body"), [*carried, *slices], scope, f"{raw.path}.body")
+    body, types = _body(walk, _graph(raw, "body"), [*carried, *slices], scope, f"{raw.path}.body", slots)
     _carries(raw, carried, types[: len(carried)])
     stacked = types[len(carried) :]
     places = _axes(raw, "scan_output_axes", stacked, 1)
@@ -189,8 +205,10 @@ def _scan(
     return {"body": body}, [*carried, *(_with(t, axis, length) for t, axis in zip(stacked, places, strict=True))]
 
 
-def _body(walk: NodeWalk, graph: GraphProto, formals: TypeList, scope: Scope, path: str) -> tuple[Body, TypeList]:
-    """(body of a nested graph, types of its outputs). Raises BadGraph."""
+def _body(
+    walk: NodeWalk, graph: GraphProto, formals: TypeList, scope: Scope, path: str, given: Sequence[Slot | None] = ()
+) -> tuple[Body, TypeList]:
+    """(body of a nested graph, types of its outputs). `given` are the slots of its last inputs. Raises BadGraph."""
     if len(graph.input) != len(formals):
         raise BadGraph.one(
             "bad_body",
@@ -201,8 +219,11 @@ def _body(walk: NodeWalk, graph: GraphProto, formals: TypeList, scope: Scope, pa
         )
     frame = GraphFrame(Builder(graph.name, scope.frame.builder.opset), scope.frame)
     inner = scope.inner(frame, "")
-    for proto, type in zip(graph.input, formals, strict=True):
-        frame.id_of(inner.define(proto.name, type, role=Role.INPUT))
+    outer = [None] * (len(formals) - len(given)) + [*given]
+    for proto, type, passed in zip(graph.input, formals, outer, strict=True):
+        v = frame.id_of(inner.define(proto.name, type, role=Role.INPUT))
+        if passed is not None and passed.is_short:
+            frame.short.add(v)
     walk.model.hold(graph, inner, path)
     walk.nodes(graph.node, inner, path)
     outputs: list[int] = []

@@ -10,8 +10,11 @@ from graph.formats.onnx.read.scope import Slot
 from graph.ops.registry.onnx_fallback import schema_of
 
 
-def untyped_error(raw: RawNode, name: str, opset: int) -> BadGraph:
-    """Error for an output of unknown type: not a tensor, of data-dependent shape, or of an unknown op."""
+def untyped_error(raw: RawNode, name: str, opset: int, flag: str = "") -> BadGraph:
+    """Error for an output of unknown type: not a tensor, of data-dependent shape, or of an unknown op.
+
+    `flag` sets its largest length.
+    """
     schema = schema_of(raw.op, opset)
     kinds = {t for output in schema.outputs for t in output.types} if schema is not None else {"tensor()"}
     if not any(kind.startswith("tensor(") for kind in kinds):
@@ -27,7 +30,8 @@ def untyped_error(raw: RawNode, name: str, opset: int) -> BadGraph:
         raw.path,
         f"output {quoted(name)} of {raw.shown}, {cause}",
         "a shape that follows from the inputs of the model",
-        "give the value a static shape in the model's value_info, or cut the model before it",
+        (f"pass {flag} for its largest length, " if flag else "")
+        + "give the value a static shape in the model's value_info, or cut the model before it",
     )
 
 

@@ -20,6 +20,7 @@ from graph.formats.onnx.read.scope import Scope, Slot
 from graph.formats.onnx.read.upgrade_context import NodeUpgradeContext
 from graph.ir import ABSENT, EMPTY, FLOAT_DTYPES, Body, Role, TensorType
 from graph.ir.names import unique_name
+from graph.ops.control_flow.interface import MAX_LENGTH
 from graph.ops.registry import infer
 from graph.ops.registry.constant_folding import fold_constants
 from graph.ops.registry.onnx_fallback import onnx_dtype, type_of_array
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Standard ops that are read as the nodes of their definition: it loops, which no body in the op table does.
 INLINED = frozenset({"LinearAttention"})
+#: Ops with a data-dependent length that the caller may bound.
+BOUNDED = frozenset({"NonZero", "NonMaxSuppression"})
 #: Suffix of the shape of a weight stripped from the file, in the light models of the `onnx` package.
 _STRIPPED = "__SHAPE"
 
@@ -121,14 +124,23 @@ class NodeWalk:
             )
         if raw.op == "Reshape" and len(slots) == 2:
             slots = self._rebind_batch(raw, slots, scope)
-        call = self._call_of(raw, slots, scope)
+        call, most = self._bounded(raw, self._call_of(raw, slots, scope), scope)
         types = self._types(raw, call, slots)
         if self._is_weight(raw, slots, types):
             self.model.keep(raw.outputs[0], _known(types[0]), None, Role.PARAMETER, scope, ValueNote())
             return
         arrays = None if raw.name in self.model.shapes.nodes else fold_constants(call, types)
-        if arrays is None:
+        if arrays is None and most is not None:
+            self.make(raw, slots, types, scope, fields={"annotations": {MAX_LENGTH: most}})
+            named = quoted(scope.value_name(raw.outputs[0]))
+            self.model.max_lengths.warn(f"{named} of {raw.op} is planned with a length of {most}")
+            return
+        is_short = any(slot is not None and slot.is_short for slot in slots)
+        if arrays is None or is_short:
             self.make(raw, slots, types, scope)
+            for name, array in zip(raw.outputs, arrays or (), strict=False):
+                if name and (slot := scope.find(name)) is not None:
+                    slot.upper = array
             return
         baked = raw.op not in ("Shape", "Size") and all(s is None or s.is_baked for s in slots)
         for name, array in zip(raw.outputs, arrays, strict=False):
@@ -149,7 +161,8 @@ class NodeWalk:
         types = [*types, *[None] * len(raw.outputs)][: len(raw.outputs)]
         for name, type in zip(raw.outputs, types, strict=True):
             if name and type is None and not self.model.notes.get(name, ValueNote()).untyped:
-                raise untyped_error(raw, name, self.model.opset)
+                flag = f"--max {scope.value_name(name)}=N" if raw.op in BOUNDED else ""
+                raise untyped_error(raw, name, self.model.opset, flag)
             if type is not None:
                 checked(type, f"output {quoted(name)} of {raw.shown}", raw.path)
         ids = [ABSENT if slot is None else frame.id_of(slot) for slot in slots]
@@ -173,6 +186,7 @@ class NodeWalk:
         )
         if raw.name:
             frame.node_ids[raw.name] = len(frame.builder.nodes) - 1
+        frame.note_short(frame.builder.nodes[-1])
 
     def transpose(self, name: str, output: str, scope: Scope) -> None:
         """Define `output` as the transposed matrix `name`."""
@@ -231,9 +245,20 @@ class NodeWalk:
             tuple(None if s is None else s.type for s in slots),
             declared,
             tuple(bool(name) for name in raw.outputs),
-            tuple(None if s is None else s.known for s in slots),
+            tuple(None if s is None else s.upper if s.known is None else s.known for s in slots),
             self.model.opset,
         )
+
+    def _bounded(self, raw: RawNode, call: Call, scope: Scope) -> tuple[Call, int | None]:
+        """(call, length) of an op with a data-dependent length that the caller bounds; else the call and None."""
+        if raw.op not in BOUNDED:
+            return call, None
+        most = self.model.max_lengths.find(scope.value_name(raw.outputs[0]))
+        if most is None:
+            return call, None
+        first = call.inputs[0]
+        shape = (most, 3) if raw.op == "NonMaxSuppression" or first is None else (max(1, len(first.shape)), most)
+        return replace(call, outputs=(TensorType("int64", shape),)), most
 
     def _types(self, raw: RawNode, call: Call, slots: Sequence[Slot | None]) -> tuple[TensorType | None, ...]:
         """Types of the outputs. Raises BadGraph with the types of the inputs and the small constants among them."""

@@ -11,6 +11,7 @@ from onnx.defs import onnx_opset_version
 
 from graph.builder.builder import Builder
 from graph.errors import BadGraph, quoted
+from graph.formats.document.max_lengths import MaxLengths
 from graph.formats.onnx.read.batch_rebinding import BatchRebinding
 from graph.formats.onnx.read.input_shapes import bind_shapes, declared_type
 from graph.formats.onnx.read.metadata import ModelNote, ValueNote, decode_note
@@ -22,7 +23,7 @@ from graph.formats.onnx.read.scope import GraphFrame, Scope
 from graph.formats.onnx.read.structure import StructureChecker
 from graph.formats.onnx.read.wire import parse
 from graph.formats.onnx.roles import TensorRoles
-from graph.ir import FLOAT_DTYPES, Graph, Role, TensorType
+from graph.ir import FLOAT_DTYPES, IMPORT_WARNINGS, Graph, Role, TensorType
 from graph.limits import Limits, ShapeOverrides
 
 
@@ -40,6 +41,7 @@ class OnnxModel:
         self.proto, self.limits, self.shapes = proto, limits, shapes
         self.roles = TensorRoles(proto, shapes)
         self.constant_bytes = 0
+        self.max_lengths = MaxLengths(shapes.max)
         self.functions = {(op_name(f.domain, f.name), f.overload): f for f in proto.functions}
         self.node_names = {node.name for node in proto.graph.node}
         versions = [opset_of(part.opset_import) for part in (proto, *proto.functions)]
@@ -75,9 +77,13 @@ class OnnxModel:
             walk.transpose(name, copy, scope)
         walk.nodes(source.node, scope, "graph")
         outputs = [walk.output(proto.name, scope) for proto in source.output]
+        self.max_lengths.check()
         if not self.is_ours:
             parameters = {value.name for value in builder.values if value.role is Role.PARAMETER}
-            builder.annotations = MappingProxyType(self.roles.annotations(parameters, _content_of))
+            annotations = self.roles.annotations(parameters, _content_of)
+            if self.max_lengths.warnings:
+                annotations[IMPORT_WARNINGS] = self.max_lengths.warnings
+            builder.annotations = MappingProxyType(annotations)
             return builder.build(outputs)
         note = decode_note(note_of(self.proto) or "{}", ModelNote, "model")
         builder.order_is_given = note.order_is_given

@@ -8,7 +8,7 @@ dropped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,8 @@ from onnx import AttributeProto
 
 from graph.builder.builder import Builder
 from graph.formats.onnx.read.metadata import ValueNote
-from graph.ir import ABSENT, EMPTY, Body, Graph, Role, TensorType
+from graph.ir import ABSENT, EMPTY, Body, Graph, Node, Role, TensorType, Value
+from graph.ops.control_flow.interface import LoopInterface, may_be_shorter, trip_count
 from graph.ops.registry.constant_folding import is_small
 
 _PLAIN = ValueNote()
@@ -31,6 +32,7 @@ class Slot:
     frame: GraphFrame
     role: Role = Role.ACTIVATION
     data: np.ndarray | None = None  # known content
+    upper: np.ndarray | None = None  # content where every data-dependent length is the largest; types follow from it
     is_held: bool = False  # an initialiser of the file
     is_baked: bool = False  # content derived from the file alone, not from requested shapes
     value: int = ABSENT  # id in the frame's graph after the first read
@@ -42,6 +44,11 @@ class Slot:
         """Content that shapes may depend on."""
         return self.data if self.role is not Role.PARAMETER else None
 
+    @property
+    def is_short(self) -> bool:
+        """Whether the value may be shorter than its type, or depends on the length of such a value."""
+        return self.value in self.frame.short
+
 
 class GraphFrame:
     """One graph under construction and its captures from the outer graph."""
@@ -51,6 +58,7 @@ class GraphFrame:
         self.captures: list[tuple[int, int]] = []
         self.node_ids: dict[str, int] = {}  # name in the file -> node
         self.constants: dict[tuple[object, ...], Slot] = {}  # added by opset upgrades, by content
+        self.short: set[int] = set()  # values that may be shorter than their types, and those computed from them
         self._captured: dict[Slot, int] = {}
 
     @property
@@ -93,13 +101,31 @@ class GraphFrame:
         inside = self.builder.value(slot.name, slot.type, Role.INPUT)
         self.builder.inputs.remove(inside)
         self.captures.append((inside, outside))
+        if slot.is_short:
+            self.short.add(inside)
         return inside
+
+    def note_short(self, node: Node) -> None:
+        """Record the outputs of the newest node that may be shorter than their types."""
+        reads = {*node.inputs, *(outer for body in node.bodies.values() for _, outer in body.captures)}
+        is_short = not self.short.isdisjoint(reads)
+        self.short.update(node.writes if is_short else _short_outputs(self.builder.values, node))
 
     def body(self, outputs: list[int]) -> Body:
         """The finished nested graph; validated together with the outer graph."""
         b = self.builder
         graph = Graph(b.name, tuple(b.values), tuple(b.nodes), tuple(outputs), tuple(b.inputs), b.opset)
         return Body(graph, tuple(self.captures))
+
+
+def _short_outputs(values: Sequence[Value], node: Node) -> list[int]:
+    """Outputs of a node that may be shorter than their types by its own data, or by that of its bodies."""
+    inner = (_short_outputs(body.graph.values, n) for body in node.bodies.values() for n in body.graph.nodes)
+    if may_be_shorter(node) or any(inner):
+        return list(node.writes)
+    if node.op == "Loop" and not trip_count(values, node).exact:
+        return [v for v in node.outputs[LoopInterface.of(node).states :] if v != ABSENT]
+    return []
 
 
 @dataclass(slots=True, eq=False)
