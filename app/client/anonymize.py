@@ -24,7 +24,7 @@ from graph.errors import BadGraph
 from graph.formats.document.tensor_content import encode_array
 from graph.formats.native.writer import canonical
 from graph.formats.readers import importer_of, load
-from graph.ir import Body, Graph, Node, Value, walk
+from graph.ir import IMPORT_WARNINGS, Body, Graph, Node, Value, walk
 from graph.ir.names import reserve_name, unique_name
 from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry.onnx_fallback import dtype_name
@@ -45,7 +45,7 @@ MAX_ATTRIBUTE_ELEMENTS = 16  # elements of an attribute; longer float lists may 
 #: (op, input slot) whose contents configure the op and are never weights.
 STRUCTURAL_INPUTS = frozenset({("Resize", 1), ("Resize", 2), ("Upsample", 1)})
 
-#: Annotations that `graph` reads: with keywords and numbers, and with names of values or nodes.
+#: Annotations that `graph` reads: with keywords and numbers, and with names of values or nodes (warnings as a whole).
 KNOWN_ANNOTATIONS = frozenset(
     {
         "device",
@@ -60,7 +60,8 @@ KNOWN_ANNOTATIONS = frozenset(
     }
 )
 NAME_ANNOTATIONS = (
-    frozenset({"version_of", "gradient_of", "finalises_gradient_of", "origin", "checkpoints"}) | ROLE_ANNOTATIONS
+    frozenset({"version_of", "gradient_of", "finalises_gradient_of", "origin", "checkpoints", IMPORT_WARNINGS})
+    | ROLE_ANNOTATIONS
 )
 
 #: Fields of a request, and of its `differentiate`, that hold names of values or nodes.

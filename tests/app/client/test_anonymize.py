@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from hypothesis import given, settings
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, parser
 from starlette.testclient import TestClient
 
 from app.client.anonymize import HASHED_NAME
@@ -135,6 +135,24 @@ def test_plans_are_the_same_under_any_name(client: TestClient) -> None:
         asking.plan(model(), batch=8, budget="85%", hide_names=hide, **QUICK)["plan"] for hide in (False, True)
     )
     assert plain == hidden
+
+
+@pytest.mark.parametrize("hide", [False, True])
+def test_data_dependent_lengths_are_bound_before_a_model_is_sent(client: TestClient, hide: bool) -> None:
+    text = """
+    <ir_version: 10, opset_import: ["": 21]>
+    g (float[5] x) => (float loss) <float[1, 5] w = {1.0, 2.0, 3.0, 4.0, 5.0}> {
+        places = NonZero (x)
+        real = Cast <to = 1> (places)
+        products = MatMul (w, x)
+        all = Mul (real, products)
+        loss = ReduceSum <keepdims = 0> (all)
+    }
+    """
+    asking = Client("http://service", transport=Recording(client))
+    data = parser.parse_model(text).SerializeToString()
+    report = asking.plan(data, max={"places": 3}, budget="100%", hide_names=hide, **QUICK)
+    assert any("'places' of NonZero is planned with a length of 3" in warning for warning in report["warnings"])
 
 
 def test_a_problem_speaks_of_the_callers_names(client: TestClient) -> None:

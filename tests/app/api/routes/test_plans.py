@@ -12,6 +12,7 @@ import msgspec
 import onnx
 import pytest
 import zstandard
+from onnx import helper
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
@@ -91,6 +92,16 @@ def test_unbound_dimensions_are_bound_by_query(client: TestClient) -> None:
     assert answer.status_code == 422
     assert "N" in answer.json()["detail"]
     assert client.post("/v1/graphs?dim=N=8", json=document).status_code == 201
+
+
+def test_a_data_dependent_length_is_bound_by_query(client: TestClient) -> None:
+    node = helper.make_node("NonZero", ["x"], ["places"])
+    ends = (helper.make_tensor_value_info(n, k, s) for n, k, s in (("x", 1, [4]), ("places", 7, [1, None])))
+    data = helper.make_model(helper.make_graph([node], "g", *([one] for one in ends))).SerializeToString()
+    headers = {"content-type": "application/onnx"}
+    refused = client.post("/v1/graphs", content=data, headers=headers)
+    assert (refused.status_code, "--max places=N" in refused.text) == (422, True)
+    assert client.post("/v1/graphs?max=places=3", content=data, headers=headers).status_code == 201
 
 
 def test_parts_of_a_plan_are_immutable_and_negotiated(client: TestClient) -> None:

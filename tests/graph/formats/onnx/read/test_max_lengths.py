@@ -172,6 +172,61 @@ def test_the_shape_of_a_loop_s_rows_is_that_of_the_run() -> None:
     np.testing.assert_array_equal(execute(graph, feeds).outputs["lengths"], [3, 2, 3])
 
 
+IN_BODIES = """
+<ir_version: 10, opset_import: ["": 21]>
+g (float[5] x, int64[1, 5] first, bool flag) => (int64[2] chosen, int64[2] carried) {
+    places = NonZero (x)
+    either = If (flag) <
+        then_branch = t () => (int64[1, 5] a) { a = Identity (places) },
+        else_branch = e () => (int64[1, 5] b) { b = Identity (first) }
+    >
+    chosen = Shape (either)
+    two = Constant <value = int64 {2}> ()
+    yes = Constant <value = bool {1}> ()
+    seen = Constant <value = int64[2] {0, 0}> ()
+    last, carried = Loop (two, yes, places, seen) <
+        body = l (int64 i, bool go, int64[1, 5] state, int64[2] before) =>
+            (bool on, int64[1, 5] next, int64[2] shape) {
+            on = Identity (go)
+            next = Identity (state)
+            shape = Shape (state)
+        }
+    >
+}
+"""
+
+
+def test_shapes_inside_and_behind_bodies_are_those_of_the_run() -> None:
+    graph = read(written(IN_BODIES), max={"places": 5})
+    feeds = {"x": np.float32([1, 0, 2, 0, 0]), "first": np.zeros((1, 5), np.int64), "flag": np.array(True)}
+    found = execute(graph, feeds).outputs
+    np.testing.assert_array_equal(found["chosen"], [1, 2])
+    np.testing.assert_array_equal(found["carried"], [1, 2])
+
+
+STOPS_EARLY = """
+<ir_version: 10, opset_import: ["": 21]>
+g (float[3] x, float high) => (int64[2] lengths) {
+    most = Constant <value = int64 {6}> ()
+    yes = Constant <value = bool {1}> ()
+    y, all = Loop (most, yes, x) <
+        body = b (int64 i, bool go, float[3] state) => (bool on, float[3] next, float[3] out) {
+            next = Add (state, state)
+            total = ReduceSum <keepdims = 0> (next)
+            on = Less (total, high)
+            out = Identity (next)
+        }
+    >
+    lengths = Shape (all)
+}
+"""
+
+
+def test_the_shape_of_the_rows_of_a_loop_that_stops_early_is_no_constant() -> None:
+    data, feeds = written(STOPS_EARLY), {"x": np.ones(3, np.float32), "high": np.array(20, np.float32)}
+    np.testing.assert_array_equal(execute(read(data), feeds).outputs["lengths"], run(data, feeds)["lengths"])
+
+
 def test_kept_boxes_are_planned_for_the_largest_number() -> None:
     graph = read(written(BOXES), max={"places": 3})
     assert type_of(graph, "places") == TensorType("int64", (3, 3))
