@@ -193,7 +193,7 @@ class ReversePass:
                 n,
                 "bounded_rows",
                 "an input with an upper bound on its rows only",
-                "give the loop a constant trip count",
+                "give the loop a constant trip count, or the value a static length",
                 "an op that treats every row alike",
             )
             return ()
