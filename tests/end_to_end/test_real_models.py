@@ -7,23 +7,34 @@ from typing import Any
 
 import pytest
 
+from graph.training.gradient_check import NOT_COMPARED, GradientCheck
 from planner.algorithms import PLANNERS
+from planner.formulation import execution_check
 from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
 from tests.end_to_end.models import MODELS, QUICK
 
 NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.heavy) for name in MODELS]
-#: A step of vgg19 takes ten seconds to execute.
-FEW = ("greedy", "blocks", "mirror", "segments")
+#: Models whose steps take seconds to execute are planned by few planners; all others by all.
+FEW, LARGE = ("greedy", "blocks", "mirror", "segments"), ("anneal", "cp_sat")
+TAKE_LONG = ("zfnet512", "bvlc_alexnet", "resnet50", "densenet121", "inception_v2")
 #: Planned by every planner in every run of the tests; the other quick ones only by those of FEW.
 FIRST = "encoder"
 PAIRS = [
     pytest.param(planner, name, marks=() if name == FIRST or (name in QUICK and planner in FEW) else pytest.mark.heavy)
     for planner in PLANNERS
     for name in MODELS
-    if name != "vgg19" or planner in FEW
+    if planner in FEW or name not in ("vgg19", *TAKE_LONG) or (planner in LARGE and name != "vgg19")
 ]
+
+
+@pytest.fixture(autouse=True)
+def gradients_compared_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gradients of a model do not depend on its plan: they are compared with differences for one planner."""
+    if request.node.callspec.params.get("planner", "greedy") != "greedy":
+        once = GradientCheck(NOT_COMPARED, why="compared for another planner")
+        monkeypatch.setattr(execution_check, "_gradient_probe", lambda planned, request: once)
 
 
 @cache
