@@ -175,7 +175,9 @@ class GradientProbe:
     def _weights(self) -> dict[str, float]:
         """Weight of each variable in a direction: at most 1, less for those with a large gradient."""
         floor = NORM_FLOOR * max(self.norms.values())
-        return {name: floor / max(norm, floor) if floor else 1.0 for name, norm in self.norms.items()}
+        if not floor or not math.isfinite(sum(self.norms.values())):
+            return dict.fromkeys(self.norms, 1.0)
+        return {name: floor / max(norm, floor) for name, norm in self.norms.items()}
 
     def _narrowest(self) -> str:
         """The floating type with the fewest digits in the forward pass and among the gradients."""

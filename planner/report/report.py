@@ -100,8 +100,9 @@ def _compared(ran: ExecutionResult) -> str:
     if check.status == gradient_check.NOT_COMPARED:
         return f"{graphs}; gradients not compared: {check.why}"
     count = f"{check.directions} direction{'s' if check.directions > 1 else ''}"
-    different = "" if check.status == gradient_check.AGREE else ": different"
-    return f"{graphs}; gradients beside finite differences on {count} (relative error {check.error:.0e}){different}"
+    agree = check.status == gradient_check.AGREE
+    error = f"relative error below {check.tolerance:.0e}" if agree else f"relative error {check.error:.0e}: different"
+    return f"{graphs}; gradients beside finite differences on {count} ({error})"
 
 
 def _gradient_warnings(ran: ExecutionResult) -> list[str]:
