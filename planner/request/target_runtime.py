@@ -29,7 +29,7 @@ RUNTIMES = {
         Runtime("arena", 1, True, False, True, 0.0, "our own execution: one byte array, offsets by a layout"),
         # CUDACachingAllocator.cpp: kMinBlockSize = 512. Eager kernels allocate every output.
         Runtime("torch-eager", 512, False, True, False, 5e-6, "PyTorch CUDA caching allocator, c10/cuda"),
-        # CPUAllocator.cpp: posix_memalign of the size asked for; its profiler counts that size.
+        # CPUAllocator.cpp: posix_memalign of the requested size, which its profiler counts.
         Runtime("torch-eager-cpu", 1, False, True, False, 2e-6, "PyTorch CPU allocator, c10/core"),
         # BFCArena rounds to kMinAllocationSize = 256; allocation planner reuses inputs of may-inplace kernels.
         Runtime("ort", 256, True, False, False, 3e-6, "onnxruntime core/framework/bfc_arena.h"),

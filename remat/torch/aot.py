@@ -6,7 +6,7 @@ Written for PyTorch 2.13, which `pyproject.toml` pins.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ __all__ = [
     "fake_random_state",
     "graph_module",
     "outside_of_tracing",
+    "peak_and_rest",
     "run_and_save_rng_state",
     "run_with_rng_state",
     "saved_description",
@@ -85,15 +86,16 @@ def allocations(calls: Mapping[str, Callable[[], Callable[[], Any]]]) -> dict[st
     while events:
         event = events.pop()
         if event.name.startswith(MARK):
-            found[keys[int(event.name.removeprefix(MARK))]] = _workspace(event)
+            peak, rest = peak_and_rest([event])
+            found[keys[int(event.name.removeprefix(MARK))]] = peak - rest
         else:
             events.extend(event.children)
     return found
 
 
-def _workspace(event: Any) -> int:
-    """Peak of the allocations below an event, less what is left at its end."""
-    sizes, events = [], [event]
+def peak_and_rest(events: Iterable[Any]) -> tuple[int, int]:
+    """(largest number of bytes allocated at once, bytes left at the end) of the allocations below profiler events."""
+    sizes, events = [], list(events)
     while events:
         below = events.pop()
         events.extend(below.children)
@@ -104,7 +106,7 @@ def _workspace(event: Any) -> int:
     for _, size in sorted(sizes, key=lambda entry: entry[0]):
         live += size
         peak = max(peak, live)
-    return peak - live
+    return peak, live
 
 
 def _cuda_workspace(call: Callable[[], Any]) -> int:

@@ -160,7 +160,7 @@ class _Writer:
     def _cost(self, node: fx.Node) -> dict[str, Any]:
         if node.name in self.costs:
             return {"cost": self.costs[node.name]}
-        return {"cost": {"flops": flops_of(node), "traffic_bytes": traffic_of(self.joint, node)}}
+        return {"cost": {"flops": flops_of(node), "traffic_bytes": traffic_of(node)}}
 
     def _effect(self, node: fx.Node) -> dict[str, Any]:
         """Fields about repeats: what draws random numbers, communicates, writes, or reads what changes meanwhile."""
@@ -240,7 +240,7 @@ def flops_of(node: fx.Node) -> int:
     return sum(tensor.numel() for tensor in tensors_of(node))
 
 
-def traffic_of(joint: Joint, node: fx.Node) -> int:
+def traffic_of(node: fx.Node) -> int:
     """Bytes read and written by one run; a storage that several inputs show counts once."""
     read = {storage_of(tensor): tensor for source in node.all_input_nodes for tensor in tensors_of(source)}
     return sum(stored_bytes(tensor) for tensor in (*read.values(), *tensors_of(node)))

@@ -74,7 +74,7 @@ def _example(value: Any, made: dict[int, torch.Tensor]) -> Any:
             made[key].uniform_(0.1, 1.0)
         elif value.dtype == torch.bool:
             made[key].fill_(True)
-    return made[key].view(value.dtype).as_strided(value.shape, value.stride(), value.storage_offset())
+    return made[key].as_strided(value.shape, value.stride(), value.storage_offset())
 
 
 def _seconds(make: Call) -> float | None:

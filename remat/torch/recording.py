@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # Imports inside functions: capturing needs PyTorch only, planning all of the project.
 
 Loss = Callable[[Any], torch.Tensor]
+Passes = tuple[fx.GraphModule, fx.GraphModule]
+Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 _PART = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]|\[(?:'([^']*)'|(\d+))\]|\.(\w+)")
 
 
@@ -106,21 +108,16 @@ def capture(
         NotCaptured: The step is not one graph of fixed shapes, or nothing in it needs a gradient.
     """
     recorded: list[Step] = []
-    title = name or type(module).__name__
 
-    def record(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        inputs = roles_of(graph, examples)
+    def record(step: Step) -> Passes:
+        recorded.append(step)
+        raise _Recorded
 
-        def partition(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
-            recorded.append(Step.of(joint, num_fwd_outputs, inputs, title, measure))
-            raise _Recorded
-
-        return eager_backend(partition)(graph, examples)
-
+    backend = step_backend(record, name or type(module).__name__, measure)
     trained = module if loss is None else _WithLoss(module, loss)
     try:
         with torch.enable_grad():
-            torch.compile(trained, backend=record, fullgraph=True, dynamic=False, isolate_recompiles=True)(
+            torch.compile(trained, backend=backend, fullgraph=True, dynamic=False, isolate_recompiles=True)(
                 *args, **kwargs
             )
     except BackendCompilerFailed as error:
@@ -136,6 +133,20 @@ def capture(
 NO_GRADIENT = (
     "the step has no backward pass: no parameter or argument that requires a gradient reaches what is returned"
 )
+
+
+def step_backend(divide: Callable[[Step], Passes], name: str = "", measure: bool = False) -> Compiler:
+    """A backend of `torch.compile` that runs the forward and the backward pass into which `divide` divides a step."""
+
+    def compiled(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        inputs = roles_of(graph, examples)
+
+        def partition(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Passes:
+            return divide(Step.of(joint, num_fwd_outputs, inputs, name, measure))
+
+        return eager_backend(partition)(graph, examples)
+
+    return compiled
 
 
 class _Recorded(Exception):

@@ -1,7 +1,7 @@
 """A plan as two graphs: the forward pass and the backward pass, each in the order of the plan, repeats included.
 
     plan       conv bn relu tangents conv bn relu_grad ...
-               └── forward ─┘        └── backward: `conv` and `bn` run again
+               └── forward ─┘        └── backward: `conv` and `bn` are recomputed
 
 What the backward pass reads of the forward pass crosses as saved tensors. A view never crosses: its storage does, and
 the view is taken again. Graphs of PyTorch drop each tensor after its last reader, so the order of the graph is the
@@ -66,13 +66,11 @@ class _Split:
     def __init__(self, joint: Joint, order: Order):
         self.joint = joint
         self.runs = self._runs(order)
-        self.replayed = {run.task for run in self.runs if run.is_repeat and is_random(run.task)}
+        replays = [run for run in self.runs if run.is_repeat and is_random(run.task)]
+        self.replayed = {run.task for run in replays}
         self.crossing = self._bind()
-        self.crossing_states = [
-            task
-            for task in self.replayed
-            if not joint.is_backward(task) and any(run.task is task and run.is_backward for run in self.runs)
-        ]
+        crossing = (run.task for run in replays if run.is_backward and not joint.is_backward(run.task))
+        self.crossing_states = list(dict.fromkeys(crossing))
 
     def _runs(self, order: Order) -> list[_Run]:
         tasks = {task.name: task for task in self.joint.tasks}

@@ -10,15 +10,15 @@ import torch
 from torch import fx, nn
 
 from remat.report import Report
-from remat.torch.aot import BackendCompilerFailed, Unsupported, eager_backend
+from remat.torch.aot import BackendCompilerFailed, Unsupported
 from remat.torch.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep
 from remat.torch.planning import PlanSource, order_for, plan_step
-from remat.torch.recording import NO_GRADIENT, Step, capture_error, roles_of
+from remat.torch.recording import NO_GRADIENT, Step, capture_error, step_backend
 from remat.torch.split import split
 
 M = TypeVar("M", bound=nn.Module)
 Budget = str | float | int | None
-MOST_STEPS = 64  # combinations of shapes and modes that one module is planned for
+MAX_STEPS = 64  # combinations of shapes and modes that one module is planned for
 
 
 class Backend:
@@ -38,13 +38,8 @@ class Backend:
         self.reports: list[Report | None] = []
 
     def __call__(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        inputs = roles_of(graph, examples)
-
-        def partition(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
-            step = Step.of(joint, num_fwd_outputs, inputs, measure=self.measure)
-            return split(step.joint, self._order(step))
-
-        return eager_backend(partition)(graph, examples)
+        compiled = step_backend(lambda step: split(step.joint, self._order(step)), measure=self.measure)
+        return compiled(graph, examples)
 
     def _order(self, step: Step) -> list[tuple[str, int]]:
         if self.reports and self.new_steps == "refuse":
@@ -109,7 +104,8 @@ def optimize(
         budget: "8GiB", bytes, "50%" or 0.5 of the peak without recomputation, or 0 for the lowest peak: of one step of
             the module, with its parameters, buffers, gradients and inputs. What the loop around it holds (optimizer
             states, the loss if it is computed outside) comes on top. Without it: the lowest peak within 10% more time.
-        plan: A plan made before, instead of a budget: a `Report`, or the file that `Report.save` wrote.
+        plan: A plan made before, instead of a budget: a `Report`, or the file that `Report.save` wrote. `measure` and
+            `over_budget`, which are about a search, then have no effect.
         measure: Run every op of the step on made-up data, so that its time and workspace are measured; else both are
             estimated from shapes, plans are reproducible, and the peak may be a few percent above the one predicted.
         new_steps: What to do when the module is called with other shapes or in another mode: "plan" again, or "refuse".
@@ -128,7 +124,7 @@ def optimize(
     made = backend(budget, plan=plan, measure=measure, new_steps=new_steps, over_budget=over_budget, **request)
     planned = copy.copy(module)
     planned.__dict__["remat_backend"] = made
-    planned.compile(backend=made, fullgraph=True, dynamic=False, isolate_recompiles=True, recompile_limit=MOST_STEPS)
+    planned.compile(backend=made, fullgraph=True, dynamic=False, isolate_recompiles=True, recompile_limit=MAX_STEPS)
     args, kwargs = _arguments(example_inputs)
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     accelerators = sorted({p.device.index or 0 for p in module.parameters() if p.device.type == "cuda"})

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
+
+from remat.torch.aot import peak_and_rest
 
 Loss = Callable[[Any], torch.Tensor]
 
@@ -35,16 +36,5 @@ def peak_bytes(step: Callable[[], Any]) -> int:
     """Largest number of bytes that a call holds at once beyond what was there before, workspaces included."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         step()
-    found = []
-    stack = list(record.profiler.kineto_results.experimental_event_tree())  # type: ignore[union-attr]
-    while stack:
-        event = stack.pop()
-        stack.extend(event.children)
-        kind, allocation = event.typed
-        if kind == _EventType.Allocation:
-            found.append((event.start_time_ns, allocation.alloc_size))
-    live = peak = 0
-    for _, size in sorted(found, key=lambda entry: entry[0]):
-        live += size
-        peak = max(peak, live)
+    peak, _ = peak_and_rest(record.profiler.kineto_results.experimental_event_tree())  # type: ignore[union-attr]
     return peak
