@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graph.errors import quoted
 from graph.formats.caffe2.proto import net_of
-from graph.formats.shared.groups import not_representable
 from graph.formats.shared.written_names import WrittenOp
 
 #: Op whose nested nets see outer blobs -> its arguments that list outer blobs by name.
@@ -38,13 +36,7 @@ def rename_nested(operator: Any, op: WrittenOp) -> None:
             _rename_net(net, names, used)
         if argument.name in OUTER_NAMES[operator.type]:
             argument.strings[:] = [names.get(name.decode(), name.decode()).encode() for name in argument.strings]
-    clash = sorted(set(names.values()) & used)
-    if clash:
-        raise not_representable(
-            f"node {quoted(op.group.name)}",
-            f"{operator.type}, whose nested net has another blob {quoted(clash[0])}",
-            "an outer name that its nested nets do not use",
-        )
+    op.refuse_clash(names, used, "nested net")
 
 
 def _nets(argument: Any) -> Sequence[Any]:

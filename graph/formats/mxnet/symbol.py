@@ -39,7 +39,7 @@ class NodeRecord(msgspec.Struct):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Attributes of the op itself: those in `param` where the file tells them from the user's own."""
+        """Attributes of the op itself: those in `param` where the file separates them from those of the user."""
         found = self.attributes if self.param is None else {**self.param, **(self.attrs or {})}
         return {key: value for key, value in found.items() if not key.startswith("__") and key not in MIRRORING}
 

@@ -131,13 +131,7 @@ def _rename(message: Any, op: WrittenOp, blocks: Mapping[int, Any]) -> None:
     if nested and (names := op.nested_names()):
         used: set[str] = set()
         _rename_block(blocks[nested[0]], names, blocks, used)
-        clash = sorted(set(names.values()) & used)
-        if clash:
-            raise not_representable(
-                f"node {quoted(op.group.name)}",
-                f"{message.type}, whose block has another variable {quoted(clash[0])}",
-                "an outer name that its block does not use",
-            )
+        op.refuse_clash(names, used, "block")
 
 
 def _rename_block(block: Any, names: Mapping[str, str], blocks: Mapping[int, Any], used: set[str]) -> None:

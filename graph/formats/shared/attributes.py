@@ -15,7 +15,7 @@ _TRUE, _FALSE = frozenset({"true", "1", "yes"}), frozenset({"false", "0", "no"})
 class Attributes:
     """Typed look-ups by one or several alternative names. Each raises ValueError naming the attribute.
 
-    `read` collects the names that look-ups asked for.
+    `read` collects the names that look-ups requested.
     """
 
     def __init__(self, given: Mapping[str, Any]):
@@ -33,7 +33,7 @@ class Attributes:
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
     def unread(self) -> dict[str, Any]:
-        """Present attributes that no look-up asked for."""
+        """Present attributes that no look-up requested."""
         return {name: value for name, value in self.given.items() if name not in self.read and is_present(value)}
 
     def integer(self, *names: str, default: Any = _REQUIRED) -> int:

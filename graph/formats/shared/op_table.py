@@ -49,7 +49,7 @@ class OpUse(Attributes):
     outputs: int = 1  # number of outputs named in the file
     declared: tuple[TensorType | None, ...] = ()  # types of the outputs declared in the file
     losses: list[Val] = field(default_factory=list)  # set by rules of loss ops whose outputs omit the loss value
-    read: set[str] = field(default_factory=set)  # names of the attributes that look-ups asked for
+    read: set[str] = field(default_factory=set)  # names of the attributes that look-ups requested
 
     def output_type(self, position: int = 0) -> TensorType:
         """Type of an output declared in the file. Raises Unmapped when undeclared."""

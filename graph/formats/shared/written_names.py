@@ -53,6 +53,15 @@ class WrittenOp:
                 )
         return {old: new for old, new in (self.reads | self.writes).items() if old != new}
 
+    def refuse_clash(self, names: Mapping[str, str], used: set[str], nested: str) -> None:
+        """Raise BadGraph if a new name of `nested_names` is one that the nested graph uses for a value of its own."""
+        if clash := sorted(set(names.values()) & used):
+            raise not_representable(
+                f"node {quoted(self.group.name)}",
+                f"{self.group.origin.op}, whose {nested} has another value {quoted(clash[0])}",
+                f"an outer name that its {nested} does not use",
+            )
+
 
 @dataclass(slots=True)
 class WrittenProgram:

@@ -32,7 +32,7 @@ from graph.transforms.structural_equality import difference
 from tests.graph.formats.caffe2.nets import LSTM_SHAPES, fill, lstm, net, op
 from tests.graph.formats.mxnet.symbols import lenet
 from tests.graph.formats.mxnet.test_reader import _scan
-from tests.graph.formats.paddle.test_reader import _branch, _pir, small
+from tests.graph.formats.paddle.test_reader import _branch, _pir, add_doubling_loop, small
 
 
 def caffe2(message: Any, **shapes: tuple[int, ...]) -> Graph:
@@ -98,22 +98,7 @@ def looping_program() -> Graph:
     p.variable("x0", (1,))
     p.variable("most", (1,))
     p.op("relu", ["x0"], (1,), name="x")
-    p.op("less_than", ["x", "most"], (1,), name="go")
-    p.block.vars[-1].type.lod_tensor.tensor.data_type = 0
-    loop = p.block.ops.add(type="while")
-    loop.inputs.add(parameter="X", arguments=["x", "most"])
-    loop.inputs.add(parameter="Condition", arguments=["go"])
-    loop.outputs.add(parameter="Out", arguments=["x", "go"])
-    loop.attrs.add(name="sub_block", type=8, block_idx=1)
-    body = p.message.blocks.add(idx=1, parent_idx=0)
-    double = body.ops.add(type="scale")
-    double.inputs.add(parameter="X", arguments=["x"])
-    double.outputs.add(parameter="Out", arguments=["x"])
-    double.attrs.add(name="scale", type=1, f=2.0)
-    ask = body.ops.add(type="less_than")
-    ask.inputs.add(parameter="X", arguments=["x"])
-    ask.inputs.add(parameter="Y", arguments=["most"])
-    ask.outputs.add(parameter="Out", arguments=["go"])
+    add_doubling_loop(p)
     p.op("assign", ["x"], (1,), name="same")
     p.op("relu", ["same"], (1,), name="z")
     return load(p.message.SerializeToString())

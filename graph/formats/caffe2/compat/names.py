@@ -30,7 +30,7 @@ class VersionedProgram:
 
 
 def with_version_names(graph: Graph, style: str = "all", initial: Graph | None = None) -> VersionedProgram:
-    """`graph` with one name per version; values that the reader of a net added keep theirs.
+    """`graph` with one name per version; values that the reader of a net added keep their names.
 
     Raises BadGraph for an unknown style, and for an initial graph with nodes other than fills of one output.
     """

@@ -87,7 +87,7 @@ def concat(
 
 
 def _split(walk: NodeWalk, raw: RawNode, slots: Sequence[Slot | None], scope: Scope) -> Elements:
-    """The parts of a tensor: of the given lengths, of one given length, or single rows, without their axis if asked."""
+    """The parts of a tensor: with a list of lengths, with one length, or single rows, which `keepdims=0` squeezes."""
     source = slots[0] if slots else None
     if source is None or source.type is None or not source.type.shape:
         raise _fault(raw, " of a value that is no tensor with axes", "a tensor of known shape")

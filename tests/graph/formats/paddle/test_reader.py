@@ -145,10 +145,8 @@ def test_a_conditional_block_is_an_if() -> None:
     assert content_hash(load(dump(graph, "paddle"))) == content_hash(graph)
 
 
-def test_a_while_block_is_a_loop() -> None:
-    p = Program()
-    p.variable("x", (1,))
-    p.variable("most", (1,))
+def add_doubling_loop(p: Program) -> None:
+    """Double `x` while it is below `most`."""
     p.op("less_than", ["x", "most"], (1,), name="go")
     p.block.vars[-1].type.lod_tensor.tensor.data_type = 0
     loop = p.block.ops.add(type="while")
@@ -165,6 +163,13 @@ def test_a_while_block_is_a_loop() -> None:
     ask.inputs.add(parameter="X", arguments=["x"])
     ask.inputs.add(parameter="Y", arguments=["most"])
     ask.outputs.add(parameter="Out", arguments=["go"])
+
+
+def test_a_while_block_is_a_loop() -> None:
+    p = Program()
+    p.variable("x", (1,))
+    p.variable("most", (1,))
+    add_doubling_loop(p)
     end = p.block.ops.add(type="scale")
     end.inputs.add(parameter="X", arguments=["x"])
     end.outputs.add(parameter="Out", arguments=["z"])
