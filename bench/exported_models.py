@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from bench.torchvision_on_cpu import import_torchvision
+
 CLASSES, WIDTH, LENGTH, VOCABULARY = 5, 16, 6, 11
 Made = tuple[nn.Module, Tensor]  # the module and its input; the first axis is the batch
 
@@ -284,8 +286,9 @@ def of_transformers() -> dict[str, Callable[[], Made]]:
 def of_images(package: str, names: str, **fields: Any) -> dict[str, Callable[[], Made]]:
     """Image classifiers of torchvision or timm by name, untrained; none without the package."""
     try:
+        import_torchvision()
         library = importlib.import_module("torchvision.models" if package == "torchvision" else package)
-    except (ImportError, RuntimeError):  # also a build for another torch
+    except ImportError:
         return {}
     create = library.get_model if package == "torchvision" else library.create_model
 
