@@ -181,10 +181,17 @@ def to_problem(error: BaseException, instance: str | None = None) -> dict[str, A
     findings: Sequence[Finding] = getattr(error, "findings", ())
     code = getattr(error, "code", "") or (findings[0].code if findings else row.code)
     internal = row.error is BaseException
-    detail = "see the log of the service; the request can be retried" if internal else str(error)
+    detail = "see the log of the service; the request can be retried" if internal else _text_of(error)
     return problem_body(
         row.status, code, row.title, detail, instance, findings=findings, limit=getattr(error, "limit", None)
     )
+
+
+def _text_of(error: BaseException) -> str:
+    """The message; of a failed file operation the file and the reason, without the error number."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        return f"{error.filename}: {error.strerror.lower()}"
+    return str(error)
 
 
 def problem_body(

@@ -22,14 +22,7 @@ class PlanCurveBatch(TypedDict, total=False):
 
 class PlanCurveFitBatch(TypedDict, total=False):
     counts: Literal["everything", "activations"]
-    order: Literal["free", "given"] | None
-    phases: Literal["strict", "mixed"] | None
-    runtime: Literal["arena", "torch-eager", "torch-eager-cpu", "ort"]
-    recipe: Mapping[str, Any] | None
     reserve: Bytes
-    search_seconds: float
-    iterations: int | None
-    device: str | Mapping[str, Any]
     differentiate: bool | Mapping[str, Any] | None
     loss: str | None
     loss_chunks: int
@@ -39,18 +32,25 @@ class PlanCurveFitBatch(TypedDict, total=False):
     max: Mapping[str, int]
     trainable: Names
     frozen: Names
+    recipe: Mapping[str, Any] | None
+    order: Literal["free", "given"] | None
+    phases: Literal["strict", "mixed"] | None
+    search_seconds: float
+    iterations: int | None
     checkpoints: Names
     keep: Names
     recompute: Names
     unknown_checkpoints: Literal["warn", "error"]
+    runtime: Literal["arena", "torch-eager", "torch-eager-cpu", "ort"]
+    device: str | Mapping[str, Any]
     layout: Literal["none", "fast", "best"]
     execute: Literal["auto", "yes", "no"]
 
 
 class PlanCurveFit(TypedDict, total=False):
+    batch: int | None
     planner: str
     seed: int
-    batch: int | None
 
 
 class PlanBatch(TypedDict, total=False):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,15 +25,59 @@ app = typer.Typer(
     help="Memory planning and rematerialization for neural networks.",
     epilog="Exit codes: 0 success, 1 budget not reached (or a difference), 2 invalid input or usage, 3 stopped, "
     "4 internal error.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-app.add_typer(keys, name="keys")
 EXIT_INTERRUPTED = 3
 
+FIRST_STEPS = """\
+remat plans the memory of a training step: which values to keep, and which to compute again.
 
-@app.command()
+Start here:
+  remat zoo light_densenet121 -o zoo                                write a model file to try
+  remat plan zoo/light_densenet121.onnx --batch 16 --budget 50%     plan it for half of its memory
+  remat info MODEL                                                  what takes the memory of a model
+  remat serve                                                       plans over HTTP, with pages
+
+remat --help lists all commands, remat COMMAND --help the options of one, with examples."""
+
+
+def _command(group: str, *examples: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """`app.command` under a heading of `remat --help`, with examples below the command's own help."""
+    epilog = "\n\n".join(["[bold]Examples[/bold]", *examples]) if examples else None
+    return app.command(rich_help_panel=group, epilog=epilog)
+
+
+_one_model, _plans, _many, _service, _reference = (
+    partial(_command, group) for group in ("One model", "Models and plans", "Many models", "Service", "Reference")
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"remat {version('remat')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def start(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        print(FIRST_STEPS)
+
+
+@_one_model(
+    "remat plan model.onnx --batch 16 --budget 50%        half of the memory",
+    "remat plan model.onnx --fits a100-80gb -o plan.json  the memory of a device; the report to a file",
+    "remat plan model.onnx --budget 8GiB --graph out.onnx the rewritten graph to a file",
+)
 @options.with_fields(fields_of("plan"), execute="auto")
 def plan(
     model: options.ModelFile,
@@ -44,14 +90,17 @@ def plan(
     as_json: options.Json = False,
     **flags: Any,
 ) -> int:
-    """Plan a model under a budget; write the report and the rewritten graph."""
+    """Plan a model under a memory budget.
+
+    Writes the report and the rewritten graph where asked; exits with 1 if the budget is not met.
+    """
     from app.cli.commands.plan import OutputFiles, run
 
     options.reject_json_with_draw(as_json, draw)
     return run(model, options.request_fields(request, flags), OutputFiles(output, graph, source, plot), as_json, draw)
 
 
-@app.command()
+@_one_model()
 @options.with_fields(fields_of("curve"))
 def curve(
     model: options.ModelFile,
@@ -62,7 +111,10 @@ def curve(
     as_json: options.Json = False,
     **flags: Any,
 ) -> int:
-    """Plan a model at several budgets; report the minimum time and its lower bound for each."""
+    """Plan a model at several budgets.
+
+    Reports the minimum time and its lower bound for each.
+    """
     from app.cli.commands.curve import run
 
     options.reject_json_with_draw(as_json, draw)
@@ -70,7 +122,7 @@ def curve(
     return run(model, fields, as_json, draw, plot)
 
 
-@app.command()
+@_one_model()
 @options.with_fields(fields_of("fit"), execute="auto", max_overhead="10%")
 def fit(
     model: options.ModelFile,
@@ -80,13 +132,16 @@ def fit(
     as_json: options.Json = False,
     **flags: Any,
 ) -> int:
-    """Find the largest batch or sequence length that fits a memory limit within an overhead limit."""
+    """Find the largest batch or sequence length that fits.
+
+    The memory limit is a device or a size; the plan may take `--max-overhead` more time.
+    """
     from app.cli.commands.fit import run
 
     return run(model, options.request_fields(request, flags | {"grow": grow}, MEMORY_FIELDS), output, as_json)
 
 
-@app.command()
+@_one_model()
 @options.with_fields(fields_of("info"))
 def info(
     model: options.ModelFile,
@@ -101,7 +156,7 @@ def info(
     return run(model, options.request_fields(request, flags), as_json, versions)
 
 
-@app.command()
+@_plans()
 @options.with_fields([FIELDS["search_seconds"]])
 def layout(
     file: Annotated[str, typer.Argument(metavar="FILE.csv|-", help="One row per buffer: id, lower, upper, size.")],
@@ -113,34 +168,40 @@ def layout(
     as_json: options.Json = False,
     **flags: Any,
 ) -> int:
-    """Pack buffers with known lifetimes into one arena; exit 1 if they exceed its capacity."""
+    """Pack buffers with known lifetimes into one arena.
+
+    Exits with 1 if they exceed its capacity.
+    """
     from app.cli.commands.layout import run
 
     return run(file, {"capacity": capacity, "alignment": alignment, **flags}, output, as_json)
 
 
-@app.command()
+@_plans()
 def explain(plan: options.PlanFile, as_json: options.Json = False) -> int:
-    """Show the bytes freed and the time added by each recomputation of a saved plan."""
+    """Show what each recomputation of a plan frees and costs."""
     from app.cli.commands.explain import run
 
     return run(plan, as_json)
 
 
-@app.command()
+@_plans()
 def verify(
     plan: options.PlanFile,
     certificate: options.Certificate = False,
     output: options.Claims = None,
     as_json: options.Json = False,
 ) -> int:
-    """Verify a saved plan, or the certificate of its bound, independently; exit 1 if invalid."""
+    """Verify a saved plan or its certificate.
+
+    Independent of the search; exits with 1 if anything is invalid.
+    """
     from app.cli.commands.verify import run, verify_certificate
 
     return verify_certificate(plan, output, as_json) if certificate or output is not None else run(plan, as_json)
 
 
-@app.command()
+@_plans()
 def check(
     plan: options.PlanFile,
     model: options.ModelFile,
@@ -149,25 +210,31 @@ def check(
     ] = "2%",
     as_json: options.Json = False,
 ) -> int:
-    """Check a saved plan against the current model; exit 1 if peak or time grew too much."""
+    """Check a saved plan against the current model.
+
+    For tests of a model's memory: exits with 1 if peak or time grew too much.
+    """
     from app.cli.commands.check import run
 
     return run(plan, model, max_drift, as_json)
 
 
-@app.command()
+@_plans()
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A model or a saved plan.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Model or saved plan to compare with.")],
     as_json: options.Json = False,
 ) -> int:
-    """Compare two models or plans and name the nodes that differ; exit 1 on a difference."""
+    """Compare two models or plans.
+
+    Names the nodes that differ; exits with 1 on a difference.
+    """
     from app.cli.commands.diff import run
 
     return run(a, b, as_json)
 
 
-@app.command()
+@_plans()
 @options.with_fields([FIELDS[name] for name in (*SHAPE_KINDS, "max")])
 def convert(
     source: Annotated[str, typer.Argument(metavar="IN|-", help="Model in any supported format.")],
@@ -175,13 +242,13 @@ def convert(
     transform: options.Transform = [],  # noqa: B006
     **flags: Any,
 ) -> int:
-    """Convert a model to the format of the output extension, after optional passes."""
+    """Convert a model to another format, after optional passes."""
     from app.cli.commands.convert import run
 
     return run(source, target, options.request_fields(None, flags), transform)
 
 
-@app.command()
+@_many()
 def zoo(
     names: Annotated[
         list[str],
@@ -191,13 +258,16 @@ def zoo(
     only_list: Annotated[bool, typer.Option("--list", help="List the networks and their sources only.")] = False,
     as_json: options.Json = False,
 ) -> int:
-    """Write model files of well-known networks and a manifest for `remat batch`."""
+    """Write model files of well-known networks.
+
+    Writes a manifest for `remat batch` beside them.
+    """
     from app.cli.commands.zoo import run
 
     return run(names, output, only_list, as_json)
 
 
-@app.command()
+@_many()
 @options.with_fields(fields_of("batch"))
 def batch(
     models: Annotated[
@@ -230,7 +300,10 @@ def batch(
     as_json: options.Json = False,
     **flags: Any,
 ) -> int:
-    """Plan many models at several budgets; finished plans survive an interruption."""
+    """Plan many models at several budgets.
+
+    Finished plans survive an interruption; `--resume` continues.
+    """
     from app.cli.commands.batch import BatchOptions, run
 
     fields = options.request_fields(request, flags)
@@ -254,42 +327,7 @@ def batch(
     return run(batch_options, fields, as_json)
 
 
-@app.command()
-def top(
-    server: options.Server = None,
-    once: Annotated[bool, typer.Option("--once", help="Print one snapshot and exit.")] = False,
-) -> int:
-    """Monitor the jobs of a service: state, stage, incumbent and bound."""
-    from app.cli.admin.top import run
-
-    return run(server, once)
-
-
-@app.command()
-def planners(as_json: options.Json = False) -> int:
-    """List the planners."""
-    from app.cli.admin.catalogue import run_planners
-
-    return run_planners(as_json)
-
-
-@app.command()
-def devices(as_json: options.Json = False) -> int:
-    """List the device profiles and their data sheets."""
-    from app.cli.admin.catalogue import run_devices
-
-    return run_devices(as_json)
-
-
-@app.command()
-def schema(name: options.SchemaName) -> int:
-    """Print a JSON Schema."""
-    from app.cli.admin.catalogue import run_schema
-
-    return run_schema(name)
-
-
-@app.command()
+@_service()
 def serve(
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to bind.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0: any free port.")] = 8000,
@@ -298,26 +336,32 @@ def serve(
         bool | None, typer.Option("--auth/--no-auth", help="Require API keys; default: unless bound to loopback.")
     ] = None,
 ) -> int:
-    """Run the HTTP service until SIGTERM, then drain."""
+    """Run the HTTP service.
+
+    Drains on SIGTERM.
+    """
     from app.cli.admin.serve import run
 
     return run(host, port, data, auth)
 
 
-@app.command()
+@_service()
 def worker(
     data: options.Data = None,
     slots: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Parallel solves; default: REMAT_WORKERS.")
     ] = None,
 ) -> int:
-    """Run a worker for an existing service until SIGTERM, then drain."""
+    """Run a worker for an existing service.
+
+    Drains on SIGTERM.
+    """
     from app.cli.admin.worker import run
 
     return run(data, slots)
 
 
-@app.command()
+@_service()
 def migrate(data: options.Data = None, as_json: options.Json = False) -> int:
     """Upgrade the database schema."""
     from app.cli.admin.store import run_migrate
@@ -325,7 +369,7 @@ def migrate(data: options.Data = None, as_json: options.Json = False) -> int:
     return run_migrate(data, as_json)
 
 
-@app.command()
+@_service()
 def gc(
     data: options.Data = None,
     keep_days: Annotated[
@@ -333,23 +377,66 @@ def gc(
     ] = None,
     as_json: options.Json = False,
 ) -> int:
-    """Delete expired operations and plans, and unreferenced files."""
+    """Delete expired plans and unreferenced files."""
     from app.cli.admin.store import run_gc
 
     return run_gc(data, keep_days, as_json)
 
 
-@app.command()
+@_service()
 def check_store(data: options.Data = None, as_json: options.Json = False) -> int:
-    """Check the integrity of every row and file of a store; exit 1 on a fault."""
+    """Check the integrity of a store.
+
+    Every row and file; exits with 1 on a fault.
+    """
     from app.cli.admin.store import run_check
 
     return run_check(data, as_json)
 
 
+@_service()
+def top(
+    server: options.Server = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one snapshot and exit.")] = False,
+) -> int:
+    """Monitor the jobs of a service."""
+    from app.cli.admin.top import run
+
+    return run(server, once)
+
+
+@_reference()
+def planners(as_json: options.Json = False) -> int:
+    """List the planners."""
+    from app.cli.admin.catalogue import run_planners
+
+    return run_planners(as_json)
+
+
+@_reference()
+def devices(as_json: options.Json = False) -> int:
+    """List the device profiles and their data sheets."""
+    from app.cli.admin.catalogue import run_devices
+
+    return run_devices(as_json)
+
+
+@_reference()
+def schema(name: options.SchemaName) -> int:
+    """Print a JSON Schema."""
+    from app.cli.admin.catalogue import run_schema
+
+    return run_schema(name)
+
+
+app.add_typer(keys, name="keys", rich_help_panel="Service")
+
+
 def run(arguments: list[str]) -> int:
     """Exit code of one command line. Errors go to standard error, with `--json` to standard output."""
     as_json = "--json" in arguments
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     try:
         code = typer.main.get_command(app).main(arguments, prog_name="remat", standalone_mode=False)
         sys.stdout.flush()
@@ -360,6 +447,8 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except typer.TyperException as error:
+        if not str(error):  # a group without a command, whose help was printed
+            return 2
         return _print_problem(_usage_problem(error), as_json, 2)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED

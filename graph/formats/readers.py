@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import ModuleType
 
 from graph.errors import BadGraph, quoted
+from graph.formats.unsupported_files import describe
 from graph.gc_pause import gc_paused
 from graph.ir import IMPORT_WARNINGS, Graph
 from graph.limits import Limits, ShapeOverrides
@@ -26,13 +27,8 @@ def importer_of(data: bytes) -> str:
     for name in READERS:
         if _module(name).sniff(data):
             return name
-    raise BadGraph.one(
-        "unknown_format",
-        "document",
-        f"{data[:16]!r} ... ({len(data)} bytes)",
-        "one of " + ", ".join(READERS),
-        "send a remat/1 document or a model file of a known format",
-    )
+    kind, remedy = describe(data)
+    raise BadGraph.one("unknown_format", "document", kind, "a remat/1, ONNX, MXNet, Caffe2 or Paddle file", remedy)
 
 
 def load(data: bytes, limits: Limits | None = None, shapes: ShapeOverrides | None = None) -> Graph:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from planner.errors import BadRequest, Finding
@@ -40,89 +41,62 @@ class RequestField:
     default: Any  # parsed
     description: str  # without a full stop
     requests: frozenset[str] = EVERY
+    group: str = ""  # heading of its flag in `--help`
     name: str = ""  # on the wire
     attribute: str = ""  # of `Request`, and the Python keyword
     flag: str = ""  # "": none
     flag_help: str = ""
 
 
-def wire(kind: Kind, default: Any, description: str, requests: frozenset[str] = EVERY, **more: str) -> Any:
+def _wire(group: str, kind: Kind, default: Any, description: str, requests: frozenset[str] = EVERY, **more: str) -> Any:
     """A dataclass field that is a row of the table; `more` are its `name`, `flag` and `flag_help`."""
-    row = RequestField(kind, default, description, requests, **more)
+    row = RequestField(kind, default, description, requests, group, **more)
     metadata = {"row": row}
     if isinstance(row.default, dict):
         return dataclasses.field(default_factory=dict, metadata=metadata)
     return dataclasses.field(default=row.default, metadata=metadata)
 
 
+of_budget, of_model, of_search, of_device, of_report = (
+    partial(_wire, group) for group in ("Budget", "Model", "Search", "Device", "Report")
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """A plan request; build it with `parse_request`."""
 
-    budget: Budget | None = wire(  # noqa: RUF009 (immutable)
+    budget: Budget | None = of_budget(  # noqa: RUF009 (immutable)
         nullable(kinds.BUDGET),
         None,
         'Peak limit: share of the baseline peak ("50%", 0.5), bytes ("8GiB", 8589934592), or 0 for the lowest peak; '
         "in a fit bytes only",
         ONE_GOAL,
     )
-    max_overhead: float | None = wire(
+    max_overhead: float | None = of_budget(
         nullable(kinds.SHARE),
         None,
         'Maximum overhead, as a share of the baseline time ("10%", 0.1); in a plan instead of a budget: lowest peak '
         "within it",
         ONE_GOAL,
     )
-    fits: str | int | None = wire(
+    fits: str | int | None = of_budget(
         nullable(kinds.MEMORY), None, "Memory limit, instead of a budget: a device name, or bytes", ONE_GOAL
     )
-    fraction_of: str = wire(
+    fraction_of: str = of_budget(
         kinds.one_of("baseline", "reducible"),
         "baseline",
         'Base of a budget given as a share; "reducible": the part of the baseline peak above the lowest reachable peak',
         NOT_IN_FIT,
     )
-    counts: str = wire(
+    counts: str = of_budget(
         kinds.one_of("everything", "activations"),
         "everything",
         'Bytes to count; "activations": without inputs, parameters, constants and state',
         MODEL,
     )
-    order: str | None = wire(
-        nullable(kinds.one_of("free", "given")),
-        None,
-        'Order of first runs; "given": that of the document; default: as the document states, else "free"',
-    )
-    phases: str | None = wire(
-        nullable(kinds.one_of("strict", "mixed")),
-        None,
-        '"strict": forward pass before backward pass; "mixed": interleaved; default: "strict"',
-    )
-    runtime: str = wire(kinds.RUNTIME, "arena", "Allocator to model", MODEL)
-    recipe: Mapping[str, Any] | None = wire(
-        nullable(kinds.OBJECT),
-        None,
-        'Optimizer and its state, such as {"optimizer": "adam"}; the whole training step is planned',
-    )
-    reserve: int = wire(kinds.BYTES, 0, "Additional bytes to reserve at every step")
-    planner: str = wire(kinds.PLANNER, "auto", "Planner; see `remat planners` or GET /v1/planners", NOT_IN_BATCH)
-    search_seconds: float = wire(
-        kinds.SEARCH_TIME,
-        DEFAULT_SEARCH_SECONDS,
-        "Time limit of the search, bounds and layout included, in seconds",
-        flag="--seconds",
-    )
-    iterations: int | None = wire(
-        nullable(kinds.whole(1)), None, "Iteration limit instead of a time limit; makes the plan reproducible"
-    )
-    seed: int = wire(kinds.whole(0), 0, "Random seed", NOT_IN_BATCH)
-    device: str | Mapping[str, Any] = wire(
-        kinds.DEVICE,
-        "a100-80gb",
-        "Device profile for times, a name or an object; see `remat devices` or GET /v1/devices",
-        MODEL,
-    )
-    differentiate: bool | Mapping[str, Any] | None = wire(
+    reserve: int = of_budget(kinds.BYTES, 0, "Additional bytes to reserve at every step")
+    differentiate: bool | Mapping[str, Any] | None = of_model(
         nullable(kinds.DIFFERENTIATE),
         None,
         "Whether to append the backward pass, or options for it; default: for framework files without one",
@@ -130,66 +104,103 @@ class Request:
         flag="--no-differentiate",
         flag_help="Plan the graph as given, without a backward pass",
     )
-    loss: str | None = wire(
+    loss: str | None = of_model(
         nullable(kinds.VALUE),
         None,
         "Scalar value to differentiate, or `cross_entropy:OUTPUT[:AXIS]`, which adds a cross-entropy of these scores, "
         "with classes on axis 1 or the last",
         MODEL,
     )
-    loss_chunks: int = wire(
+    loss_chunks: int = of_model(
         kinds.whole(1, 256), 1, "Number of chunks of rows into which the cross-entropy is split", MODEL
     )
-    fuse_attention: bool = wire(kinds.SWITCH, False, "Treat softmax attention as one node that stores no scores", MODEL)
-    inputs: Mapping[str, tuple[int, ...]] = wire(kinds.SHAPES, {}, "Input shape, by name", MODEL, flag="--input")
-    batch: int | None = wire(kinds.BATCH, None, "Batch size: leading length of every input", NOT_IN_BATCH | {"info"})
-    dims: Mapping[str, int] = wire(kinds.DIMS, {}, "Length of a symbolic dimension, by name", MODEL, flag="--dim")
-    max: Mapping[str, int] = wire(
+    fuse_attention: bool = of_model(
+        kinds.SWITCH, False, "Treat softmax attention as one node that stores no scores", MODEL
+    )
+    inputs: Mapping[str, tuple[int, ...]] = of_model(kinds.SHAPES, {}, "Input shape, by name", MODEL, flag="--input")
+    batch: int | None = of_model(
+        kinds.BATCH, None, "Batch size: leading length of every input", NOT_IN_BATCH | {"info"}
+    )
+    dims: Mapping[str, int] = of_model(kinds.DIMS, {}, "Length of a symbolic dimension, by name", MODEL, flag="--dim")
+    max: Mapping[str, int] = of_model(
         kinds.MAX_LENGTHS,
         {},
         "Largest length of a data-dependent dimension, by value, or largest trip count, by loop; ONNX files only",
         MODEL,
     )
-    shapes: tuple[InputShapes, ...] = wire(
+    shapes: tuple[InputShapes, ...] = of_model(
         kinds.SHAPE_SETS, (), "Sets of input shapes; one plan is valid for all", ONE_REPORT
     )
-    trainable: tuple[str, ...] = wire(
+    trainable: tuple[str, ...] = of_model(
         kinds.PATTERNS,
         (),
         "Name patterns of tensors to train, such as `*.scale`; exceptions to `frozen`. Default: as the file says, and "
         "guessed where it does not",
         MODEL,
     )
-    frozen: tuple[str, ...] = wire(
+    frozen: tuple[str, ...] = of_model(
         kinds.PATTERNS, (), "Name patterns of tensors that are not trained, such as `encoder.*`", MODEL
     )
-    checkpoints: tuple[str, ...] = wire(
+    recipe: Mapping[str, Any] | None = of_model(
+        nullable(kinds.OBJECT),
+        None,
+        'Optimizer and its state, such as {"optimizer": "adam"}; the whole training step is planned',
+    )
+    order: str | None = of_search(
+        nullable(kinds.one_of("free", "given")),
+        None,
+        'Order of first runs; "given": that of the document; default: as the document states, else "free"',
+    )
+    phases: str | None = of_search(
+        nullable(kinds.one_of("strict", "mixed")),
+        None,
+        '"strict": forward pass before backward pass; "mixed": interleaved; default: "strict"',
+    )
+    planner: str = of_search(kinds.PLANNER, "auto", "Planner; see `remat planners` or GET /v1/planners", NOT_IN_BATCH)
+    search_seconds: float = of_search(
+        kinds.SEARCH_TIME,
+        DEFAULT_SEARCH_SECONDS,
+        "Time limit of the search, bounds and layout included, in seconds",
+        flag="--seconds",
+    )
+    iterations: int | None = of_search(
+        nullable(kinds.whole(1)), None, "Iteration limit instead of a time limit; makes the plan reproducible"
+    )
+    seed: int = of_search(kinds.whole(0), 0, "Random seed", NOT_IN_BATCH)
+    checkpoints: tuple[str, ...] = of_search(
         kinds.VALUES, (), "Values that end segments; the planner `segments` keeps these", flag="--checkpoint"
     )
-    keep: tuple[str, ...] = wire(kinds.VALUES, (), "Values that are never evicted")
-    recompute: tuple[str, ...] = wire(kinds.VALUES, (), "Values that are recomputed")
-    unknown_checkpoints: str = wire(
+    keep: tuple[str, ...] = of_search(kinds.VALUES, (), "Values that are never evicted")
+    recompute: tuple[str, ...] = of_search(kinds.VALUES, (), "Values that are recomputed")
+    unknown_checkpoints: str = of_search(
         kinds.one_of("warn", "error"), "warn", "Reaction to checkpoints that the graph lacks"
     )
-    advise: bool = wire(
+    runtime: str = of_device(kinds.RUNTIME, "arena", "Allocator to model", MODEL)
+    device: str | Mapping[str, Any] = of_device(
+        kinds.DEVICE,
+        "a100-80gb",
+        "Device profile for times, a name or an object; see `remat devices` or GET /v1/devices",
+        MODEL,
+    )
+    advise: bool = of_report(
         kinds.SWITCH, False, "Evaluate other techniques that lower the peak, each with a full plan", ONE_REPORT
     )
-    advise_checkpoints: bool = wire(
+    advise_checkpoints: bool = of_report(
         kinds.SWITCH, False, "Evaluate each checkpoint, and find the best set of the same size", ONE_REPORT
     )
-    share_buffers: bool = wire(
+    share_buffers: bool = of_report(
         kinds.SWITCH, False, "Assign values with disjoint lifetimes to shared buffers", ONE_REPORT
     )
-    gradient_events: bool = wire(
+    gradient_events: bool = of_report(
         kinds.SWITCH, False, "Report which node produces and finalizes each gradient", ONE_REPORT
     )
-    layout: str = wire(kinds.one_of("none", "fast", "best"), "fast", "Address assignment in the arena")
-    execute: str = wire(
+    layout: str = of_report(kinds.one_of("none", "fast", "best"), "fast", "Address assignment in the arena")
+    execute: str = of_report(
         kinds.one_of("auto", "yes", "no"),
         "no",
         'Execute both graphs and compare; "auto": if predicted under 5 s and 2 GiB',
     )
-    returns: tuple[str, ...] = wire(
+    returns: tuple[str, ...] = of_report(
         kinds.SECTIONS, ("plan", "timeline"), "Sections of the report", ONE_REPORT, name="return"
     )
     given: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # the fields as sent; no row

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Imports inside functions: loaded per command, so that `remat --help` takes under 0.3 s.
 
-keys = typer.Typer(help="Create, list and revoke API keys of a service.", no_args_is_help=True, rich_markup_mode=None)
+keys = typer.Typer(help="Create, list and revoke API keys of a service.", no_args_is_help=True, rich_markup_mode="rich")
 
 Data = Annotated[Path | None, typer.Option("--data", metavar="FOLDER", help="The service's data folder.")]
 Scope = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,11 +34,30 @@ def read_bytes(name: str) -> bytes:
     if name == STANDARD_INPUT:
         data = sys.stdin.buffer.read(limit + 1)
     else:
-        with Path(name).open("rb") as file:
-            data = file.read(limit + 1)
+        try:
+            with Path(name).open("rb") as file:
+                data = file.read(limit + 1)
+        except (FileNotFoundError, IsADirectoryError) as error:
+            raise _no_such_file(name) from error
     if len(data) > limit:
         raise BadGraph.one("too_large", name, f"more than {limit} bytes", f"at most {limit}", "use a smaller model")
     return data
+
+
+def _no_such_file(name: str) -> FileNotFoundError:
+    """The error that says what the name is instead, or which names are near."""
+    path = Path(name)
+    if "://" in name:
+        found = "a URL; download the file first, and name the file"
+    elif path.is_dir():
+        found = "a folder; name one file of it, or plan all of its models with `remat batch`"
+    elif not path.parent.is_dir():
+        found = f"no such file; the folder {path.parent} is not there either"
+    else:
+        names = [entry.name for entry in path.parent.iterdir() if entry.is_file()]
+        near = difflib.get_close_matches(path.name, names, 3, 0.6)
+        found = "no such file" + (f"; did you mean {' or '.join(near)}?" if near else "")
+    return FileNotFoundError(f"{name}: {found}")
 
 
 def demand_writable(model: str, *paths: Path | None) -> None:

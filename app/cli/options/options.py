@@ -20,34 +20,43 @@ from planner.request.plan_request import FIELDS, GOALS, RequestField
 Command = Callable[..., int]
 
 
-def _flag(help: str, metavar: str, *names: str, complete: completion.Completer | None = None) -> Any:
-    return typer.Option(*names, metavar=metavar or None, help=help, autocompletion=complete)
+def _flag(
+    help: str, metavar: str, *names: str, complete: completion.Completer | None = None, group: str | None = None
+) -> Any:
+    return typer.Option(*names, metavar=metavar or None, help=help, autocompletion=complete, rich_help_panel=group)
+
+
+_output = functools.partial(_flag, group="Output")
 
 
 ModelFile = Annotated[
     str, typer.Argument(metavar="MODEL|-", help="A remat/1 document or an ONNX file; - reads standard input.")
 ]
 PlanFile = Annotated[str, typer.Argument(metavar="PLAN|-", help="A report written by `remat plan -o`.")]
-Json = Annotated[bool, typer.Option("--json", help="Print only JSON on standard output.")]
-Budgets = Annotated[str | None, _flag("Budgets, such as 90%,80%,8GiB.", "SIZE,SIZE,...")]
+Json = Annotated[bool, _output("Print only JSON on standard output.", "", "--json")]
+Budgets = Annotated[str | None, _flag("Budgets, such as 90%,80%,8GiB.", "SIZE,SIZE,...", group="Budget")]
 GROWING = completion.complete_from("batch", "sequence")
-Grow = Annotated[str | None, _flag("Dimension to maximize; default: batch.", "batch|sequence|NAME", complete=GROWING)]
-RequestFile = Annotated[Path | None, _flag("JSON file of request fields; flags override it.", "FILE", "--request")]
+Grow = Annotated[
+    str | None, _flag("Dimension to maximize; default: batch.", "batch|sequence|NAME", complete=GROWING, group="Budget")
+]
+RequestFile = Annotated[
+    Path | None, _flag("JSON file of request fields; flags override it.", "FILE", "--request", group="Model")
+]
 Certificate = Annotated[bool, typer.Option("--certificate", help="Check the certificate of the bound instead.")]
 Claims = Annotated[Path | None, _flag("Write the certificate to a file.", "FILE", "-o", "--output")]
-Output = Annotated[Path | None, _flag("Write the report, including the source graph.", "FILE", "-o", "--output")]
+Output = Annotated[Path | None, _output("Write the report, including the source graph.", "FILE", "-o", "--output")]
 SUFFIXES = (
     "Extensions: .json, .columns.json, .mutable.json, .onnx, -symbol.json (MXNet), .pb or .pbtxt (Caffe2), .pdmodel or "
     ".pir.json (Paddle), .txt."
 )
 GraphFile = Annotated[
-    Path | None, _flag(f"Write the rewritten graph, or a framework's form of the plan. {SUFFIXES}", "FILE")
+    Path | None, _output(f"Write the rewritten graph, or a framework's form of the plan. {SUFFIXES}", "FILE")
 ]
-SourceFile = Annotated[Path | None, _flag("Write the source graph.", "FILE")]
+SourceFile = Annotated[Path | None, _output("Write the source graph.", "FILE")]
 Draw = Annotated[
-    bool | None, typer.Option("--draw/--no-draw", help="Draw a chart in block characters; default: on a terminal.")
+    bool | None, _output("Draw a chart in block characters; default: on a terminal.", "", "--draw/--no-draw")
 ]
-Plot = Annotated[Path | None, _flag("Write a chart (.svg or .png).", "FILE", "--plot")]
+Plot = Annotated[Path | None, _output("Write a chart (.svg or .png).", "FILE", "--plot")]
 Transform = Annotated[list[str], _flag('Pass to apply, as JSON: {"pass": "prune"}; repeatable.', "JSON")]
 Versions = Annotated[bool, typer.Option("--versions", help="Show SSA versions of names, and lints, instead.")]
 Data = Annotated[Path | None, _flag("Data folder; default: REMAT_DATA.", "FOLDER", "--data")]
@@ -93,7 +102,7 @@ def _parameter(row: RequestField, default: Any) -> inspect.Parameter:
     if isinstance(default, str | int | float) and not isinstance(default, bool):
         text += f"; default: {default:g}" if isinstance(default, float) else f"; default: {default}"
     complete = getattr(completion, flag.catalogue) if flag.catalogue else completion.complete_from(*flag.words)
-    option = Annotated[kind, _flag(f"{text}.", flag.metavar, row.flag, complete=complete)]
+    option = Annotated[kind, _flag(f"{text}.", flag.metavar, row.flag, complete=complete, group=row.group)]
     return inspect.Parameter(row.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=unset, annotation=option)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+import remat
 from app.cli import typer_app
 from app.cli.commands import plan as plan_command
 from tests.app.conftest import chain, one_layer
@@ -318,8 +321,54 @@ from app.cli.typer_app import run
 run(["--help"])
 print(sorted({m.partition(".")[0] for m in sys.modules}))"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"numpy", "onnx", "numba", "fastapi", "pydantic", "msgspec", "rich", "uvicorn", "ortools", "torch", "dbos"}
+    heavy = {"numpy", "onnx", "numba", "fastapi", "pydantic", "msgspec", "uvicorn", "ortools", "torch", "dbos"}
     assert not heavy & set(eval(done.stdout.splitlines()[-1]))
+
+
+def test_without_a_command_the_first_steps_are_shown(run: Run) -> None:
+    code, out, err = run()
+    assert (code, err) == (0, "")
+    shown = [line.split("  ")[1] for line in out.splitlines() if line.startswith("  remat ")]
+    assert [line.split()[1] for line in shown] == ["zoo", "plan", "info", "serve"]
+
+
+def test_version_and_help_are_found_under_every_usual_name(run: Run) -> None:
+    assert run("--version") == (0, f"remat {remat.__version__}\n", "")
+    for short, long in ((["-h"], ["--help"]), (["help"], ["--help"]), (["help", "plan"], ["plan", "--help"])):
+        shown = run(*short)
+        assert shown[0] == 0
+        assert shown == run(*long)
+    assert run("plan", "-h") == run("plan", "--help")
+
+
+def test_help_has_every_command_under_a_heading_in_one_short_line() -> None:
+    group = typer.main.get_command(typer_app.app)
+    for name, command in group.commands.items():
+        assert command.rich_help_panel, name
+        assert len((command.help or "").split("\n\n")[0]) < 75, name
+
+
+def test_help_of_plan_has_every_option_under_a_heading_and_examples_that_are_read() -> None:
+    command = typer.main.get_command(typer_app.app).commands["plan"]
+    headings = dict.fromkeys(one.rich_help_panel for one in command.params if one.param_type_name == "option")
+    assert list(headings) == ["Budget", "Model", "Search", "Device", "Report", "Output"]
+    lines = [line for line in command.epilog.split("\n\n") if line.startswith("remat plan ")]
+    assert len(lines) == 3
+    for line in lines:
+        command.make_context("plan", re.split(r"\s{2,}", line)[0].split()[2:])
+
+
+def test_files_that_are_not_there_are_named_with_what_is_near(run: Run, model: Path, tmp_path: Path) -> None:
+    for name, words in (
+        (model.with_name(model.name + "x"), f"did you mean {model.name}?"),
+        (tmp_path, "a folder; name one file of it"),
+        (tmp_path / "nowhere" / "net.onnx", "is not there either"),
+        ("https://example.com/net.onnx", "download the file first"),
+    ):
+        code, _, err = run("info", name)
+        assert code == 2
+        assert words in err
+        assert "Errno" not in err
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -47,6 +47,16 @@ def test_a_budget_nobody_understands_is_refused_with_the_grammar(wrong: object) 
     assert "GiB" in finding.expected
 
 
+@pytest.mark.parametrize("text", ["50", " 80 ", "100", "2"])
+def test_a_number_that_may_miss_its_percent_sign_is_asked_about(text: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse_budget(text)
+    number = text.strip()
+    assert f"did you mean {number}%? For bytes write {number}B" in str(caught.value)
+    assert parse_budget(f"{number}%").of(1000) == 10 * int(number)
+    assert parse_budget(f"{number}B").of(1000) == parse_budget(int(number)).of(1000) == int(number)
+
+
 @given(st.integers(1, 10_000), st.integers(0, 2**50))
 def test_a_share_is_rounded_up_to_a_byte_and_never_by_more(basis_points: int, whole: int) -> None:
     share = parse_budget(f"{basis_points / 100}%").of(whole)
