@@ -74,9 +74,9 @@ def start(
 
 
 @_one_model(
-    "remat plan model.onnx --batch 16 --budget 50%        half of the memory",
-    "remat plan model.onnx --fits a100-80gb -o plan.json  the memory of a device; the report to a file",
-    "remat plan model.onnx --budget 8GiB --graph out.onnx the rewritten graph to a file",
+    "remat plan model.onnx --batch 16 --budget 50%         half of the memory",
+    "remat plan model.onnx --fits a100-80gb -o plan.json   the memory of a device; the report to a file",
+    "remat plan model.onnx --budget 8GiB --graph out.onnx  the rewritten graph to a file",
 )
 @options.with_fields(fields_of("plan"), execute="auto")
 def plan(
@@ -178,11 +178,15 @@ def layout(
 
 
 @_plans()
-def explain(plan: options.PlanFile, as_json: options.Json = False) -> int:
+def explain(
+    plan: options.PlanFile,
+    top: Annotated[int, typer.Option(metavar="N", min=0, help="Recomputations to print, best first.")] = 30,
+    as_json: options.Json = False,
+) -> int:
     """Show what each recomputation of a plan frees and costs."""
     from app.cli.commands.explain import run
 
-    return run(plan, as_json)
+    return run(plan, top, as_json)
 
 
 @_plans()

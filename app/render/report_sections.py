@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.render.text import format_bytes, format_percent, table
+from app.render.text import format_bytes, format_change, format_percent, table
 
 
 def optional_sections(report: Mapping[str, Any]) -> list[str]:
@@ -81,7 +81,7 @@ def _advice(advice: Mapping[str, Any]) -> list[str]:
             (
                 f"{word} {row['value']}",
                 format_bytes(row["peak_bytes"]),
-                _change(row["peak_bytes_more"]),
+                format_change(row["peak_bytes_more"]),
                 format_percent(row["overhead"]),
             )
             for row in advice[kind]
@@ -93,10 +93,6 @@ def _advice(advice: Mapping[str, Any]) -> list[str]:
     names = ", ".join(best["checkpoints"])
     lines.append(f"best {len(best['checkpoints'])} found ({how}): {names}")
     return [*lines, f"  peak {format_bytes(best['peak_bytes'])}, {format_percent(best['overhead'])} slower"]
-
-
-def _change(more: int) -> str:
-    return f"-{format_bytes(-more)}" if more < 0 else f"+{format_bytes(more)}" if more else ""
 
 
 def _sharing(sharing: Mapping[str, Any]) -> list[str]:

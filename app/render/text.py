@@ -22,6 +22,11 @@ def format_bytes(count: float | None) -> str:
     return f"{amount:.0f} B" if unit == 0 else f"{amount:.2f} {UNITS[unit]}"
 
 
+def format_change(more: int) -> str:
+    """A difference of bytes with its sign: `+3.91 GiB`; empty for none."""
+    return f"-{format_bytes(-more)}" if more < 0 else f"+{format_bytes(more)}" if more else ""
+
+
 def format_percent(fraction: float | None) -> str:
     """A fraction as a percentage: `3.4%`; `unknown` for None."""
     return "unknown" if fraction is None else f"{100 * fraction:.1f}%"

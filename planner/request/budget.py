@@ -42,16 +42,16 @@ class Budget:
 
 
 def parse_budget(given: object, field: str = "budget") -> Budget:
-    """Parse a budget. Raises BadRequest naming `field`, also for texts from "2" to "100", which may miss a "%"."""
+    """Parse a budget. Raises BadRequest naming `field`, also for the texts "2" to "100", which may miss a "%"."""
     if isinstance(given, str) and (match := re.fullmatch(r"\s*([0-9]{1,3})\s*", given)) and 1 < int(match[1]) <= 100:
         number = int(match[1])
-        raise BadRequest.one(
-            "bad_budget",
-            field,
-            f"'{number}' without a unit",
-            GRAMMAR,
-            f"did you mean {number}%? For bytes write {number}B",
-        )
+        found, remedy = f"'{number}' without a unit", f"did you mean {number}%? For bytes write {number}B"
+        raise BadRequest.one("bad_budget", field, found, GRAMMAR, remedy)
+    return parse_size(given, field)
+
+
+def parse_size(given: object, field: str) -> Budget:
+    """Parse a budget or a size in the same grammar. Raises BadRequest naming `field`."""
     budget = _parsed(given)
     if budget is None:
         raise BadRequest.one("bad_budget", field, repr(given)[:80], GRAMMAR, "write it in one of these forms")

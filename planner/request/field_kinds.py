@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from planner.errors import BadRequest, Finding
-from planner.request.budget import MAX_BYTES, MAX_OVERHEAD, parse_budget, parse_fraction
+from planner.request.budget import MAX_BYTES, MAX_OVERHEAD, parse_budget, parse_fraction, parse_size
 from planner.request.field_parsers import Parser, bad_field, parse_fields
 from planner.request.target_runtime import RUNTIMES, runtime_named
 
@@ -71,7 +71,7 @@ def _seconds(given: Any, path: str) -> float:
 
 
 def _bytes(given: Any, path: str) -> int:
-    budget = parse_budget(given, path)
+    budget = parse_size(given, path)
     if budget.bytes is None:
         raise bad_field(path, given, "bytes, not a share")
     return budget.bytes

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
 from app.cli.commands.files import STANDARD_INPUT, is_report, read_bytes, to_json
 from app.errors import BadUsage
 from app.models.diff import find_differences
-from app.render.text import format_bytes, table
+from app.render.text import format_bytes, format_change, format_percent, format_seconds, table
 from graph.errors import BadGraph
 from graph.formats.readers import load
 from graph.ir import Graph
@@ -67,7 +67,9 @@ def lines(found: list[dict[str, Any]]) -> list[str]:
     """One line per difference, and the nodes that cause them."""
     if not found:
         return ["no difference"]
-    text = difference_lines(found, MAX_LINES)
+    other_model = [row for row in found if row["what"] == "model hash"]
+    text = ["A and B are plans of different models or shapes", ""] if other_model else []
+    text += difference_lines([row for row in found if row not in other_model], MAX_LINES)
     blamed = list(dict.fromkeys(row["node"] for row in found if row.get("node")))
     if blamed:
         more = f" and {len(blamed) - 10} more" if len(blamed) > 10 else ""
@@ -78,13 +80,7 @@ def lines(found: list[dict[str, Any]]) -> list[str]:
 def difference_lines(found: list[dict[str, Any]], limit: int) -> list[str]:
     """One line per difference, at most `limit`."""
     rows = [
-        (
-            row["what"],
-            row["where"],
-            _cell(row["a"]),
-            _cell(row["b"]),
-            format_bytes(row["bytes"]) if "bytes" in row else "",
-        )
+        (row["what"], row["where"], _cell(row["what"], row["a"]), _cell(row["what"], row["b"]), _growth(row))
         for row in found[:limit]
     ]
     text = table(("what", "where", "A", "B", "growth"), rows, (4,))
@@ -93,6 +89,27 @@ def difference_lines(found: list[dict[str, Any]], limit: int) -> list[str]:
     return text
 
 
-def _cell(value: object) -> str:
+def _growth(row: Mapping[str, Any]) -> str:
+    """What B has more than A, in bytes or, for figures, also in percent of A."""
+    a, b = row["a"], row["b"]
+    share = (
+        f"{b / a - 1:+.1%}"
+        if _is_number(a) and _is_number(b) and a > 0 and row["what"].endswith(("_bytes", "seconds"))
+        else ""
+    )
+    return " ".join(filter(None, (format_change(row["bytes"]) if "bytes" in row else "", share)))
+
+
+def _cell(what: str, value: object) -> str:
+    if _is_number(value) and what.endswith("_bytes"):
+        return format_bytes(value)
+    if _is_number(value) and what.endswith("seconds"):
+        return format_seconds(value)
+    if _is_number(value) and what == "overhead":
+        return format_percent(value)
     text = "absent" if value is None else str(value)
     return text if len(text) <= MAX_CELL_CHARS else text[: MAX_CELL_CHARS - 3] + "..."
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -99,7 +99,12 @@ def test_a_saved_plan_is_verified_and_explained_from_one_file(run: Run, model: P
     model.unlink()
     assert run("verify", plan)[0] == 0
     assert json.loads(run("verify", plan, "--json")[1])["valid"] is True
-    assert run("explain", plan)[0] == 0
+    code, out, _ = run("explain", plan, "--top", 1)
+    assert code == 0
+    recomputed = json.loads(plan.read_text())["plan"]["recomputed"]
+    assert re.search(
+        rf"^\w+ own::\w+ float32\[64,64\].*\nall {len(recomputed)} .*\n{len(recomputed) - 1} more;", out, re.M
+    )
     assert "holders" in json.loads(run("explain", plan, "--json")[1])
 
 
@@ -259,7 +264,11 @@ def test_plans_are_compared_by_figures_and_runs(run: Run, model: Path, tmp_path:
     again.write_text(json.dumps(report))
     code, out, _ = run("diff", plan, again)
     assert code == 1
-    assert "peak_bytes" in out and "nodes to blame: f2" in out
+    assert re.search(r"^peak_bytes .*KiB .*KiB +\+64 B \+0\.\d%$", out, re.M)
+    assert "nodes to blame: f2" in out
+    report["model"]["hash"] = "0" * 64
+    again.write_text(json.dumps(report))
+    assert run("diff", plan, again)[1].startswith("A and B are plans of different models or shapes\n")
 
 
 def test_tables_and_schemas_are_printed(run: Run) -> None:
