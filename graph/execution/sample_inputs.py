@@ -25,13 +25,16 @@ _POSITIVE = frozenset(
         ("Sqrt", 0),
         ("Pow", 0),
         ("BatchNormalization", 4),
+        ("remat::SGD8bit", 3),
         ("remat::Adam", 3),
+        ("remat::Adam8bit", 3),
+        ("remat::Adam8bit", 5),
         ("remat::Adafactor", 3),
         ("remat::Adafactor", 4),
     }
 )
 #: (op, input) that counts steps from one.
-_STEP_COUNTS = frozenset({("remat::Adam", 4), ("remat::Adafactor", 2)})
+_STEP_COUNTS = frozenset({("remat::Adam", 4), ("remat::Adam8bit", 6), ("remat::Adafactor", 2)})
 #: (op, input) near one: scales of normalizations.
 _NEAR_ONE = frozenset(
     (op, 1)

@@ -21,8 +21,9 @@ from graph.builder.builder import Builder
 from graph.errors import BadGraph, Findings, quoted
 from graph.ir import EMPTY, Graph
 from graph.training.loss import CrossEntropy, with_added_loss, with_named_loss
-from graph.training.optimizer_recipe import UpdateBuilder, parse_recipe
+from graph.training.optimizer_recipe import parse_recipe
 from graph.training.train_mode import in_training_mode
+from graph.training.update_builder import UpdateBuilder
 
 _OPTIONS = tuple(field.name for field in fields(GradientOptions))
 _FIELDS = ("of", "with_respect_to", "head_gradients", "no_gradient", "unreachable", "update", *_OPTIONS)

@@ -233,6 +233,23 @@ def _training() -> list[Example]:
         ([w, g, m, v, np.array(1)], {"lr": 0.01, "weight_decay": 0.1}),
         outputs=(True, True, True),
     )
+    weight, slope, scale = real(20, 30), real(20, 30), np.float32([0.5, 2.0, 0.0])
+    codes, positive = (
+        integers(20, 30, low=0, high=256, dtype="uint8"),
+        integers(20, 30, low=99, high=256, dtype="uint8"),
+    )
+    found += _uses(
+        "remat::SGD8bit",
+        ([weight, slope, codes, scale], {"lr": 0.1, "momentum": 0.9, "nesterov": 1}),
+        dtype="float32",
+        outputs=(True, True, True),
+    )
+    found += _uses(
+        "remat::Adam8bit",
+        ([weight, slope, codes, scale, positive, scale, np.array(3)], {"lr": 0.01, "weight_decay": 0.1}),
+        dtype="float32",
+        outputs=(True,) * 5,
+    )
     rows, columns = real(3, 1, low=0.1), real(1, 4, low=0.1)
     found += _uses(
         "remat::Adafactor",

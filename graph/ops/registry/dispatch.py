@@ -33,6 +33,9 @@ def run(call: Call, *arrays: np.ndarray | None) -> tuple[np.ndarray | None, ...]
     if record is not None and record.kernel is not None:
         result = record.kernel(call, *arrays)
         return result if isinstance(result, tuple) else (result,)
+    if call.op.startswith("collective::"):
+        ranks = call.attribute("ranks")
+        raise CannotExecute(f"op {call.op} exchanges data between {ranks} processes; one process executes here")
     if "::" in call.op:
         raise CannotExecute(f"op {call.op} has no kernel; plan it without --execute")
     return onnx_fallback.run(call, arrays)

@@ -112,6 +112,7 @@ FAMILIES = (
     "tensor.resize_gradient",
     "tensor.shape",
     "tensor.quantize",
+    "training.blockwise_optimizer",
     "training.optimizer",
     "training.random",
     "training.seeded_random",

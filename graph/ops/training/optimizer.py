@@ -33,7 +33,7 @@ def _numbers(call: Call, **defaults: float) -> list[float]:
     return [float(call.attribute(name, default)) for name, default in defaults.items()]
 
 
-def _sgd_body(e: Emit, call: Call, w: Val, g: Val, velocity: Val | None = None) -> tuple[Val | None, ...]:
+def sgd_body(e: Emit, call: Call, w: Val, g: Val, velocity: Val | None = None) -> tuple[Val | None, ...]:
     lr, momentum, dampening, decay = _numbers(call, lr=0.01, momentum=0, dampening=0, weight_decay=0)
     dtype = "float64" if w.dtype == "float64" else "float32"
     wide, step = e.cast(w, dtype), e.cast(g, dtype)
@@ -51,7 +51,7 @@ def _sgd_body(e: Emit, call: Call, w: Val, g: Val, velocity: Val | None = None) 
     return (new,) if velocity is None or moved is None else (new, e.cast(moved, velocity.dtype))[: len(call.used)]
 
 
-@op("remat::SGD", infer=_state_types(2), work=elementwise_work(3), takeover=((0, 0), (1, 2)), body=_sgd_body)
+@op("remat::SGD", infer=_state_types(2), work=elementwise_work(3), takeover=((0, 0), (1, 2)), body=sgd_body)
 def sgd(call: Call, w: np.ndarray, g: np.ndarray, velocity: np.ndarray | None = None) -> tuple[np.ndarray | None, ...]:
     """(w', velocity'): v' = momentum·v + (1 - dampening)·g, w' = w - lr·v'; without velocity, no momentum.
 
@@ -75,7 +75,7 @@ def sgd(call: Call, w: np.ndarray, g: np.ndarray, velocity: np.ndarray | None = 
 _ADAM = {"lr": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "weight_decay": 0.0}
 
 
-def _adam_body(e: Emit, call: Call, w: Val, g: Val, m: Val, v: Val, step: Val) -> tuple[Val | None, ...]:
+def adam_body(e: Emit, call: Call, w: Val, g: Val, m: Val, v: Val, step: Val) -> tuple[Val | None, ...]:
     lr, beta1, beta2, epsilon, decay = _numbers(call, **_ADAM)
     dtype = "float64" if w.dtype == "float64" else "float32"
     wide, slope, count = e.cast(w, dtype), e.cast(g, dtype), e.cast(step, dtype)
@@ -95,11 +95,7 @@ def _adam_body(e: Emit, call: Call, w: Val, g: Val, m: Val, v: Val, step: Val) -
 
 
 @op(
-    "remat::Adam",
-    infer=_state_types(2, 3),
-    work=elementwise_work(5),
-    takeover=((0, 0), (1, 2), (2, 3)),
-    body=_adam_body,
+    "remat::Adam", infer=_state_types(2, 3), work=elementwise_work(5), takeover=((0, 0), (1, 2), (2, 3)), body=adam_body
 )
 def adam(
     call: Call, w: np.ndarray, g: np.ndarray, m: np.ndarray, v: np.ndarray, step: np.ndarray

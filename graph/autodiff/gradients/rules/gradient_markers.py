@@ -17,7 +17,9 @@ def gradient_scale(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
 
 refused_gradient(
     "remat::SGD",
+    "remat::SGD8bit",
     "remat::Adam",
+    "remat::Adam8bit",
     "remat::Adafactor",
     "remat::Assign",
     "remat::Clear",
