@@ -32,13 +32,15 @@ AGREE, DIFFERENT, NOT_COMPARED = "agree", "different", "not compared"
 TOLERANCE: Mapping[int, float] = {64: 1e-3, 32: 1e-2, 16: 5e-2}
 STEP = 1e-7  # e; kinks between the two points are few, and the loss still has nine digits
 NORM_FLOOR = 1e-2  # a variable with a smaller share of the largest norm is not weighed up
-SLOPE_FLOOR = 1e-5  # of the loss: slopes below are rounding of the loss
+SLOPE_FLOOR = 1e-5  # of the absolute values that the loss sums: slopes below are rounding of the loss
 
 #: Steps at points beside p, as far away as rounding moves values: their slopes are measured for an error above the
 #: tolerance. A long step shows curvature, a short one how few digits the loss has.
 NEAR_STEPS = (1e-6, 1e-7, 1e-8)
 SPREADS = 5  # an error of so many times the spread of these slopes is a difference
 MAX_SPREAD = 0.1  # where rounding moves the slope further, nothing can be compared
+
+_SUMS = ("ReduceSum", "ReduceMean", "Reshape", "Identity", "Cast")
 
 #: Bits of the significand.
 _DIGITS: Mapping[str, int] = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
@@ -130,7 +132,7 @@ class GradientProbe:
     def _difference(
         self, feeds: Feeds, weights: Mapping[str, float], k: int, step: float = STEP
     ) -> tuple[float, float]:
-        """(central difference of the loss along direction `k`, size of the loss) for the variables of `weights`.
+        """(central difference of the loss along direction `k`, size of what it sums) for the variables of `weights`.
 
         Raises NotCompared.
         """
@@ -140,11 +142,11 @@ class GradientProbe:
             change = (step * weight) * self._signs(name, k, array.size).reshape(array.shape)
             above[name], below[name] = array + change, array - change
         # Terms are subtracted before they are summed, which loses fewer digits.
-        highs, lows = self.loss.terms_at(above), self.loss.terms_at(below)
+        (highs, size), (lows, _) = self.loss.terms_at(above), self.loss.terms_at(below)
         difference = sum(float((high - low).sum()) for high, low in zip(highs, lows, strict=True)) / (2 * step)
         if not math.isfinite(difference + sum(self.norms.values())):
             raise NotCompared("the loss or a gradient is not finite")
-        return difference, float(sum(np.abs(high).sum() for high in highs))
+        return difference, size
 
     def _neighbour(self, feeds: Feeds, dtype: str, i: int) -> Feeds:
         """A point as far from `feeds` as a few roundings to `dtype` move each variable."""
@@ -204,10 +206,15 @@ class _Loss:
         used = dict.fromkeys((*self.graph.outputs, *(v for node in self.graph.nodes for v in node.reads)))
         self.inputs = {values[v].name: values[v] for v in used if written[v] < 0}
         self.terms = [(forward.values[target].name, _named(forward, head)) for target, head in spec.targets]
+        #: target -> (value that it sums, weight of each of its elements)
+        self.summands = {values[v].name: _summands(self.graph, v) for v in self.graph.outputs}
         self.taken = {forward.values[v].name for v in cut} | {head for _, head in self.terms if isinstance(head, str)}
 
-    def terms_at(self, feeds: Feeds) -> list[np.ndarray]:
-        """head · target of each target. Raises NotCompared for ops without a kernel, and values not fed."""
+    def terms_at(self, feeds: Feeds) -> tuple[list[np.ndarray], float]:
+        """(head · target of each target, sum of the absolute values that these sum).
+
+        Raises NotCompared for ops without a kernel, and values not fed.
+        """
         given = {}
         for name, value in self.inputs.items():
             if name in feeds and value.type is not None:
@@ -222,11 +229,32 @@ class _Loss:
             done[0] = n
 
         try:
-            outputs = execute(self.graph, given, seed=self.seed, watch=watch).outputs
+            keep = {name for name, _ in self.summands.values()}
+            run = execute(self.graph, given, seed=self.seed, keep=keep, watch=watch)
         except CannotExecute:
             raise NotCompared(f"{self.graph.nodes[done[0] + 1].op} cannot run in float64") from None
         heads = [feeds[head].astype(np.float64) if isinstance(head, str) else head for _, head in self.terms]
-        return [outputs[target] * head for (target, _), head in zip(self.terms, heads, strict=True)]
+        terms, size = [], 0.0
+        for (target, _), head in zip(self.terms, heads, strict=True):
+            terms.append(run.outputs[target] * head)
+            name, weight = self.summands[target]
+            size += float(np.abs(run.values[name] * (weight * head)).sum())
+        return terms, size
+
+
+def _summands(graph: Graph, target: int) -> tuple[str, float]:
+    """(value whose elements a target of one element sums, weight of each), looking through sums and means.
+
+    Terms that cancel, such as those of a normalized value, round as their sizes do, not as their sum does.
+    """
+    written, values, v, weight = producers(graph), graph.values, target, 1.0
+    while written[v] >= 0 and graph.nodes[written[v]].op in _SUMS:
+        node, total, terms = graph.nodes[written[v]], values[v].type, values[graph.nodes[written[v]].inputs[0]].type
+        if total is None or terms is None or total.elements != 1 or written[node.inputs[0]] < 0:
+            break
+        weight /= terms.elements if node.op == "ReduceMean" else 1
+        v = node.inputs[0]
+    return values[v].name, weight
 
 
 def _named(graph: Graph, head: HeadGradient) -> str | np.ndarray:

@@ -109,6 +109,18 @@ def test_a_loss_whose_slope_depends_on_rounding_is_not_compared() -> None:
         checked(layers("Tanh", "Sin", tail=jumps))
 
 
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean"])
+def test_a_sum_that_cancels_is_as_exact_as_its_terms(op: str) -> None:
+    #   x ──▶ MatMul w ──▶ softmax ──▶ - 1/8 ──▶ sum = 0: gradient and difference are rounding
+    builder = Builder("cancels", opset={"": 21})
+    x = builder.value("x", TensorType("float32", (4, 8)), Role.INPUT)
+    w = builder.value("w", TensorType("float32", (8, 8)), Role.PARAMETER)
+    (h,) = builder.node("Softmax", builder.node("MatMul", [x, w]))
+    (h,) = builder.node("Sub", [h, builder.constant(np.float32(0.125))])
+    builder.node(op, [h], attributes={"keepdims": 0}, outputs=["loss"])
+    assert checked(builder.build([builder.nodes[-1].outputs[0]])).status == AGREE
+
+
 def test_gradients_that_are_no_derivatives_are_not_compared() -> None:
     def quantized(builder: Builder, h: int) -> int:
         scale, zero = builder.constant(np.float32(0.1)), builder.constant(np.asarray(0, np.int8))
