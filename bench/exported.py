@@ -1,9 +1,12 @@
 """Models as `torch.onnx.export` writes them: every parameter's gradient beside PyTorch's.
 
-    python -m bench.exported                          # dynamo and legacy, training and eval mode, with and without loss
+    python -m bench.exported                          # each model by dynamo and by legacy
+    python -m bench.exported --all                    # and each in training and eval mode, with and without loss
     python -m bench.exported --only lstm,encoder --exporter legacy
     python -m bench.exported --seed 7
 
+Without --all a model has one case for each exporter, in opposite modes, one with and one without its loss; over four
+models in a row each exporter has every mode with and without loss.
 Each model is planned at 50%, executed, and its rewritten graph loaded by onnxruntime and run by remat. An error is the
 2-norm of the difference to PyTorch's gradient in float64, relative to the gradient's; the noise is that of float32.
 Exits 1 for an error above 10 times the noise, a parameter that is lost without a word, a file that onnxruntime
@@ -22,6 +25,7 @@ import re
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass, fields
 from itertools import product
@@ -39,7 +43,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from app.render.text import table
-from bench.exported_models import MODELS
+from bench.exported_libraries import models
+from bench.exported_models import MODELS as OF_TORCH
 from graph.errors import GraphError
 from graph.execution.interpreter import execute
 from graph.formats.onnx.writer import dump
@@ -49,10 +54,13 @@ from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
 
+MODELS = OF_TORCH | models()
 EXPORTERS, MODES, LOSSES = ("dynamo", "legacy"), ("train", "eval"), ("loss", "scores")
+RESULTS = ("right", "lost", "refused", "wrong")
 NOISES = 10  # errors up to so many times the noise of float32 are rounding
 ROUNDINGS = 3  # runs in float64 with weights that are one rounding off
 NOISE_FLOOR = 1e-6  # relative; PyTorch may round as float64 does by chance
+DENSE = 4  # rank of scores of every pixel
 NORM_FLOOR = 1e-2  # of the largest gradient: a smaller one, such as of a bias before a norm, is measured by this
 #: Recurrent gradients have no function body, so the exported file needs a kernel for them.
 _NO_BODY = re.compile(r"remat:(LSTM|GRU|RNN)Grad\b")
@@ -73,7 +81,7 @@ class Row:
     """Result of one case."""
 
     case: Case
-    result: str  # "right", "wrong", "refused" or "lost" (parameters that the export folded, named by a warning)
+    result: str  # one of RESULTS; "lost": parameters that the export folded, named by a warning
     nodes: int = 0
     saved: str = ""  # share of the peak
     parameters: int = 0  # elements of PyTorch's parameters with the right gradient
@@ -87,7 +95,7 @@ class Row:
 
 
 class WithLoss(nn.Module):
-    """Mean cross-entropy of a model's scores."""
+    """Mean cross-entropy of a model's scores, whose classes are on axis 1 of dense ones and else on the last."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
@@ -95,6 +103,8 @@ class WithLoss(nn.Module):
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
         scores = self.model(x)
+        if scores.dim() == DENSE:
+            return functional.cross_entropy(scores, labels)
         return functional.cross_entropy(scores.flatten(0, -2), labels.flatten())
 
 
@@ -103,14 +113,19 @@ def check(case: Case, seed: int = 0) -> Row:
     torch.manual_seed(seed)
     model, x = MODELS[case.model]()
     draw_distinct(model, np.random.default_rng(seed))
-    labels = torch.randint(0, model(x).shape[-1], model(x).shape[:-1])
+    scores = model(x)
+    classes_at = 1 if scores.dim() == DENSE else scores.dim() - 1
+    shape = list(scores.shape)
+    labels = torch.randint(0, shape.pop(classes_at), shape)
     try:
         data = exported(case, model, x, labels)
     except Exception as error:  # of any kind: the exporter's
         return Row(case, "refused", why=f"torch.onnx.export: {_line(error)}")
     request = {"budget": "50%", "execute": "yes", "planner": "greedy", "iterations": 20, "layout": "fast"}
+    if case.ends == "loss" or scores.dim() == DENSE:
+        request["loss"] = "loss" if case.ends == "loss" else f"cross_entropy:scores:{classes_at}"
     try:
-        outcome = solve(data, parse_request(request | ({"loss": "loss"} if case.ends == "loss" else {})))
+        outcome = solve(data, parse_request(request))
     except (GraphError, PlannerError) as error:
         return Row(case, "refused", why=_line(error))
     return _compared(case, outcome, data, model, x, labels)
@@ -294,30 +309,35 @@ def _line(error: BaseException) -> str:
     return text.splitlines()[0][:160]
 
 
-def cases(names: list[str], exporters: list[str]) -> Iterator[Case]:
-    """Every model by every exporter: in training mode with its loss, and in eval mode without one, and so on."""
-    for name, exporter, mode, ends in product(names, exporters, MODES, LOSSES):
-        yield Case(name, exporter, mode, ends)
+def cases(names: list[str], exporters: list[str], everything: bool = False) -> Iterator[Case]:
+    """The cases of models: `everything`, or one by each exporter, by the place of the model in the list."""
+    ends = list(product(MODES, LOSSES))
+    for name in names:
+        place = list(MODELS).index(name)
+        drawn = {"dynamo": [ends[place % 4]], "legacy": [ends[3 - place % 4]]}
+        for exporter in exporters:
+            yield from (Case(name, exporter, *each) for each in (ends if everything else drawn[exporter]))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", default=",".join(MODELS), help="names of models")
     parser.add_argument("--exporter", choices=EXPORTERS, action="append", help="default: both")
+    parser.add_argument("--all", action="store_true", help="every mode, with and without loss, by each exporter")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     rows: list[Row] = []
-    for case in cases(given.only.split(","), given.exporter or list(EXPORTERS)):
-        began = time.monotonic()
+    for case in cases(given.only.split(","), given.exporter or list(EXPORTERS), given.all):
+        began = time.process_time()
         rows.append(check(case, given.seed))
-        took = time.monotonic() - began
-        print(f"{len(rows)} {' '.join(astuple(case))}: {rows[-1].result} in {took:.1f} s {rows[-1].why}", flush=True)
+        took = time.process_time() - began
+        print(f"{len(rows)} {' '.join(astuple(case))}: {rows[-1].result} in {took:.1f} s of CPU {rows[-1].why}", flush=True)
     print("\n".join(shown(rows)))
     return int(any(row.is_fault for row in rows))
 
 
 def shown(rows: list[Row]) -> list[str]:
-    """The rows as a table, and their number by result."""
+    """The rows as a table, and their number by exporter and result."""
     heads = [*(field.name for field in fields(Case)), "result", "nodes", "saved", "elements", "error", "noise"]
     cells = [
         (
@@ -331,10 +351,13 @@ def shown(rows: list[Row]) -> list[str]:
         )
         for row in rows
     ]
-    counts = {result: sum(row.result == result for row in rows) for result in ("right", "lost", "refused", "wrong")}
+    counts = Counter((row.case.exporter, row.result) for row in rows)
     return [
         *table(heads, cells, right=range(5, len(heads))),
-        ", ".join(f"{n} {result}" for result, n in counts.items()),
+        *(
+            f"{exporter}: " + ", ".join(f"{counts[exporter, result]} {result}" for result in RESULTS)
+            for exporter in EXPORTERS
+        ),
     ]
 
 

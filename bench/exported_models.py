@@ -1,12 +1,10 @@
-"""Models for `bench/exported.py`: small random configurations at full depth; each returns scores of classes.
+"""Models of torch.nn for `bench/exported.py`: small random configurations; each returns scores of classes.
 
-`MODELS` maps a name to a function that returns a module and its input. Models of torchvision, timm and transformers are
-in it where these packages are installed. No dropout: masks differ from PyTorch's.
+`MODELS` maps a name to a function that returns a module and its input. No dropout: masks differ from PyTorch's.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-
-from bench.torchvision_on_cpu import import_torchvision
 
 CLASSES, WIDTH, LENGTH, VOCABULARY = 5, 16, 6, 11
 Made = tuple[nn.Module, Tensor]  # the module and its input; the first axis is the batch
@@ -253,53 +249,3 @@ MODELS: dict[str, Callable[[], Made]] = {
     "experts": experts,
     "bilinear": bilinear,
 }
-
-
-def of_transformers() -> dict[str, Callable[[], Made]]:
-    """Models of transformers that return scores; none without the package."""
-    try:
-        import transformers
-    except ImportError:
-        return {}
-    sizes = {"hidden_size": WIDTH, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": VOCABULARY}
-    off = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "num_labels": CLASSES}
-    gpt = {"n_embd": WIDTH, "n_head": 2, "vocab_size": VOCABULARY, "n_positions": 16}
-    dropouts = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-    llama = {**sizes, "num_hidden_layers": 22, "num_key_value_heads": 1, "use_cache": False}
-    configs: dict[str, tuple[Any, Any]] = {
-        "bert": (transformers.BertForSequenceClassification, transformers.BertConfig(**sizes, **off)),
-        "electra": (
-            transformers.ElectraForSequenceClassification,
-            transformers.ElectraConfig(**sizes, **off, embedding_size=WIDTH),
-        ),
-        "gpt2": (transformers.GPT2LMHeadModel, transformers.GPT2Config(**gpt, **dropouts, n_layer=12, use_cache=False)),
-        "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig(**llama)),
-        "qwen2": (transformers.Qwen2ForCausalLM, transformers.Qwen2Config(**llama)),
-    }
-
-    def make(kind: Any, config: Any) -> Made:
-        return Net(lambda m, x: m.model(input_ids=x).logits, model=kind(config)), tokens()
-
-    return {f"transformers_{name}": partial(make, *each) for name, each in configs.items()}
-
-
-def of_images(package: str, names: str, **fields: Any) -> dict[str, Callable[[], Made]]:
-    """Image classifiers of torchvision or timm by name, untrained; none without the package."""
-    try:
-        import_torchvision()
-        library = importlib.import_module("torchvision.models" if package == "torchvision" else package)
-    except ImportError:
-        return {}
-    create = library.get_model if package == "torchvision" else library.create_model
-
-    def make(name: str) -> Made:
-        return create(name, num_classes=CLASSES, **fields), images(size=64)
-
-    return {f"{package}_{name}": partial(make, name) for name in names.split()}
-
-
-MODELS |= of_transformers()
-MODELS |= of_images(
-    "torchvision", "resnet18 squeezenet1_1 shufflenet_v2_x0_5 mobilenet_v3_small mnasnet0_5 regnet_y_400mf"
-)
-MODELS |= of_images("timm", "resnet10t mobilenetv3_small_050 efficientnet_lite0 ghostnet_050 repvgg_a0")
