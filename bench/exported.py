@@ -331,7 +331,10 @@ def main() -> int:
         began = time.process_time()
         rows.append(check(case, given.seed))
         took = time.process_time() - began
-        print(f"{len(rows)} {' '.join(astuple(case))}: {rows[-1].result} in {took:.1f} s of CPU {rows[-1].why}", flush=True)
+        print(
+            f"{len(rows)} {' '.join(astuple(case))}: {rows[-1].result} in {took:.1f} s of CPU {rows[-1].why}",
+            flush=True,
+        )
     print("\n".join(shown(rows)))
     return int(any(row.is_fault for row in rows))
 

@@ -199,6 +199,12 @@ def _scores(m: Any, x: Tensor) -> Tensor:
     return scores
 
 
+def _continued(m: Any, x: Tensor) -> Tensor:
+    """A call with a mask, as a tokenizer makes it; without one the legacy exporter meets ops that it does not know."""
+    scores: Tensor = m.model(input_ids=x, attention_mask=torch.ones_like(x)).logits
+    return scores
+
+
 def _translated(m: Any, x: Tensor) -> Tensor:
     scores: Tensor = m.model(input_ids=x, decoder_input_ids=x.flip(1)).logits
     return scores
@@ -285,47 +291,47 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any], Callable[..., Tensor], Callab
     "gpt2": (
         "GPT2LMHeadModel",
         {"n_embd": WIDTH, "n_head": 2, "vocab_size": VOCABULARY, "n_positions": 16, "n_layer": 12, "use_cache": False},
-        _scores,
+        _continued,
         tokens,
     ),
     "gpt_neo": (
         "GPTNeoForCausalLM",
         {"hidden_size": WIDTH, "num_heads": 2, "num_layers": 12, "attention_types": [[["global", "local"], 6]]}
         | {"vocab_size": VOCABULARY, "window_size": 4, "max_position_embeddings": 16, "use_cache": False},
-        _scores,
+        _continued,
         tokens,
     ),
     "opt": (
         "OPTForCausalLM",
         _CAUSAL | {"word_embed_proj_dim": WIDTH, "ffn_dim": 24, "num_hidden_layers": 12, "max_position_embeddings": 16},
-        _scores,
+        _continued,
         tokens,
     ),
     "bloom": (
         "BloomForCausalLM",
         {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "n_head": 2, "n_layer": 12, "use_cache": False},
-        _scores,
+        _continued,
         tokens,
     ),
-    "llama": ("LlamaForCausalLM", _GROUPED | {"num_hidden_layers": 22}, _scores, tokens),
-    "qwen2": ("Qwen2ForCausalLM", _GROUPED | {"num_hidden_layers": 22}, _scores, tokens),
-    "qwen3": ("Qwen3ForCausalLM", _GROUPED | {"num_hidden_layers": 20, "head_dim": 8}, _scores, tokens),
-    "mistral": ("MistralForCausalLM", _GROUPED | {"num_hidden_layers": 16, "sliding_window": 4}, _scores, tokens),
-    "gemma": ("GemmaForCausalLM", _GROUPED | {"num_hidden_layers": 18, "head_dim": 8}, _scores, tokens),
+    "llama": ("LlamaForCausalLM", _GROUPED | {"num_hidden_layers": 22}, _continued, tokens),
+    "qwen2": ("Qwen2ForCausalLM", _GROUPED | {"num_hidden_layers": 22}, _continued, tokens),
+    "qwen3": ("Qwen3ForCausalLM", _GROUPED | {"num_hidden_layers": 20, "head_dim": 8}, _continued, tokens),
+    "mistral": ("MistralForCausalLM", _GROUPED | {"num_hidden_layers": 16, "sliding_window": 4}, _continued, tokens),
+    "gemma": ("GemmaForCausalLM", _GROUPED | {"num_hidden_layers": 18, "head_dim": 8}, _continued, tokens),
     "gemma2": (
         "Gemma2ForCausalLM",
         _GROUPED | {"num_hidden_layers": 26, "head_dim": 8, "sliding_window": 4},
-        _scores,
+        _continued,
         tokens,
     ),
-    "phi": ("PhiForCausalLM", _CAUSAL | {"num_hidden_layers": 24}, _scores, tokens),
+    "phi": ("PhiForCausalLM", _CAUSAL | {"num_hidden_layers": 24}, _continued, tokens),
     "falcon": (
         "FalconForCausalLM",
         _CAUSAL | {"num_hidden_layers": 16, "ffn_hidden_size": 24, "bos_token_id": None, "eos_token_id": None},
-        _scores,
+        _continued,
         tokens,
     ),
-    "mixtral": ("MixtralForCausalLM", _GROUPED | {"num_hidden_layers": 8, "num_local_experts": 4}, _scores, tokens),
+    "mixtral": ("MixtralForCausalLM", _GROUPED | {"num_hidden_layers": 8, "num_local_experts": 4}, _continued, tokens),
     "mamba": (
         "MambaForCausalLM",
         _CAUSAL | {"state_size": 4, "num_hidden_layers": 8, "time_step_rank": 2},

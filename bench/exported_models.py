@@ -129,6 +129,12 @@ def unet() -> Made:
     ), images()
 
 
+def segmented() -> Made:
+    """Scores of every pixel."""
+    layers = [nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, CLASSES, 1)]
+    return nn.Sequential(*layers, nn.Upsample(scale_factor=2, mode="bilinear")), images()
+
+
 def shuffled() -> Made:
     layers = [
         nn.Conv2d(3, 16, 3, padding=1),
@@ -235,6 +241,7 @@ MODELS: dict[str, Callable[[], Made]] = {
     "squeezed": squeezed,
     "grouped": grouped,
     "unet": unet,
+    "segmented": segmented,
     "shuffled": shuffled,
     "signals": signals,
     "volumes": volumes,

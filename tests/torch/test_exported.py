@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.exported import Case, Row, by_content, check
+from bench.exported import EXPORTERS, MODELS, Case, Row, by_content, cases, check
 from graph.autodiff.gradients.registry import GRADIENT_RULES, GradientRule
 
 #: Both exporters, modes and ends; `bench/exported.py` runs all combinations.
@@ -18,6 +18,7 @@ CASES = [
     Case("squeezed", "legacy", "eval", "loss"),
     Case("grouped", "legacy", "train", "scores"),
     Case("unet", "legacy", "eval", "scores"),
+    Case("segmented", "legacy", "train", "scores"),
     Case("volumes", "legacy", "train", "scores"),
     Case("lstm", "legacy", "eval", "scores"),
     Case("gru", "legacy", "train", "loss"),
@@ -33,6 +34,12 @@ def test_every_parameter_has_the_gradient_of_torch(case: Case) -> None:
     row = check(case)
     assert row.result == "right", row
     assert row.parameters > 0
+
+
+def test_four_models_in_a_row_cover_every_exporter_mode_and_end() -> None:
+    drawn = list(cases(list(MODELS)[:4], list(EXPORTERS)))
+    assert len(drawn) == len({(case.exporter, case.mode, case.ends) for case in drawn}) == 8
+    assert len(list(cases(["unet"], ["legacy"], everything=True))) == 4
 
 
 def test_a_wrong_gradient_is_told_with_its_parameter(monkeypatch: pytest.MonkeyPatch) -> None:

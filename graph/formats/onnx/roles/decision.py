@@ -129,6 +129,8 @@ class TensorRoles:
 
     def _guessed_role(self, name: str, type: TensorType, content: np.ndarray | None) -> Role:
         """Role in a file without a signature."""
+        if self.from_torch and name not in self.tensors:
+            return Role.CONSTANT  # nodes hold literals
         readers = self.uses.get(name, set())
         if type.elements > 1 and content is not None and is_fixed(content):
             return self._guess(name, Role.CONSTANT)

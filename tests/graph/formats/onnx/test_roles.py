@@ -122,6 +122,18 @@ def test_rotary_frequencies_read_by_a_matmul_are_constants() -> None:
     assert roles(graph) == {"f": Role.CONSTANT}
 
 
+def test_literals_of_nodes_are_constants_in_files_of_pytorch() -> None:
+    """Mean of an image's channels, written as a Constant node; weights are initialisers."""
+    mean = helper.make_tensor("", TensorProto.FLOAT, [8], weights(8))
+    nodes = [
+        helper.make_node("Constant", [], ["/Constant_output_0"], value=mean),
+        node("Sub", ["x", "/Constant_output_0"], "h"),
+        node("Mul", ["h", "scale"], "y"),
+    ]
+    graph = load(model(nodes, {"scale": weights(8)}, (4, 8)))
+    assert roles(graph) == {"/Constant_output_0": Role.CONSTANT, "scale": Role.PARAMETER}
+
+
 def test_learned_scale_of_one_element_is_trained_and_listed() -> None:
     made = ("onnx::Mul_7", "val_72", "_to_copy_1", "scalar_tensor_default")  # by the exporters
     nodes = [node("Mul", ["x", "gate.scale"], "h"), node("Sum", ["h", *(f"h{i}" for i in range(4))], "y")]
