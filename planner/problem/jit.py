@@ -91,8 +91,9 @@ class Kernels:
             # each use of a field, most of the time of a kernel over a record of arrays.
             options = {"cache": True, "nogil": True, "_nrt": name in self.allocating}  # nogil: threads run in parallel
             scope[name] = seen[name] = numba.njit(**options)(copy)  # type: ignore[call-overload]
-            scope[name].compile(_signature(function))
-            scope[name].disable_compile()
+            if not numba.config.DISABLE_JIT:  # else `njit` returned the Python function
+                scope[name].compile(_signature(function))
+                scope[name].disable_compile()
         return scope
 
 

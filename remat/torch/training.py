@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
@@ -124,8 +125,15 @@ def optimize(
     made = backend(budget, plan=plan, measure=measure, new_steps=new_steps, over_budget=over_budget, **request)
     planned = copy.copy(module)
     planned.__dict__["remat_backend"] = made
-    planned.compile(backend=made, fullgraph=True, dynamic=False, isolate_recompiles=True, recompile_limit=MAX_STEPS)
-    args, kwargs = _arguments(example_inputs)
+    planned._compiled_call_impl = torch.compile(
+        types.MethodType(_call, planned),
+        backend=made,
+        fullgraph=True,
+        dynamic=False,
+        isolate_recompiles=True,
+        recompile_limit=MAX_STEPS,
+    )
+    args, kwargs = arguments(example_inputs)
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     accelerators = sorted({p.device.index or 0 for p in module.parameters() if p.device.type == "cuda"})
     try:
@@ -151,7 +159,13 @@ def report_of(module: nn.Module) -> Report | None:
     return report
 
 
-def _arguments(given: Sequence[Any] | Mapping[str, Any] | torch.Tensor) -> tuple[Sequence[Any], Mapping[str, Any]]:
+def _call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """A call of a module, hooks included: `torch.compile` starts here, since it skips functions of torch.nn."""
+    return self._call_impl(*args, **kwargs)
+
+
+def arguments(given: Sequence[Any] | Mapping[str, Any] | torch.Tensor) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Positional and keyword arguments of a call, from example inputs."""
     if isinstance(given, torch.Tensor):
         return (given,), {}
     return ((), given) if isinstance(given, Mapping) else (given, {})

@@ -117,6 +117,17 @@ def test_a_plan_is_made_beside_modules_of_the_same_names(binaries: Path, project
     assert str(binaries.parent) in shown
 
 
+def test_the_training_tutorial_runs_as_written_beside_modules_of_the_same_names(binaries: Path, project: Path) -> None:
+    page = (ROOT / "docs" / "first-training-loop.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len([line for line in blocks[0].splitlines() if line]) == 10
+    assert blocks[0] in (ROOT / "README.md").read_text()
+    (project / "train.py").write_text("".join(blocks))
+    shown = run(binaries / "python", "train.py")
+    before, after = map(int, re.findall(r"(\d+) MiB", shown))
+    assert 0 < after <= 0.66 * before and re.search(r"[1-9]\d* ops recomputed, status (found|proven)", shown)
+
+
 @pytest.mark.parametrize("command", [["remat"], ["python", "-m", "remat"]], ids=" ".join)
 def test_the_command_line_plans(binaries: Path, project: Path, command: list[str]) -> None:
     call = (binaries / command[0], *command[1:])

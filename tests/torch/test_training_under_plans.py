@@ -82,6 +82,15 @@ def test_the_peak_is_the_one_predicted(name: str) -> None:
     assert measured < 0.7 * peak_bytes(lambda: step(module))
 
 
+def test_a_module_whose_class_is_of_pytorch_is_planned() -> None:
+    module = nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 4))
+    args = (torch.ones(64, 16),)
+    planned = remat.torch.optimize(copy.deepcopy(module), args, 0, over_budget="train", **QUICK)
+    report = remat.torch.report_of(planned)
+    assert report is not None and {"0.weight", "4.bias"} <= {value.name for value in report.source.values}
+    assert equal(results(module, args, torch.sum), results(planned, args, torch.sum))
+
+
 def test_gradients_accumulate_over_steps() -> None:
     module, args, loss = made("decoder")
     planned = remat.torch.optimize(copy.deepcopy(module), args, "70%", **QUICK)
