@@ -223,6 +223,39 @@ def check(
     return run(plan, model, max_drift, as_json)
 
 
+@_plans("remat measure train.py:step --budget 50%  `step` of train.py returns (module, example inputs)")
+@options.with_fields([FIELDS["budget"], FIELDS["search_seconds"]])
+def measure(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION",
+            help="Python function (package.module:name or file.py:name) that returns a PyTorch module and its example "
+            "inputs, and optionally a function that computes the loss of what the module returns.",
+        ),
+    ],
+    plan: Annotated[
+        Path | None, typer.Option("--plan", metavar="FILE", help="A saved plan, instead of a budget.")
+    ] = None,
+    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Timed steps without and with the plan.")] = 5,
+    server: Annotated[
+        str | None, typer.Option("--server", metavar="URL", help="Service of the plan, which stores the result.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the JSON document.")
+    ] = None,
+    as_json: options.Json = False,
+    **flags: Any,
+) -> int:
+    """Measure steps of a PyTorch module with and without a plan.
+
+    Reports peak and time beside the prediction.
+    """
+    from app.cli.commands.measure import run
+
+    return run(target, options.request_fields(None, flags), plan, steps, server, output, as_json)
+
+
 @_plans()
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A model or a saved plan.")],

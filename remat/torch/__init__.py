@@ -17,6 +17,7 @@ except ImportError as error:
     raise ImportError('remat.torch needs PyTorch: pip install "remat[torch]"') from error
 
 from remat.torch.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep
+from remat.torch.measurement import measure_plan
 from remat.torch.recording import Capture, capture
 from remat.torch.training import Backend, backend, optimize, report_of
 
@@ -29,6 +30,7 @@ __all__ = [
     "OtherStep",
     "backend",
     "capture",
+    "measure_plan",
     "optimize",
     "report_of",
 ]

@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes as outside_of_tr
 __all__ = [
     "BackendCompilerFailed",
     "Unsupported",
+    "allocated_peak",
     "allocations",
     "eager_backend",
     "fake_random_state",
@@ -91,6 +92,14 @@ def allocations(calls: Mapping[str, Callable[[], Callable[[], Any]]]) -> dict[st
         else:
             events.extend(event.children)
     return found
+
+
+def allocated_peak(call: Callable[[], Any]) -> int:
+    """Largest number of bytes that a call holds at once on a CPU beyond what was there before, workspaces included."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as record:
+        call()
+    return peak_and_rest(record.profiler.kineto_results.experimental_event_tree())[0]
 
 
 def peak_and_rest(events: Iterable[Any]) -> tuple[int, int]:

@@ -114,7 +114,7 @@ def capture(
         raise _Recorded
 
     backend = step_backend(record, name or type(module).__name__, measure)
-    trained = module if loss is None else _WithLoss(module, loss)
+    trained = module if loss is None else WithLoss(module, loss)
     try:
         with torch.enable_grad():
             torch.compile(trained, backend=backend, fullgraph=True, dynamic=False, isolate_recompiles=True)(
@@ -153,7 +153,7 @@ class _Recorded(Exception):
     """Ends a compilation once the joint graph is recorded."""
 
 
-class _WithLoss(nn.Module):
+class WithLoss(nn.Module):
     """A module followed by its loss."""
 
     def __init__(self, module: nn.Module, loss: Loss):

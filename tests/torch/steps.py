@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
 
-from remat.torch.aot import peak_and_rest
+from remat.torch.aot import allocated_peak as peak_bytes
+
+__all__ = ["Loss", "equal", "peak_bytes", "results"]
 
 Loss = Callable[[Any], torch.Tensor]
 
@@ -30,11 +31,3 @@ def results(module: nn.Module, args: Sequence[Any], loss: Loss, steps: int = 2) 
 def equal(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> bool:
     """Whether two lists of tensors are equal bit for bit."""
     return len(left) == len(right) and all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
-
-
-def peak_bytes(step: Callable[[], Any]) -> int:
-    """Largest number of bytes that a call holds at once beyond what was there before, workspaces included."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
-        step()
-    peak, _ = peak_and_rest(record.profiler.kineto_results.experimental_event_tree())  # type: ignore[union-attr]
-    return peak

@@ -1,0 +1,84 @@
+"""`remat measure`: peak and time of a step of a PyTorch module with and without a plan, beside the prediction."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from app.atomic_files import check_writable, write_atomic
+from app.cli.commands.files import read_report, to_json
+from app.errors import BadUsage
+from app.render.text import format_bytes, format_percent, format_seconds, table
+
+# Imports inside functions: the client is loaded where a service gets the measurement.
+
+#: The process that runs the steps: PyTorch, or the steps themselves, may take it down.
+CHILD = "remat.torch.measurement"
+KINDS = {"baseline": "without a plan", "plan": "with the plan"}
+
+
+def run(
+    target: str,
+    fields: Mapping[str, Any],
+    plan: Path | None,
+    steps: int,
+    server: str | None,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """Exit code: 1 if the plan is over its budget. Prints the measurement, and sends it to the service of the plan."""
+    if (plan is None) == (fields.get("budget") is None):
+        raise BadUsage("give --budget or --plan, and not both", code="conflicting_flags")
+    if plan is None and server is not None:
+        raise BadUsage("--server needs a plan of that service: save the file of its page, and name it with --plan")
+    if output is not None:
+        check_writable(output)
+    report = None if plan is None else read_report(str(plan))
+    request = {"target": target, "steps": steps, **fields, **({} if plan is None else {"plan": str(plan)})}
+    document = measured(request)
+    if server is not None and report is not None:
+        from app.client.blocking import Client
+
+        with Client(server) as client:
+            client.add_measurement(report["id"], document)
+    text = to_json(document)
+    if output is not None:
+        write_atomic(output, text.encode())
+    print(text if as_json else "\n".join(lines(document)))
+    return 1 if document["status"] == "over_budget" else 0
+
+
+def measured(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The document of a measurement in a child process, whose output goes to standard error. Raises BadUsage."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        command = [sys.executable, "-m", CHILD, str(result)]
+        done = subprocess.run(command, input=msgspec.json.encode(request), stdout=sys.stderr)
+        if not result.exists():
+            how = f"by signal {-done.returncode}" if done.returncode < 0 else f"with exit code {done.returncode}"
+            why = "its messages are above; signal 9 is often a lack of memory: take a smaller batch"
+            raise BadUsage(f"the process that ran the steps ended {how}; {why}", code="not_measured")
+        document: dict[str, Any] = msgspec.json.decode(result.read_bytes())
+    if problem := document.get("problem"):
+        raise BadUsage(f"{request['target']}: {problem['kind']}: {problem['detail']}", code="not_measured")
+    return document
+
+
+def lines(document: Mapping[str, Any]) -> list[str]:
+    """A measurement as text."""
+    first = f"{document['model']} on {document['device']}, PyTorch {document['torch']}, {document['steps']} timed steps"
+    rows: list[tuple[str, ...]] = []
+    for name, figure, form in (("peak", "peak_bytes", format_bytes), ("time", "seconds", format_seconds)):
+        for kind, words in KINDS.items():
+            found, predicted = document[kind][figure], document[kind][f"predicted_{figure}"]
+            off = f"{found / predicted - 1:+.1%}" if predicted else ""
+            rows.append((f"{name} {words}", form(found), form(predicted), off))
+    rows.append(("overhead", format_percent(document["overhead"]), format_percent(document["predicted_overhead"]), ""))
+    head = ("", "measured", "predicted", "measured / predicted")
+    return [f"{first}; peaks by {document['counter']}", "", *table(head, rows, (1, 2, 3))]

@@ -1,0 +1,187 @@
+"""One step of a module with and without a plan: peak and time by PyTorch's own counters, beside the prediction.
+
+    CPU     allocator events of the profiler                     wall time
+    CUDA    max_memory_allocated, peak of requested_bytes        CUDA events
+
+Run as a program, it measures the target of a JSON request on standard input, and writes the document, or a problem, to
+the file that its argument names: `remat measure` runs it, since steps may take the process down.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import json
+import os
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from app.cli.commands.files import read_report
+from remat.torch.aot import allocated_peak
+from remat.torch.planning import PlanSource
+from remat.torch.recording import Loss, WithLoss
+from remat.torch.training import Budget, arguments, optimize, report_of
+
+FORMAT = "remat-measurement/1"
+STEPS = 5  # timed steps of each kind, by default
+Step = Callable[[], None]
+
+
+def measure_plan(
+    module: nn.Module,
+    example_inputs: Sequence[Any] | Mapping[str, Any] | torch.Tensor,
+    budget: Budget = None,
+    *,
+    loss: Loss | None = None,
+    plan: PlanSource | None = None,
+    steps: int = STEPS,
+    **request: Any,
+) -> dict[str, Any]:
+    """Run training steps with and without a plan: a `remat-measurement/1` document of what was measured and predicted.
+
+    >>> found = remat.torch.measure_plan(model, (batch,), budget="50%", loss=lambda logits: logits.square().mean())
+    >>> found["plan"]["peak_bytes"] / found["plan"]["predicted_peak_bytes"]
+
+    Gradients of the module are cleared, parameters stay as they are. Steps without and with the plan alternate, and the
+    median time of each kind counts. Peaks are those of one step and include parameters, buffers and inputs.
+
+    Parameters:
+        module: Returns its loss, unless `loss` computes it from what the module returns.
+        steps: Timed steps of each kind.
+        example_inputs, budget, plan, request: As in `optimize`. A plan over its budget is measured as well.
+
+    Raises:
+        TypeError: What the step returns is not a loss.
+        NotCaptured, OtherStep, AlreadyPlanned, BadInput: As in `optimize`.
+    """
+    trained = module if loss is None else WithLoss(module, loss)
+    planned = optimize(trained, example_inputs, budget, plan=plan, over_budget="train", **request)
+    found: Mapping[str, Any] | None = report_of(planned)
+    if found is None:
+        assert plan is not None
+        found = plan if isinstance(plan, Mapping) else read_report(os.fspath(plan))
+    args, kwargs = arguments(example_inputs)
+    tensors = [*trained.parameters(), *trained.buffers(), *args, *kwargs.values()]
+    held = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if torch.is_tensor(t)}
+    device = next(iter(trained.parameters())).device
+    kinds = {"baseline": trained, "plan": planned}
+    calls = {kind: functools.partial(_step, each, args, kwargs) for kind, each in kinds.items()}
+    for call in calls.values():
+        call()
+    peaks = {}
+    for kind, call in calls.items():
+        trained.zero_grad(set_to_none=True)  # gradients of the step before are not held before this one
+        peaks[kind] = _peaks(call, device)
+    seconds: dict[str, list[float]] = {kind: [] for kind in calls}
+    for _ in range(steps):
+        for kind, call in calls.items():
+            seconds[kind].append(_seconds(call, device))
+    trained.zero_grad(set_to_none=True)
+    rows = {
+        kind: {
+            **{name: None if peak is None else peak + sum(held.values()) for name, peak in peaks[kind].items()},
+            "seconds": statistics.median(seconds[kind]),
+            "predicted_peak_bytes": found[kind]["peak_bytes"],
+            "predicted_seconds": found[kind]["seconds"],
+        }
+        for kind in calls
+    }
+    return {
+        "format": FORMAT,
+        "model": found["model"]["name"] or type(module).__name__,
+        "device": "cpu" if device.type == "cpu" else torch.cuda.get_device_name(device),
+        "torch": torch.__version__,
+        "counter": "allocator events" if device.type == "cpu" else "max_memory_allocated",
+        "steps": steps,
+        "status": found["plan"]["status"],
+        "budget_bytes": found["plan"]["budget_bytes"],
+        **rows,
+        "overhead": rows["plan"]["seconds"] / rows["baseline"]["seconds"] - 1,
+        "predicted_overhead": found["plan"]["overhead"],
+    }
+
+
+def _step(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    module.zero_grad(set_to_none=True)
+    loss = module(*args, **kwargs)
+    if not torch.is_tensor(loss) or loss.numel() != 1:
+        raise TypeError(f"the module returns {_described(loss)}, not a loss; give a function of it as `loss`")
+    loss.backward()
+
+
+def _described(value: Any) -> str:
+    return f"a tensor of shape {list(value.shape)}" if torch.is_tensor(value) else type(value).__name__
+
+
+def _peaks(step: Step, device: torch.device) -> dict[str, int | None]:
+    """Largest numbers of bytes that a step holds at once beyond what was held before."""
+    if device.type == "cpu":
+        return {"peak_bytes": allocated_peak(step), "requested_bytes": None}
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_stats(device)
+    step()
+    torch.cuda.synchronize(device)
+    after = torch.cuda.memory_stats(device)
+    counters = {"peak_bytes": "allocated_bytes.all", "requested_bytes": "requested_bytes.all"}
+    return {name: after[f"{counter}.peak"] - before[f"{counter}.current"] for name, counter in counters.items()}
+
+
+def _seconds(step: Step, device: torch.device) -> float:
+    if device.type == "cpu":
+        began = time.perf_counter()
+        step()
+        return time.perf_counter() - began
+    first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    first.record()
+    step()
+    last.record()
+    torch.cuda.synchronize(device)
+    return float(first.elapsed_time(last)) / 1000
+
+
+def load_target(target: str) -> tuple[nn.Module, Any, Loss | None]:
+    """(module, example inputs, loss or None) from the function `package.module:function` or `file.py:function`.
+
+    Raises TypeError for another target or result, ImportError, and what the function raises.
+    """
+    place, _, name = target.rpartition(":")
+    if not place:
+        raise TypeError(f"{target!r} is no target; name a function as package.module:function or file.py:function")
+    if place.endswith(".py"):
+        spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+        assert spec is not None and spec.loader is not None
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    else:
+        module = importlib.import_module(place)
+    made = getattr(module, name)()
+    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
+        raise TypeError(f"{target} returns {type(made).__name__}; return (module, inputs) or (module, inputs, loss)")
+    return made if len(made) == 3 else (*made, None)
+
+
+def main() -> None:
+    """Measure the target of the request on standard input."""
+    request = json.load(sys.stdin)
+    result: dict[str, Any]
+    try:
+        module, inputs, loss = load_target(request.pop("target"))
+        result = measure_plan(module, inputs, loss=loss, **request)
+    except Exception as error:
+        traceback.print_exc()
+        result = {"problem": {"kind": type(error).__name__, "detail": str(error)}}
+    Path(sys.argv[1]).write_text(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""`remat.torch.measure_plan` and `remat measure`: peak and time of a step with and without a plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import remat.torch
+from app.cli.typer_app import run
+from planner.pipeline import progress
+from remat.torch.measurement import load_target
+from tests.torch.modules import VOCABULARY, Decoder
+
+TARGET = """
+import torch
+def decoder():
+    torch.manual_seed(0)
+    print("made by the user")
+    layers = [layer for _ in range(6) for layer in (torch.nn.Linear(64, 64), torch.nn.GELU())]
+    return torch.nn.Sequential(*layers), (torch.randn(512, 64),), lambda outputs: outputs.square().mean()
+def broken():
+    return 1 / 0
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+
+
+def test_peaks_are_measured_beside_the_prediction() -> None:
+    torch.manual_seed(0)
+    module = Decoder(0.0, layers=4, width=64)
+    args = (torch.randint(0, VOCABULARY, (8, 32)),)
+    before = [parameter.clone() for parameter in module.parameters()]
+    found = remat.torch.measure_plan(module, args, "50%", steps=2, iterations=30)
+    assert found["format"] == "remat-measurement/1" and found["steps"] == 2 and found["device"] == "cpu"
+    plan, baseline = found["plan"], found["baseline"]
+    assert plan["peak_bytes"] == pytest.approx(plan["predicted_peak_bytes"], rel=0.01)
+    assert plan["peak_bytes"] < 0.7 * baseline["peak_bytes"]
+    assert found["overhead"] == plan["seconds"] / baseline["seconds"] - 1
+    assert all(torch.equal(*pair) for pair in zip(before, module.parameters(), strict=True))
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_a_module_that_returns_no_loss_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"a tensor of shape \[4, 2\], not a loss"):
+        remat.torch.measure_plan(nn.Sequential(nn.Linear(2, 2), nn.GELU()), (torch.ones(4, 2),), 0, iterations=1)
+
+
+def test_a_target_is_a_function_that_returns_a_module_and_its_inputs(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("def nothing():\n    return None\n")
+    for target, reason in (("model", "is no target"), (f"{tmp_path}/model.py:nothing", "returns NoneType; return")):
+        with pytest.raises(TypeError, match=reason):
+            load_target(target)
+
+
+def test_the_command_measures_a_saved_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own_model.py").write_text(TARGET)
+    module, inputs, loss = load_target(f"{tmp_path}/own_model.py:decoder")
+    plan = remat.torch.capture(module, *inputs, loss=loss).plan("70%", iterations=20, seed=3)
+    plan.save(tmp_path / "plan.json")
+    monkeypatch.setenv("PYTHONPATH", f"{Path.cwd()}:{tmp_path}")
+    capsys.readouterr()
+    command = ["measure", "own_model:decoder", "--plan", f"{tmp_path}/plan.json", "--steps", "1"]
+    assert run([*command, "--json", "-o", f"{tmp_path}/measured.json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown == json.loads((tmp_path / "measured.json").read_text())
+    assert shown["plan"]["predicted_peak_bytes"] == plan.peak_bytes and shown["plan"]["peak_bytes"] > 0
+
+
+def command_line(monkeypatch: pytest.MonkeyPatch, result: Any, *flags: str) -> int:
+    """Exit code of the command, given what the process that measures writes; None: it is killed."""
+
+    def child(command: list[str], **_: Any) -> Any:
+        if result is not None:
+            Path(command[-1]).write_text(json.dumps(result))
+        return type("Ended", (), {"returncode": 0 if result else -9})
+
+    monkeypatch.setattr("subprocess.run", child)
+    return run(["measure", "own:model", *flags])
+
+
+MEASURED = {
+    "format": "remat-measurement/1",
+    "model": "Decoder",
+    "device": "cpu",
+    "torch": "2.13.0",
+    "counter": "allocator events",
+    "steps": 5,
+    "status": "found",
+    "budget_bytes": 110,
+    "baseline": {
+        "peak_bytes": 200 << 20,
+        "requested_bytes": None,
+        "seconds": 0.1,
+        "predicted_peak_bytes": 200 << 20,
+        "predicted_seconds": 0.08,
+    },
+    "plan": {
+        "peak_bytes": 99 << 20,
+        "requested_bytes": None,
+        "seconds": 0.11,
+        "predicted_peak_bytes": 100 << 20,
+        "predicted_seconds": 0.09,
+    },
+    "overhead": 0.1,
+    "predicted_overhead": 0.125,
+}
+
+
+def test_the_table_has_measured_and_predicted_figures(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line(monkeypatch, MEASURED, "--budget", "50%") == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[2:]] == [
+        ["measured", "predicted", "measured", "/", "predicted"],
+        ["peak", "without", "a", "plan", "200.00", "MiB", "200.00", "MiB", "+0.0%"],
+        ["peak", "with", "the", "plan", "99.00", "MiB", "100.00", "MiB", "-1.0%"],
+        ["time", "without", "a", "plan", "100", "ms", "80", "ms", "+25.0%"],
+        ["time", "with", "the", "plan", "110", "ms", "90", "ms", "+22.2%"],
+        ["overhead", "10.0%", "12.5%"],
+    ]
+    assert command_line(monkeypatch, {**MEASURED, "status": "over_budget"}, "--budget", "50%") == 1
+
+
+@pytest.mark.parametrize(
+    ("result", "flags", "message"),
+    [
+        (MEASURED, (), "give --budget or --plan"),
+        (MEASURED, ("--budget", "50%", "--plan", "plan.json"), "give --budget or --plan"),
+        (MEASURED, ("--budget", "50%", "--server", "http://localhost:1"), "needs a plan of that service"),
+        (None, ("--budget", "50%"), "ended by signal 9"),
+        ({"problem": {"kind": "OtherStep", "detail": "another step"}}, ("--budget", "50%"), "OtherStep: another step"),
+    ],
+)
+def test_what_cannot_be_measured_is_said(
+    result: Any,
+    flags: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert command_line(monkeypatch, result, *flags) == 2
+    assert message in capsys.readouterr().err
