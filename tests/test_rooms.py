@@ -79,7 +79,7 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "app.render": (
         "app.atomic_files app.errors graph.analysis graph.formats graph.ir planner.algorithms planner.errors "
-        "planner.lowering planner.problem planner.request"
+        "planner.lowering planner.problem planner.report planner.request"
     ),
     "app.settings": "graph.limits",
     "app.solver": (

@@ -181,12 +181,16 @@ def layout(
 def explain(
     plan: options.PlanFile,
     top: Annotated[int, typer.Option(metavar="N", min=0, help="Recomputations to print, best first.")] = 30,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="FILE", help="Write a predicted timeline for Perfetto or chrome://tracing."),
+    ] = None,
     as_json: options.Json = False,
 ) -> int:
     """Show what each recomputation of a plan frees and costs."""
     from app.cli.commands.explain import run
 
-    return run(plan, top, as_json)
+    return run(plan, top, trace, as_json)
 
 
 @_plans()

@@ -257,6 +257,19 @@ class AsyncClient:
         """Bytes live at every step, before and after planning."""
         return await self._calls.get(f"{_in('/v1/plans', plan_id)}/timeline")
 
+    async def add_measurement(self, plan_id: str, measurement: Mapping[str, Any] | bytes) -> Json:
+        """Store a measurement of a plan: the document of `remat measure`, or a pickled memory snapshot of PyTorch."""
+        path = f"{_in('/v1/plans', plan_id)}/measurements"
+        if isinstance(measurement, bytes):
+            response = await self._calls.post(path, measurement, media_type="application/octet-stream")
+        else:
+            response = await self._calls.post(path, msgspec.json.encode(measurement))
+        return dict(response.json())
+
+    async def measurements(self, plan_id: str) -> list[Json]:
+        """Measurements of a plan, newest first."""
+        return list((await self._calls.get(f"{_in('/v1/plans', plan_id)}/measurements"))["measurements"])
+
     async def operation(self, operation_id: str) -> Json:
         """State and progress of an operation."""
         return await self._calls.get(f"/v1/operations/{path_segment(operation_id)}")

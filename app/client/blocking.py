@@ -140,6 +140,8 @@ class Client:
     source = _blocking(AsyncClient.source)
     layout = _blocking(AsyncClient.layout)
     timeline = _blocking(AsyncClient.timeline)
+    add_measurement = _blocking(AsyncClient.add_measurement)
+    measurements = _blocking(AsyncClient.measurements)
     operation = _blocking(AsyncClient.operation)
     operations = _streamed(AsyncClient.operations)
     wait = _blocking(AsyncClient.wait)

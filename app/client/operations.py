@@ -69,9 +69,10 @@ class ServiceCalls:
         deadline: Deadline | None = None,
         wait: float | None = None,
         key: str | None = None,
+        media_type: str = "application/json",
     ) -> HttpResponse:
         """Response to a POST, whose retries share one idempotency key; default: a random key."""
-        headers = {"Content-Type": "application/json", "Idempotency-Key": key or str(uuid.uuid4())}
+        headers = {"Content-Type": media_type, "Idempotency-Key": key or str(uuid.uuid4())}
         if len(body) >= COMPRESSED_BYTES:
             body = zstandard.ZstdCompressor(level=3).compress(body)
             headers["Content-Encoding"] = "zstd"

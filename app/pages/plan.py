@@ -27,6 +27,7 @@ from app.render.plan import preview
 from app.render.plan import svg as drawn
 from app.render.plan.columns import ReportSummary, TimelineColumns
 from app.store import records
+from app.store.measurements import measurements_of
 from app.store.savings import in_scope
 from app.store.store import Store
 from app.store.tables import plans, sections
@@ -39,6 +40,7 @@ LONG_FIELDS = ("order", "kept", "recomputed", "choices")
 MAX_RECOMPUTED_ROWS, MAX_PLANS = 30, 200
 CURVE_BUDGETS = ("90%", "80%", "70%", "60%", "50%", "40%", "30%", "20%")
 CURVE_SECONDS = 20  # time limit of a curve requested on a plan's page
+TRACE = ("trace", "json")
 CHARTS = ("timeline", "map", "graph", "curve")
 BINARY = "application/octet-stream"
 MEDIA_TYPES = {"json": "application/json", "csv": "text/csv; charset=utf-8", "svg": "image/svg+xml", "png": "image/png"}
@@ -52,6 +54,7 @@ async def plan_page(request: Request, service: ServiceDep, plan_id: PlanId, embe
     """Page of a plan."""
     report, sections_of_plan, plans_of_graph = await anyio.to_thread.run_sync(_read, service, plan_id)
     explain = report.pop("explain")
+    measured = await anyio.to_thread.run_sync(measurements_of, service.store, plan_id, tenant_of(service))
     name = axes.printable(report["model"].get("name") or "model", 120)
     return frame.render_page(
         request,
@@ -67,6 +70,7 @@ async def plan_page(request: Request, service: ServiceDep, plan_id: PlanId, embe
         report=report,
         headline=headline(report),
         explain=explain,
+        measured=measured,
         has_layout="layout" in sections_of_plan,
         has_png=_has_png(),
         formats=[FORMATS[name] for name in sorted(FORMATS, key=lambda name: name != "rows")],
@@ -232,10 +236,13 @@ def _payload(store: Store, plan_id: str) -> dict[str, Any]:
 
 @router.get("/plans/{plan_id}/{picture}.{form}")
 async def download(request: Request, service: ServiceDep, plan_id: PlanId, picture: str, form: str) -> Response:
-    """A chart, the plan, its source or its timeline as a file. Raises NotFound, Gone, BadUsage."""
+    """A chart, the plan, its source, timeline or trace as a file. Raises NotFound, Gone, BadUsage."""
     if (picture, form) in FILES:
         data, name = await anyio.to_thread.run_sync(_file, service.store, plan_id, FILES[picture, form])
         return _download(request, data, f"{plan_id}-{picture}", MEDIA_TYPES[form], f"{name}-{picture}.{form}")
+    if (picture, form) == TRACE:
+        data, name = await run_child_task(service, plan_id, "trace.json"), await _model_name(service, plan_id)
+        return _download(request, data, f"{plan_id}-trace", MEDIA_TYPES[form], f"{file_name(name)}-trace.json")
     if picture not in CHARTS or form not in ("svg", "png"):
         raise NotFound(f"unknown file {picture[:40]}.{form[:10]}; the plan's page lists its files")
     if form == "png" and not _has_png():

@@ -14,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from app.pages.fit_query import JOIN_COLUMNS, best_fits, largest_size_by
+from app.store.measurements import latest_steps
 from app.store.savings import OperationScope, in_scope
 from app.store.store import Store
 from app.store.tables import Timestamp, graphs, plans
@@ -121,6 +122,7 @@ class SavingsQuery:
     def __init__(self, store: Store, owned: OperationScope | None):
         self._store = store
         self._own = None if owned is None else in_scope(store, owned, plans.c.id)
+        self._measured = latest_steps(None if owned is None else owned.tenant)
 
     def rows(self, filters: SavingsFilter, limit: int, offset: int = 0) -> list[dict[str, Any]]:
         """Rows that match the filters, in their sort order."""
@@ -146,7 +148,7 @@ class SavingsQuery:
         names = list(shown.c.keys())
         rows = [dict(zip(names, row[len(figures) :], strict=True)) for row in records]
         return (
-            [row | {"measured_seconds": None} for row in rows if row["plan_id"] is not None],
+            [row for row in rows if row["plan_id"] is not None],
             {name: float(value) if "seconds" in name else int(value) for name, value in totals.items()},
         )
 
@@ -232,6 +234,7 @@ class SavingsQuery:
     def _ranked_plans(self, filters: SavingsFilter) -> sa.Subquery:
         """Plans that match the filters, with their `rank` among those of the same request; the best has rank 1."""
         request = (plans.c.graph_id, GOAL, plans.c.planner, plans.c.device, plans.c.runtime, plans.c.counts)
+        measured = self._measured.c
         return (
             sa.select(
                 plans.c.id.label("plan_id"),
@@ -241,10 +244,12 @@ class SavingsQuery:
                 GOAL.label("goal"),
                 plans.c.status.label("outcome"),
                 *(plans.c[name] for name in COLUMNS if name in plans.c),
-                plans.c.executed_peak_bytes.label("measured_peak_bytes"),
+                sa.func.coalesce(measured.peak_bytes, plans.c.executed_peak_bytes).label("measured_peak_bytes"),
+                measured.seconds.label("measured_seconds"),
                 sa.func.row_number().over(partition_by=request, order_by=BEST_FIRST).label("rank"),
             )
             .join(graphs, graphs.c.id == plans.c.graph_id)
+            .outerjoin(self._measured, measured.plan_id == plans.c.id)
             .where(*self._conditions(filters))
             .subquery("every_plan")
         )

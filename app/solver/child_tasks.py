@@ -281,6 +281,13 @@ def _solved(outcome: Outcome, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"report": msgspec.json.encode(report), "sections": sections, "exit_code": outcome.exit_code}
 
 
+def snapshot(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> dict[str, Any]:
+    """Memory over time from a pickled memory snapshot of PyTorch."""
+    from app.models.torch_snapshot import memory_curve, read_pickle
+
+    return memory_curve(read_pickle(payload["data"]))
+
+
 def write(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> bytes:
     """A stored document, converted to another format of `app.models.formats`."""
     from app.models.formats import FORMATS
@@ -297,6 +304,7 @@ TASKS: dict[str, Callable[[Mapping[str, Any], SendMessage, threading.Event], Any
     "layout": layout,
     "picture": picture,
     "read": read,
+    "snapshot": snapshot,
     "solve": solve,
     "transform": transform,
     "write": write,

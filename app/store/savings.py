@@ -47,9 +47,10 @@ AGGREGATES: tuple[sa.ColumnElement[Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class OperationScope:
-    """Restriction to the plans that these operations produced, directly or in a curve or fit."""
+    """Restriction to the plans that these operations of a tenant produced, directly or in a curve or fit."""
 
     operations: Sequence[str]
+    tenant: str | None = None
 
 
 def savings(

@@ -2,6 +2,7 @@
 
 graphs ◀── plans ◀── sections, result_plans ──▶ results       a blob is named by the SHA-256 of its bytes
    ▲         ▲ ◀──── answers ──────────────────────▲          request key → plan or result
+   │         ╰────── measurements                             of steps that were run
    ╰── operations ◀── idempotency_keys, events ────╯          workers run operations
             ╰──────▶ questions                                inputs that are not stored graphs
 """
@@ -141,6 +142,19 @@ answers = sa.Table(
     sa.Column(
         "result_id", sa.Text, sa.ForeignKey("results.id", ondelete="CASCADE"), index=True, doc="curve, fit or layout"
     ),
+    sa.Column("created_at", Timestamp, nullable=False),
+)
+
+measurements = sa.Table(
+    "measurements",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True, doc="SHA-256 of plan, tenant and document"),
+    sa.Column("plan_id", sa.Text, sa.ForeignKey("plans.id", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column("tenant", sa.Text, doc="who posted it; null: posted without authentication"),
+    sa.Column("kind", sa.Text, nullable=False, doc="step or snapshot"),
+    sa.Column("peak_bytes", sa.BigInteger, nullable=False, doc="measured, with the plan"),
+    sa.Column("seconds", sa.Double, doc="measured, of a step with the plan; null: a snapshot"),
+    sa.Column("document", sa.JSON, nullable=False),
     sa.Column("created_at", Timestamp, nullable=False),
 )
 

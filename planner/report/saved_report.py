@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,31 @@ def certificate(document: Mapping[str, Any]) -> dict[str, Any]:
         if bound[name] > value * (1 + 1e-9):
             raise IllegalPlan(f"plan.bound.{name}: the report says {bound[name]}, its certificate {value}")
     return claims.certificate_document(formulation.lowered.problem, list(given))
+
+
+@dataclass(frozen=True, slots=True)
+class TimedStep:
+    """One entry of a plan's order."""
+
+    node: str
+    op: str
+    phase: str  # forward, backward or update
+    run: int  # counts from 0; above 0: a recomputation
+    seconds: float  # predicted; 0 for a view
+    bytes: int  # live at this step
+
+
+def timed_steps(document: Mapping[str, Any]) -> list[TimedStep]:
+    """The order of a saved plan with the time and the live bytes of each entry. Raises BadRequest, IllegalPlan."""
+    formulation, plan = _saved_plan(document)
+    lowered = formulation.lowered.under(plan.choices)
+    entries = node_sequence(formulation.lowered, plan)
+    seconds = np.append(lowered.problem.cost * lowered.problem.tick, 0.0)  # views have task -1: the zero at the end
+    nodes, live = lowered.graph.nodes, entries.step_bytes + formulation.count.counted(0)
+    return [
+        TimedStep(name, nodes[n].op, nodes[n].phase.name.lower(), run, float(seconds[lowered.node_task[n]]), int(bytes))
+        for n, (name, run), bytes in zip(entries.nodes, entries.runs(lowered), live, strict=True)
+    ]
 
 
 def explain(document: Mapping[str, Any]) -> dict[str, Any]:

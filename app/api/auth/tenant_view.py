@@ -168,7 +168,7 @@ def plan_scope(service: Service) -> OperationScope | None:
     caller: Caller | None = getattr(service, "caller", None)
     if caller is None or "operator" in caller.key.scopes:
         return None
-    return OperationScope(caller.access.key_store.grants(caller.key.tenant, "operations"))
+    return OperationScope(caller.access.key_store.grants(caller.key.tenant, "operations"), caller.key.tenant)
 
 
 class _Store:

@@ -12,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api.schemas import batches, graphs, layouts, plans, transforms, write
+from app.api.schemas import batches, graphs, layouts, measurements, plans, transforms, write
 from app.api.schemas.batch_request import MAX_PER_AXIS, NOT_IN_BATCH
 from app.api.schemas.request import request_schema
 from app.errors import ERROR_TABLE, PROBLEM_TYPE
@@ -90,7 +90,7 @@ def body_docs(content: Mapping[str, Any], examples: Mapping[str, Any] | None = N
 def components() -> dict[str, Any]:
     """All schemas that operations refer to."""
     bases = (plans.Open, plans.Strict)
-    modules = (plans, batches, graphs, layouts)
+    modules = (plans, batches, graphs, layouts, measurements)
     members = [member for module in modules for member in inspect.getmembers(module, inspect.isclass)]
     records = dict.fromkeys(record for _, record in members if issubclass(record, bases) and record not in bases)
     models: list[type[BaseModel]] = [*records, transforms.Transform]

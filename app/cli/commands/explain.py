@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from app.cli.commands.files import read_report, to_json
+import msgspec
+
+from app.atomic_files import write_atomic
+from app.cli.commands.files import demand_writable, read_report, to_json
 from app.render.graph_names import describe_node, describe_type
+from app.render.plan.trace import trace
 from app.render.report_sections import limiting_op, optional_sections
 from app.render.text import format_bytes, format_seconds, headline, table
 from graph.ir import Graph
 from planner.report import saved_report
 
 
-def run(plan: str, top: int, as_json: bool) -> int:
-    """Exit code; prints the first `top` recomputations, most bytes freed per second first."""
+def run(plan: str, top: int, trace_file: Path | None, as_json: bool) -> int:
+    """Exit code; prints the first `top` recomputations, most bytes freed per second first, and writes the trace."""
+    demand_writable(plan, trace_file)
     report = read_report(plan)
+    if trace_file is not None:
+        write_atomic(trace_file, msgspec.json.encode(trace(report)))
     explained = saved_report.explain(report)
     if as_json:
         print(to_json(explained))

@@ -15,6 +15,7 @@ from app.render import axes
 from app.render import svg as plots
 from app.render.plan.columns import KINDS, decode_columns, memory, names
 from app.render.plan.graph_layers import graph_columns
+from app.render.plan.trace import trace
 from app.render.text import format_bytes
 
 #: Colours of `KINDS` in the light and dark scheme; same as in css/plan.css.
@@ -150,7 +151,7 @@ def layers(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
 
 
 def render(task: str, figures: bytes, sections: Mapping[str, bytes]) -> bytes:
-    """Gzipped columns (`memory`, `names`, `graph`), or a chart as a file; called by `app.solver.child_tasks`.
+    """Gzipped columns (`memory`, `names`, `graph`), a chart as a file, or the trace; for `app.solver.child_tasks`.
 
     Raises Gone for the address map of a plan without layout.
     """
@@ -158,6 +159,8 @@ def render(task: str, figures: bytes, sections: Mapping[str, bytes]) -> bytes:
         return gzip.compress(COLUMNS[task](figures, sections), compresslevel=1, mtime=0)
     name, _, form = task.partition(".")
     report = msgspec.json.decode(figures)
+    if name == "trace":
+        return msgspec.json.encode(trace(report | {"source": msgspec.json.decode(sections["source"])}))
     if name == "timeline":
         svg = plots.timeline(report | {"timeline": msgspec.json.decode(sections["timeline"])})
     else:

@@ -2,6 +2,7 @@
 
 import { Columns, fetchColumns } from "./columns.js";
 import { AddressMap, RECOMPUTED } from "./map.js";
+import { drawSnapshots } from "./measured.js";
 import { announce, getJson, postJson, request } from "./net.js";
 import { liveValuesOfPlan, nodeNamesOfSteps } from "./plan_series.js";
 import { showPreview } from "./preview.js";
@@ -61,6 +62,7 @@ async function start() {
   const map = data.meta.has_layout ? new AddressMap(byId("map"), data, announce) : null;
   const memory = new MemoryChart(section, seriesOf(data), data.meta.budget_bytes);
   announceSteps(memory);
+  drawSnapshots(byId("measured"), memory);
   section.addEventListener("remat:step", ({ detail }) => map?.showStep(detail));
   window.remat = { data, map, memory }; // for tests and the browser console
   memory.sheet.now();

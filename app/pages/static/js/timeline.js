@@ -19,6 +19,7 @@ const ANNOUNCE_DELAY_MS = 150;
  * @property {(step: number) => string} nodeAt node that runs at a step
  * @property {(step: number) => {rows: {name: string, bytes: number, note: string}[], count: number} | null} liveAt
  *   largest live values at a step, and the number of all; null: unknown
+ * @property {string} [unknown] text where live values are unknown
  */
 
 export class MemoryChart {
@@ -36,10 +37,22 @@ export class MemoryChart {
     this.isSideBySide = false;
     this.step = null; // at the cursor; null: each series at its own peak
     this.count = Math.max(1, ...series.map((each) => each.steps.length));
+    this.allowed = budget;
     Object.assign(this, chartHeight(this.series.map((each) => each.peak), budget));
     this.sheet = new Sheet(root.querySelector(".sheet"), MARGINS, (to) => this.draw(to), (to) => this.drawCursor(to));
     this.listen();
     onTheme(() => this.sheet.stale());
+    this.sheet.stale();
+    this.listLiveValues();
+  }
+
+  /** Adds a series, or replaces the one of the same name. */
+  add(series) {
+    const at = firstLargest(series.steps);
+    const added = { ...series, at, peak: at < 0 ? 0 : series.steps[at] };
+    this.series = [...this.series.filter((each) => each.name !== series.name), added];
+    this.count = Math.max(1, ...this.series.map((each) => each.steps.length));
+    Object.assign(this, chartHeight(this.series.map((each) => each.peak), this.allowed));
     this.sheet.stale();
     this.listLiveValues();
   }
@@ -63,7 +76,7 @@ export class MemoryChart {
 
   key(event) {
     if (event.ctrlKey || event.altKey || event.metaKey) return;
-    const far = Math.max(1, Math.round(this.count / 50)), last = this.series.at(-1);
+    const far = Math.max(1, Math.round(this.count / 50)), last = this.series[1];
     const from = this.step ?? last.at;
     const to = {
       ArrowLeft: from - (event.shiftKey ? far : 1), ArrowRight: from + (event.shiftKey ? far : 1),
@@ -189,7 +202,7 @@ export class MemoryChart {
     where.textContent = `step ${grouped(step)} of ${grouped(each.steps.length)}${node ? `, ${node}` : ""}`;
     const addText = (text) => { part.appendChild(document.createElement("p")).textContent = text; };
     if (live === null) {
-      addText("Live values are known at the peak only.");
+      addText(each.unknown ?? "Live values are known at the peak only.");
       return part;
     }
     const list = part.appendChild(document.createElement("ol"));
