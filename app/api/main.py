@@ -17,8 +17,8 @@ from starlette.routing import Match
 from app.api.auth.batch_access import BatchKeyStore
 from app.api.auth.middleware import AuthMiddleware
 from app.api.auth.tenant_view import AccessControl
-from app.api.middleware.admission import AdmissionMiddleware
 from app.api.middleware.head import HeadMiddleware
+from app.api.middleware.request_admission import AdmissionMiddleware
 from app.api.middleware.request_id import RequestIdMiddleware
 from app.api.routes import ROUTERS, only_known_parameters
 from app.api.service.service import Service

@@ -9,7 +9,7 @@ from typing import ClassVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from app.api.service.admission import Admission
+from app.api.service.process_admission import Admission
 from app.errors import AppError
 from app.settings import Settings
 from app.telemetry import metrics

@@ -17,7 +17,7 @@ from fastapi import Header, Request, Response
 from app.api.auth.tenant_view import grant_result, scope_request, tenant_of
 from app.api.routes.answer_lookup import lookup_answer
 from app.api.routes.dependencies import IdempotencyKey, immutable_response, require_media_type
-from app.api.service.admission import request_memory
+from app.api.service.process_admission import request_memory
 from app.api.service.service import Service
 from app.api.wire.negotiation import preferred_wait
 from app.api.wire.openapi import NOT_MODIFIED, Responses, problem_docs, ref, response_docs, with_links

@@ -11,7 +11,7 @@ from typing import Any
 import anyio.to_thread
 import sqlalchemy as sa
 
-from app.api.service.admission import Admission, SlotPool
+from app.api.service.process_admission import Admission, SlotPool
 from app.api.service.response_cache import ResponseCache
 from app.atomic_files import CannotWrite
 from app.errors import AppError, SolveFailed, Unavailable

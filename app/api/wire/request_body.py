@@ -12,7 +12,7 @@ import msgspec
 import zstandard
 from starlette.requests import ClientDisconnect, Request
 
-from app.api.service.admission import RequestMemory, request_memory
+from app.api.service.process_admission import RequestMemory, request_memory
 from app.errors import TooLarge, TooSlow, Unparseable, Unsupported
 from app.models.json_object import decode_object
 from app.settings import Settings

@@ -18,10 +18,10 @@ import zstandard
 from starlette.testclient import TestClient
 
 from app.api.main import create_app
-from app.api.middleware.admission import AdmissionMiddleware
 from app.api.middleware.connection_limits import limited_protocol
+from app.api.middleware.request_admission import AdmissionMiddleware
 from app.api.service import free_memory
-from app.api.service.admission import Admission, RequestMemory, SlotPool
+from app.api.service.process_admission import Admission, RequestMemory, SlotPool
 from app.api.wire.request_body import raw_fields
 from app.errors import Busy, TooLarge
 from app.settings import Settings

@@ -9,7 +9,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.service.admission import Admission, RequestMemory
+from app.api.service.process_admission import Admission, RequestMemory
 from app.api.wire.request_body import _decompressed, content_coding
 from app.errors import TooLarge, Unparseable, Unsupported
 from app.settings import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.service.admission import REQUEST_MEMORY, Admission, RequestMemory
+from app.api.service.process_admission import REQUEST_MEMORY, Admission, RequestMemory
 from app.api.wire.open_paths import is_open
 from app.errors import AppError, send_problem
 
