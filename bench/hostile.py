@@ -2,7 +2,8 @@
 
     .venv/bin/python -m bench.hostile --seconds 10 > bench/results/hostile.json
 
-The bystander reads a plan twenty times a second, on a clock. A connection that is cut off counts as answer 0.
+The bystander reads a plan twenty times a second and requests it by POST five times a second, on a clock. A connection
+that is cut off counts as answer 0.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
@@ -29,7 +31,7 @@ import zstandard
 
 from bench.service import Highest, Json, family_bytes, model, read_steadily, resident_bytes, serving
 
-BYSTANDER_RATE = 20.0
+BYSTANDER_RATE, BYSTANDER_POSTS = 20.0, 5.0  # a second
 
 
 class Attack:
@@ -56,7 +58,7 @@ class Attack:
             self.answers[status] += times
 
     def head(self, method: str, path: str, length: int = 0, **headers: str) -> bytes:
-        given = {"host": "x", "authorization": f"Bearer {self.key}"} | {
+        given = {"host": "localhost", "authorization": f"Bearer {self.key}"} | {
             name.replace("_", "-"): value for name, value in headers.items()
         }
         if method == "POST":
@@ -106,6 +108,12 @@ def bombs(attack: Attack, coding: str) -> None:
     else:
         body = b"".join([zstandard.compress(bytes(1 << 26), 19)] * 32)
     attack.again_and_again(8, posted(attack, body, content_encoding=coding))
+
+
+def streams(attack: Attack, coding: str) -> None:
+    """Four MB of empty gzip members or zstd frames."""
+    empty = gzip.compress(b"") if coding == "gzip" else zstandard.compress(b"")
+    attack.again_and_again(2, posted(attack, empty * (4_000_000 // len(empty)), content_encoding=coding))
 
 
 def nests(attack: Attack) -> None:
@@ -250,6 +258,8 @@ def headers(attack: Attack) -> None:
 ATTACKS: dict[str, Callable[[Attack], None]] = {
     "gzip bombs": lambda attack: bombs(attack, "gzip"),
     "zstd bombs": lambda attack: bombs(attack, "zstd"),
+    "empty gzip streams": lambda attack: streams(attack, "gzip"),
+    "empty zstd streams": lambda attack: streams(attack, "zstd"),
     "deep nests": nests,
     "huge integers": integers,
     "a dict of names": names,
@@ -269,21 +279,36 @@ def key_of(data: Path, tenant: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def attacked(
-    url: str, pid: int, keys: tuple[str, str], path: str, run: Callable[[Attack], None], seconds: float
-) -> Json:
+@dataclass(frozen=True, slots=True)
+class Bystander:
+    """Another tenant, who has a plan and asks for it."""
+
+    url: str
+    key: str
+    path: str  # of the plan
+    body: str  # of the request for it, by graph_id
+
+    def ask(self, seconds: float) -> Json:
+        with ThreadPoolExecutor(2) as pool:
+            reads = pool.submit(read_steadily, self.url, [self.path], BYSTANDER_RATE, seconds, 4, self.key)
+            plans = ["/v1/plans"]
+            posts = pool.submit(read_steadily, self.url, plans, BYSTANDER_POSTS, seconds, 4, self.key, self.body)
+        return {"reads": reads.result(), "posts": posts.result()}
+
+
+def attacked(attack: Attack, pid: int, bystander: Bystander, run: Callable[[Attack], None]) -> Json:
     """One attack, with the bystander beside it."""
-    attack, told = Attack(url, keys[0], seconds), {}
+    told: Json = {}
 
     def stand_by() -> None:
         attack.begun.wait()
-        told.update(read_steadily(url, [path], BYSTANDER_RATE, seconds, 4, keys[1]))
+        told.update(bystander.ask(attack.seconds))
 
-    bystander = threading.Thread(target=stand_by)
+    beside = threading.Thread(target=stand_by)
     with Highest(lambda: resident_bytes(pid)) as service, Highest(lambda: family_bytes(pid)) as family:
-        bystander.start()
+        beside.start()
         run(attack)
-        bystander.join()
+        beside.join()
     return {
         "answers": {str(status): count for status, count in sorted(attack.answers.items())},
         "bystander": told,
@@ -304,13 +329,17 @@ def main() -> None:
         settings = {"REMAT_WORKERS": "2", "REMAT_BODY_SECONDS": "5", "REMAT_HEAD_SECONDS": "5"}
         with serving(data, "--auth", **settings) as (url, pid):
             question: Json = {"graph": model(40, "read"), "budget": "70%", "planner": "greedy", "iterations": 20}
-            key = {"authorization": f"Bearer {keys[1]}"}
-            path = httpx2.post(f"{url}/v1/plans", json=question, headers=key, timeout=120).headers["location"]
+            headers = {"authorization": f"Bearer {keys[1]}", "prefer": "wait=120"}
+            graph = httpx2.post(f"{url}/v1/graphs", json=question.pop("graph"), headers=headers, timeout=120).json()
+            question |= {"graph_id": graph["id"], "return": []}
+            path = httpx2.post(f"{url}/v1/plans", json=question, headers=headers, timeout=180).headers["location"]
+            assert path.startswith("/v1/plans/"), path
+            bystander = Bystander(url, keys[1], path, json.dumps(question))
             told: Json = {"cores": os.cpu_count(), "service_before_bytes": resident_bytes(pid)}
-            told["nobody attacks"] = read_steadily(url, [path], BYSTANDER_RATE, asked.seconds, 4, keys[1])
+            told["nobody attacks"] = bystander.ask(asked.seconds)
             for name, run in ATTACKS.items():
                 if asked.only in name:
-                    told[name] = attacked(url, pid, keys, path, run, asked.seconds)
+                    told[name] = attacked(Attack(url, keys[0], asked.seconds), pid, bystander, run)
                     print(name, json.dumps(told[name]), file=sys.stderr, flush=True)
             print(json.dumps(told, indent=1))
 

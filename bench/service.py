@@ -125,9 +125,11 @@ def spread(seconds: Sequence[float]) -> Json:
 READER = """
 import json, socket, sys, threading, time
 
-host, port, rate, seconds, clients, key, *paths = sys.argv[1:]
+host, port, rate, seconds, clients, key, body, *paths = sys.argv[1:]
 own = b"authorization: Bearer " + key.encode() + b"\\r\\n" if key else b""
-said = b" HTTP/1.1\\r\\nhost: x\\r\\n" + own + b"\\r\\n"
+posted = b"content-type: application/json\\r\\ncontent-length: %d\\r\\n" % len(body) if body else b""
+said = b" HTTP/1.1\\r\\nhost: localhost\\r\\n" + own + posted + b"\\r\\n" + body.encode()
+method = b"POST " if body else b"GET "
 rate, clients = float(rate), int(clients)
 took, statuses, lock = [], {}, threading.Lock()
 total, began = int(rate * float(seconds)), time.perf_counter() + 0.2
@@ -149,7 +151,7 @@ def work(k):
     for n in range(k, total, clients):
         due = began + n / rate
         time.sleep(max(0.0, due - time.perf_counter()))
-        connection.sendall(b"GET " + paths[n % len(paths)].encode() + said)
+        connection.sendall(method + paths[n % len(paths)].encode() + said)
         status = read(connection)
         with lock:
             took.append(time.perf_counter() - due)
@@ -163,11 +165,11 @@ print(json.dumps({"took": took, "statuses": statuses}))
 
 
 def read_steadily(
-    url: str, paths: Sequence[str], rate: float, seconds: float, clients: int = 16, key: str = ""
+    url: str, paths: Sequence[str], rate: float, seconds: float, clients: int = 16, key: str = "", body: str = ""
 ) -> Json:
-    """Reads on a clock, from a process of their own; a read is late from the moment it was due."""
+    """GET, or POST of `body`, on a clock, from a process of its own; a request is late from the moment it was due."""
     host, port = url.removeprefix("http://").split(":")
-    command = [sys.executable, "-c", READER, host, port, str(rate), str(seconds), str(clients), key, *paths]
+    command = [sys.executable, "-c", READER, host, port, str(rate), str(seconds), str(clients), key, body, *paths]
     said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     return {"reads": len(said["took"]), "statuses": said["statuses"], "milliseconds": spread(said["took"])}
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import io
+import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import anyio.to_thread
 import msgspec
@@ -20,8 +22,9 @@ from app.telemetry import metrics
 from graph.errors import Finding
 
 CODINGS = ("identity", "gzip", "zstd")
-GZIP_CHUNK = 1 << 16  # decompressed bytes per step of gzip
-ZSTD_CHUNK = 1 << 10  # compressed bytes per step of zstd
+GZIP_CHUNK = 1 << 16  # bytes per step of gzip, compressed and decompressed
+ZSTD_CHUNK = 1 << 10  # compressed bytes per step of zstd: a block of four bytes may expand to 128 KiB
+MAX_MEMBERS = 10_000  # gzip members or zstd frames of a body, each of which costs a decompressor
 
 
 async def read_body(request: Request, settings: Settings) -> bytes:
@@ -82,13 +85,22 @@ def _too_slow(size: int, settings: Settings) -> TooSlow:
     )
 
 
-def _decompressed(raw: bytes, coding: str, settings: Settings, memory: RequestMemory) -> bytes:
+def _decompressed(
+    raw: bytes, coding: str, settings: Settings, memory: RequestMemory, clock: Callable[[], float] = time.monotonic
+) -> bytes:
     limit, buffer, size = settings.decompressed_bytes, io.BytesIO(), 0
+    until = clock() + settings.body_seconds
     try:
-        for part in _gunzipped(raw) if coding == "gzip" else _unzstd(raw, settings.zstd_window_bytes):
+        for part in _unpacked(raw, coding, settings.zstd_window_bytes):
             size += len(part)
             if size > limit:
                 raise _too_large("decompressed body", f"more than {limit} bytes", "REMAT_DECOMPRESSED_BYTES", limit)
+            if clock() > until:
+                raise TooSlow(
+                    f"the body was not decompressed within {settings.body_seconds:g} s; send less, "
+                    "or raise REMAT_BODY_SECONDS",
+                    limit={"name": "REMAT_BODY_SECONDS", "value": settings.body_seconds},
+                )
             memory.take(len(part))
             buffer.write(part)
     except (zlib.error, zstandard.ZstdError) as error:
@@ -97,31 +109,31 @@ def _decompressed(raw: bytes, coding: str, settings: Settings, memory: RequestMe
     return buffer.getvalue()
 
 
-def _gunzipped(raw: bytes) -> Iterator[bytes]:
-    """Chunks of all gzip members, at limit GZIP_CHUNK bytes each."""
-    while raw:
-        member = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
-        rest = raw
+def _unpacked(raw: bytes, coding: str, window: int) -> Iterator[bytes]:
+    """Chunks of all gzip members or zstd frames, in time linear in the bytes in and out. Raises Unparseable."""
+    error, step = (zlib.error, GZIP_CHUNK) if coding == "gzip" else (zstandard.ZstdError, ZSTD_CHUNK)
+    at = members = 0
+    while at < len(raw):
+        members += 1
+        if members > MAX_MEMBERS:
+            sent, expected = f"more than {MAX_MEMBERS} {coding} streams", f"at most {MAX_MEMBERS} streams"
+            finding = Finding("bad_compression", "body", sent, expected, "compress the body as one stream")
+            raise Unparseable(str(finding), [finding])
+        member = _decompressor(coding, window)
         while not member.eof:
-            part = member.decompress(rest, GZIP_CHUNK)
-            rest = member.unconsumed_tail
-            if not part and not rest and not member.eof:
-                raise zlib.error("unexpected end of stream")
+            fed = raw[at : at + step]  # only a step: what a member leaves unread is copied
+            part = member.decompress(fed, GZIP_CHUNK) if coding == "gzip" else member.decompress(fed)
+            at += len(fed) - len(member.unused_data) - len(getattr(member, "unconsumed_tail", b""))
+            if not fed and not part and not member.eof:
+                raise error("unexpected end of stream")
             yield part
-        raw = member.unused_data
 
 
-def _unzstd(raw: bytes, window: int) -> Iterator[bytes]:
-    """Chunks of all zstd frames. Input steps are small, because a block of four bytes may expand to 128 KiB."""
-    while raw:
-        frame = zstandard.ZstdDecompressor(max_window_size=window).decompressobj()
-        for start in range(0, len(raw), ZSTD_CHUNK):
-            yield frame.decompress(raw[start : start + ZSTD_CHUNK])
-            if frame.eof:
-                raw = frame.unused_data + raw[start + ZSTD_CHUNK :]
-                break
-        else:
-            raise zstandard.ZstdError("unexpected end of stream")
+def _decompressor(coding: str, window: int) -> Any:
+    """Decompressor of one gzip member or zstd frame."""
+    if coding == "gzip":
+        return zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    return zstandard.ZstdDecompressor(max_window_size=window).decompressobj()
 
 
 def _too_large(what: str, size: str, setting: str, limit: int) -> TooLarge:

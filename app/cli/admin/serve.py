@@ -93,7 +93,10 @@ def _listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=512)
-        # Inherited by every connection: close it if the peer acknowledges no data for this long.
+        # Inherited by every connection. asyncio sets TCP_NODELAY only where `proto` is given, which it is not here;
+        # without it the body of a response waits for the delayed acknowledgement of its head, 40 ms.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Close a connection if the peer acknowledges no data for this long.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_TIMEOUT_MS)
         return listener
     except (OSError, OverflowError) as error:

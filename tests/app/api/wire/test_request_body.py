@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import itertools
+from typing import Any
 
 import pytest
 import zstandard
@@ -10,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.service.process_admission import Admission, RequestMemory
-from app.api.wire.request_body import _decompressed, content_coding
-from app.errors import TooLarge, Unparseable, Unsupported
+from app.api.wire import request_body
+from app.api.wire.request_body import MAX_MEMBERS, _decompressed, content_coding
+from app.errors import TooLarge, TooSlow, Unparseable, Unsupported
 from app.settings import Settings
 
 PACK = {"gzip": gzip.compress, "zstd": zstandard.ZstdCompressor().compress}
@@ -40,6 +43,43 @@ def test_a_truncated_or_foreign_stream_is_not_parseable(coding: str) -> None:
     for broken in (whole[:-5], whole[:3], b"not compressed at all"):
         with pytest.raises(Unparseable, match="compress it again"):
             _decompressed(broken, coding, SMALL, HELD)
+
+
+@CODINGS
+def test_a_body_of_too_many_streams_is_refused(coding: str) -> None:
+    assert _decompressed(PACK[coding](b"") * MAX_MEMBERS, coding, SMALL, HELD) == b""
+    with pytest.raises(Unparseable, match=f"more than {MAX_MEMBERS} {coding} streams"):
+        _decompressed(PACK[coding](b"") * (MAX_MEMBERS + 1), coding, SMALL, HELD)
+
+
+@CODINGS
+def test_what_follows_a_stream_is_not_read_with_it(coding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, new = [], request_body._decompressor
+
+    class Counting:
+        def __init__(self, inner: Any):
+            self.inner = inner
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        def decompress(self, data: bytes, *most: int) -> bytes:
+            read.append(len(data))
+            part: bytes = self.inner.decompress(data, *most)
+            return part
+
+    monkeypatch.setattr(request_body, "_decompressor", lambda *given: Counting(new(*given)))
+    streams = 2_000
+    raw = PACK[coding](b"") * streams + PACK[coding](bytes(1 << 20))
+    assert len(_decompressed(raw, coding, SMALL, HELD)) == 1 << 20
+    step = request_body.GZIP_CHUNK if coding == "gzip" else request_body.ZSTD_CHUNK
+    assert len(read) <= streams + 20 + len(raw) // step and max(read) <= step
+
+
+def test_a_body_that_takes_too_long_to_decompress_is_refused() -> None:
+    hours = itertools.count(0, 3600)
+    with pytest.raises(TooSlow, match="REMAT_BODY_SECONDS"):
+        _decompressed(gzip.compress(b"a graph"), "gzip", SMALL, HELD, clock=lambda: float(next(hours)))
 
 
 def test_a_window_past_the_limit_is_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ import httpx2
 import pytest
 
 from app.cli import typer_app
+from app.cli.admin.serve import _listener
 from bench.processes import below
 from tests.app.conftest import chain
 
@@ -47,6 +49,13 @@ def stop(process: subprocess.Popen[str]) -> None:
     process.wait()
     assert process.stderr is not None
     process.stderr.close()
+
+
+def test_answers_are_sent_without_waiting_for_acknowledgements() -> None:
+    with _listener("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        connection, _ = listener.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @pytest.fixture
