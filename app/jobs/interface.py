@@ -49,6 +49,7 @@ class Operation:
     error: Mapping[str, Any] | None = None  # a problem object
     worker: str | None = None  # id of the worker that runs it
     attempts: int = 0
+    child_deaths: int = 0  # attempts whose child process died; the others lost their worker
     last_event: int = 0
     cancel_requested: bool = False
     wanted: bool = False  # requested directly, not only by a batch

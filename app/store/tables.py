@@ -177,12 +177,14 @@ operations = sa.Table(
     sa.Column("found", sa.Text, sa.ForeignKey("results.id"), index=True, doc="the curve, fit or layout"),
     sa.Column("error", sa.JSON(none_as_null=True), doc="a problem object"),
     sa.Column("worker", sa.Text, doc="id of the worker that runs it, possibly dead"),
-    sa.Column("attempts", sa.BigInteger, nullable=False),
+    sa.Column("attempts", sa.BigInteger, nullable=False, doc="number of claims"),
     sa.Column("last_event", sa.BigInteger, nullable=False),
     sa.Column("cancel_requested", sa.Boolean, nullable=False),
+    sa.Column("child_deaths", sa.BigInteger, nullable=False, doc="attempts whose child process died"),
     sa.Column("wanted", sa.Boolean, nullable=False, doc="requested directly, not only by a batch"),
     sa.Column("tenant", sa.Text, doc="null: requested without authentication"),
     sa.Index(None, "state", "id"),
+    sa.Index(None, "tenant", "id"),
 )
 _unfinished = operations.c.ended_at.is_(None) & ~operations.c.cancel_requested
 sa.Index(
