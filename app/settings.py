@@ -95,7 +95,10 @@ class Settings(BaseSettings):
     kill_seconds: float = Field(
         default=10.0, gt=0, description="grace period between stop request and SIGKILL of a child"
     )
-    attempts: int = Field(default=3, ge=1, description="maximum attempts of an operation whose child or worker dies")
+    attempts: int = Field(default=3, ge=1, description="maximum attempts of an operation whose child process dies")
+    worker_losses: int = Field(
+        default=10, ge=1, description="maximum attempts of an operation whose worker or machine is lost"
+    )
     lost_seconds: float = Field(
         default=15.0, gt=0, description="lease of a worker on another machine: seconds without a heartbeat"
     )

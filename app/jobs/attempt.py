@@ -101,8 +101,8 @@ class Attempt:
         operation, settings = self.operation, self.context.settings
         if operation.cancel_requested:
             return self._end("cancelled")
-        if operation.attempts > settings.attempts:
-            message = f"the worker died in each of {settings.attempts} attempts; see REMAT_ATTEMPTS"
+        if operation.attempts - operation.child_deaths > settings.worker_losses:
+            message = f"the worker was lost in each of {settings.worker_losses} attempts; see REMAT_WORKER_LOSSES"
             return self._end("failed", error=to_problem(SolveFailed(message, code="poisoned")))
         try:
             return self._save(self._solve())
@@ -114,7 +114,7 @@ class Attempt:
         except ProblemDetails as problem:
             error: Mapping[str, Any] = problem.body
         except AppError as failed:
-            if failed.code == "child_died" and self._why is None and operation.attempts < settings.attempts:
+            if failed.code == "child_died" and self._why is None and operation.child_deaths + 1 < settings.attempts:
                 log.warning("operation=%s event=child_died attempt=%d", operation.id, operation.attempts)
                 return self._requeue()
             error = to_problem(failed)
@@ -175,7 +175,7 @@ class Attempt:
                     return save_plan(store, solved, str(operation.graph_id), key, finish, key and self._form_key)
                 return save_result(store, operation.kind, solved, operation.graph_id, key, finish)
 
-        result = self._retry_unavailable(save)
+        result = self._retry_unavailable(save, CannotWrite)  # a full disk costs no finished solve
         log.info("operation=%s event=%s result=%s", operation.id, state, result)
         return True
 

@@ -130,8 +130,8 @@ class Jobs(Protocol):
     def cancel(self, id: str) -> Operation:
         """The operation after a cancel request; a running one stops soon and keeps its best plan as result."""
 
-    def list(self, after: str | None, limit: int, state: str | None) -> Page:
-        """A page of operations, newest first, older than `after`."""
+    def list(self, after: str | None, limit: int, state: str | None, tenant: str | None = None) -> Page:
+        """A page of operations, newest first, older than `after`; of that tenant unless None."""
 
     def drain(self) -> None:
         """Reject new work and end all waits and streams; running operations continue."""

@@ -184,9 +184,13 @@ def _claim_of(operation: Operation) -> dict[str, Any]:
 
 
 def requeue(store: Store, operation: Operation) -> None:
-    """Set a running operation, still in the queue, to queued. Raises ClaimLost, CannotWrite, Unavailable."""
+    """Set a running operation whose child died, still in the queue, to queued.
+
+    Raises ClaimLost, CannotWrite, Unavailable.
+    """
     with store.writing() as connection:
-        _update_claimed(connection, operation, {"state": "queued", "worker": None})
+        queued = {"state": "queued", "worker": None, "child_deaths": operation.child_deaths + 1}
+        _update_claimed(connection, operation, queued)
 
 
 def cancel(store: Store, id: str) -> bool:
@@ -263,9 +267,11 @@ def last_event_ids(store: Store, ids: Sequence[str]) -> dict[str, int]:
     return last
 
 
-def page(store: Store, after: str | None, limit: int, state: str | None) -> list[Operation]:
-    """At most `limit` operations, newest first, older than `after`."""
+def page(store: Store, after: str | None, limit: int, state: str | None, tenant: str | None = None) -> list[Operation]:
+    """At most `limit` operations, newest first, older than `after`; of that tenant unless None."""
     query = sa.select(*OPERATION_COLUMNS).order_by(operations.c.id.desc()).limit(limit)
+    if tenant is not None:
+        query = query.where(operations.c.tenant == tenant)
     if after is not None:
         query = query.where(operations.c.id < after)
     if state is not None:

@@ -32,7 +32,6 @@ from app.store.tenancy import scoped_name
 from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS
 
 RETRY_S = 5
-PAGE_SIZE = 1000
 
 
 class AccessControl:
@@ -258,17 +257,8 @@ class _Jobs:
         self._caller.require("operations", id)
         return self._jobs.cancel(id)
 
-    def list(self, after: str | None, limit: int, state: str | None) -> Page:
-        found: list[Operation] = []
-        caller = self._caller
-        while True:
-            page = self._jobs.list(after, PAGE_SIZE, state)
-            ids = [operation.id for operation in page.operations]
-            own = caller.access.key_store.granted(caller.key.tenant, "operations", ids)
-            found += [operation for operation in page.operations if operation.id in own]
-            after = page.after
-            if after is None or len(found) > limit:
-                return Page(tuple(found[:limit]), found[limit - 1].id if len(found) > limit else None)
+    def list(self, after: str | None, limit: int, state: str | None, tenant: str | None = None) -> Page:
+        return self._jobs.list(after, limit, state, self._caller.key.tenant)
 
     def drain(self) -> None:
         self._jobs.drain()

@@ -120,10 +120,11 @@ class JobsWithBatches:
         repository.cancel(self._store, batch.id)
         return self.status(id)
 
-    def list(self, after: str | None, limit: int, state: str | None) -> Page:
-        page = self._jobs.list(after, limit, state)
+    def list(self, after: str | None, limit: int, state: str | None, tenant: str | None = None) -> Page:
+        page = self._jobs.list(after, limit, state, tenant)
         before = None if after is None else repository.batch_id_of(after)
-        merged = [*page.operations, *map(as_operation, repository.page(self._store, None, before, limit + 1, state))]
+        own = repository.page(self._store, tenant, before, limit + 1, state)
+        merged = [*page.operations, *map(as_operation, own)]
         merged.sort(key=lambda operation: operation.id, reverse=True)
         more = len(merged) > limit or page.after is not None
         return Page(tuple(merged[:limit]), merged[limit - 1].id if more else None)

@@ -112,20 +112,24 @@ def test_a_child_that_fails_fails_its_job_and_no_other(started: Any, act: Any, c
     assert finished(jobs, jobs.submit(SolveRequest("k2", GRAPH_ID, {})).id).state == "succeeded"
 
 
-def test_a_full_disk_fails_the_job_and_the_operation_says_so(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+def test_a_full_disk_keeps_a_finished_solve_until_there_is_room(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused, sync = iter([OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))] * 2), os.fsync
+
+    def full(descriptor: int) -> None:
+        for error in refused:
+            raise error
+        sync(descriptor)
 
     def fills(stop: threading.Event, tell: Callable[..., None]) -> str:
         monkeypatch.setattr(os, "fsync", full)
         return "plan"
 
-    jobs = started(Pretender(fills))
-    id = jobs.submit(QUESTION).id
-    operation = finished(jobs, id)
-    monkeypatch.undo()
-    assert operation.state == "failed"
-    assert "No space left" in str(operation.error)
+    monkeypatch.setattr("app.jobs.attempt.RETRY_DELAY_S", 0.01)
+    runner = Pretender(fills)
+    jobs = started(runner)
+    operation = finished(jobs, jobs.submit(QUESTION).id)
+    assert (operation.state, operation.attempts, runner.runs) == ("succeeded", 1, 1)
+    assert next(refused, None) is None
     assert not list(Path(jobs.context.settings.data).rglob("*.part"))
 
 
@@ -148,11 +152,21 @@ def left_running(jobs: Here, id: str, **columns: Any) -> None:
 def test_a_job_whose_worker_keeps_dying_ends_as_failed(started: Any) -> None:
     jobs = started(Pretender(raising(SolveFailed("no plan"))))
     id = finished(jobs, jobs.submit(QUESTION).id).id
-    left_running(jobs, id, attempts=3)
+    left_running(jobs, id, attempts=4, child_deaths=1)
     runner = Pretender()
-    operation = finished(started(runner), id)
+    operation = finished(started(runner, worker_losses=3), id)
     assert (operation.state, runner.runs) == ("failed", 0)
     assert operation.error is not None and operation.error["code"] == "poisoned"
+
+
+def test_machines_that_are_lost_do_not_count_as_deaths_of_a_child(started: Any) -> None:
+    jobs = started(Pretender(raising(SolveFailed("no plan"))))
+    id = finished(jobs, jobs.submit(QUESTION).id).id
+    left_running(jobs, id, attempts=3, error=None)  # three machines were reclaimed
+    runner = Pretender()
+    runner.act = lambda stop, tell: "plan" if runner.runs > 2 else died(stop, tell)
+    operation = finished(started(runner, attempts=3), id)
+    assert (operation.state, operation.attempts, operation.child_deaths, runner.runs) == ("succeeded", 6, 2, 3)
 
 
 def test_a_plan_that_was_kept_before_the_service_died_is_not_made_again(started: Any) -> None:

@@ -7,7 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
+from app.api.auth.key_store import SqliteKeyStore
+from app.store.records import now
+from app.store.tables import operations
 from tests.app.api.auth.conftest import Gated
 from tests.app.conftest import chain
 from tests.app.renames import under
@@ -108,6 +112,38 @@ def test_a_list_has_the_tenants_own_page_by_page(gated: Gated, tenant: Tenant) -
             cursor = page["next"]
         assert found == ids
     assert not set(made["lists"]) & set(made["others"])
+
+
+def test_operations_of_other_tenants_make_a_list_no_slower(
+    gated: Gated, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = gated.client.app.state.service  # type: ignore[attr-defined]
+    row = {"key": "", "fields": {}, "created_at": now(), "kind": "plan", "state": "succeeded", "ended_at": now()}
+    row |= {
+        "attempts": 1,
+        "child_deaths": 0,
+        "last_event": 1,
+        "cancel_requested": False,
+        "wanted": True,
+        "tenant": "busy",
+    }
+    with service.store.writing() as connection:
+        connection.execute(sa.insert(operations), [row | {"id": f"op{n:026x}"} for n in range(2_500)])
+    asked, rows_of = list[str](), SqliteKeyStore._rows
+
+    def count(self: SqliteKeyStore, query: str, *given: Any) -> Any:
+        asked.append(query)
+        return rows_of(self, query, *given)
+
+    monkeypatch.setattr(SqliteKeyStore, "_rows", count)
+    headers = tenant("quiet")
+    sa.event.listen(service.store.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    assert gated.client.get("/v1/operations?limit=1", headers=headers).json() == {"operations": [], "next": None}
+    assert len(asked) < 10
+    (listing,) = [query for query in asked if "FROM operations" in query and "ORDER BY" in query]
+    with service.store.reading() as connection:
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {listing}", ("quiet", 2, 0)).all()
+    assert any("ix_operations_tenant_id" in row.detail for row in plan)
 
 
 def test_an_answer_kept_for_one_tenant_is_made_anew_for_another(gated: Gated, tenant: Tenant) -> None:
