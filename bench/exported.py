@@ -199,24 +199,25 @@ def _compared(case: Case, outcome: Outcome, data: bytes, model: nn.Module, x: Te
     report = outcome.report
     found = _gradients(outcome.graph, data, {"x": x.numpy(), "labels": labels.numpy()})
     contents = {name: p.detach().numpy() for name, p in model.named_parameters()}
-    ours, lost = by_content(contents, found)
-    model.train(not any(lost.values()))  # with folded batch norms the file computes what eval mode does
+    ours, seen = by_content(contents, found)
+    model.train(
+        all(each.all() for each in seen.values())
+    )  # with folded batch norms the file computes what eval mode does
     noises, double = float32_noise(model, x, labels)
     largest = max(float(np.linalg.norm(each)) for each in double.values())
     error = noise = 0.0
-    wrong, right = "", 0
+    wrong, right, missing = "", 0, []
     for name, expected in double.items():
         norm = max(float(np.linalg.norm(expected)), NORM_FLOOR * largest)
-        if lost[name]:
-            continue
-        apart = float(np.linalg.norm(ours[name] - expected)) / norm
+        if np.linalg.norm(expected[~seen[name]]) > NORM_FLOOR * largest:
+            missing.append(name)
+        apart = float(np.linalg.norm((ours[name] - expected)[seen[name]])) / norm
         rounding = max(noises[name] / norm, NOISE_FLOOR)
-        right += expected.size
+        right += int(seen[name].sum())
         if apart > NOISES * rounding:
             wrong = wrong or f"gradient of {name}: error {apart:.1e}, noise {rounding:.1e}"
         if apart / rounding >= error / (noise or 1e-300):
             error, noise = apart, rounding
-    missing = [name for name, count in lost.items() if count and np.linalg.norm(double[name]) > NORM_FLOOR * largest]
     executed, result, why = report["executed"], "right", loading_problem(outcome.graph)
     if missing:
         said = next((text for text in report["warnings"] if "folding=False" in text or "optimize=False" in text), "")
@@ -283,8 +284,8 @@ def _gradients(graph: Graph, data: bytes, inputs: dict[str, np.ndarray]) -> list
 
 def by_content(
     contents: dict[str, np.ndarray], found: list[tuple[np.ndarray, np.ndarray]]
-) -> tuple[dict[str, np.ndarray], dict[str, int]]:
-    """(gradients of PyTorch's parameters, elements without one), element by element where the contents are the same.
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """(gradients of PyTorch's parameters, which elements have one), element by element where the contents are the same.
 
     An exporter transposes, slices and joins weights; a weight that it stores twice gets the sum of both gradients.
     """
@@ -298,9 +299,11 @@ def by_content(
         np.add.at(total, place[same], gradient.reshape(-1)[same])
         seen[place[same]] = True
     cuts = np.cumsum([content.size for content in contents.values()])[:-1]
-    gradients = dict(zip(contents, np.split(total, cuts), strict=True))
-    missing = dict(zip(contents, (int((~part).sum()) for part in np.split(seen, cuts)), strict=True))
-    return {name: gradient.reshape(contents[name].shape) for name, gradient in gradients.items()}, missing
+    parts = (
+        {name: part.reshape(contents[name].shape) for name, part in zip(contents, np.split(flat, cuts), strict=True)}
+        for flat in (total, seen)
+    )
+    return next(parts), next(parts)
 
 
 def _line(error: BaseException) -> str:

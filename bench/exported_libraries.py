@@ -66,17 +66,19 @@ def models() -> dict[str, Callable[[], Made]]:
 
 
 def _image_model(make: Callable[[Any], nn.Module], given: Any, size: int = 64) -> Made:
-    return _without_chance(make(given)), images(size=size)
+    return _exportable(make(given)), images(size=size)
 
 
 def _transformer(library: Library, kind: str, fields: Mapping[str, Any], run: Callable[..., Tensor], x: Any) -> Made:
     model = getattr(library, kind)
-    return Net(run, model=_without_chance(model(model.config_class(**fields)))), x()
+    return Net(run, model=_exportable(model(model.config_class(**fields)))), x()
 
 
-def _without_chance(model: nn.Module) -> nn.Module:
-    """The model without dropout and stochastic depth."""
+def _exportable(model: nn.Module) -> nn.Module:
+    """The model without dropout and stochastic depth, and without `padding_idx`, which ONNX cannot express."""
     for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            module.padding_idx = None
         for name, value in list(vars(module).items()):
             if isinstance(value, float) and (name == "p" or "drop" in name):
                 setattr(module, name, 0.0)
@@ -227,7 +229,7 @@ def _matched(m: Any, x: Tensor) -> Tensor:
 
 def _words(row: Tensor) -> Tensor:
     """A text that depends on the input, for models with two inputs."""
-    return (row[:, :LENGTH] > 0).long()
+    return (4 * row[:, :LENGTH]).long() % VOCABULARY
 
 
 _SIZES = {"hidden_size": WIDTH, "num_attention_heads": 2, "intermediate_size": 24}
@@ -278,7 +280,8 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any], Callable[..., Tensor], Callab
     ),
     "t5": (
         "T5ForConditionalGeneration",
-        {"vocab_size": VOCABULARY, "d_model": WIDTH, "d_kv": 8, "num_heads": 2, "d_ff": 24, "use_cache": False},
+        {"vocab_size": VOCABULARY, "d_model": WIDTH, "d_kv": 8, "num_heads": 2, "d_ff": 24, "use_cache": False}
+        | {"attn_implementation": "eager"},  # PyTorch 2.13 cannot decompose the fused one of this model
         _translated,
         tokens,
     ),
@@ -373,7 +376,7 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any], Callable[..., Tensor], Callab
         "CLIPModel",
         {
             "text_config": _WORDS
-            | {"max_position_embeddings": 8, "num_hidden_layers": 12, "bos_token_id": 0, "eos_token_id": 1},
+            | {"max_position_embeddings": 8, "num_hidden_layers": 12, "bos_token_id": 0, "eos_token_id": 2},
             "vision_config": _IMAGES | {"num_hidden_layers": 12},
             "projection_dim": 8,
         },

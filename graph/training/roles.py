@@ -15,7 +15,14 @@ from graph.ir import FLOAT_DTYPES, Graph, Role, Value
 
 #: Annotations of a graph with names of tensors, written by readers.
 ROLE_ANNOTATIONS = frozenset(
-    {"guessed_parameters", "guessed_constants", "untraced_parameters", "equal_parameters", "folded_norms"}
+    {
+        "guessed_parameters",
+        "guessed_constants",
+        "untraced_parameters",
+        "equal_parameters",
+        "folded_norms",
+        "padding_rows",
+    }
 )
 _EXPORT = "export with torch.onnx.export(..., optimize=False)"
 
@@ -54,7 +61,7 @@ def matching_names(graph: Graph, patterns: Sequence[str]) -> list[str]:
 
 
 def role_notes(graph: Graph) -> list[str]:
-    """Warnings about guessed roles, and about parameters of the export that the file lacks."""
+    """Warnings about guessed roles, and about what PyTorch trains otherwise than the file says."""
     sizes = {value.name: str(value.type) for value in graph.values if _is_tensor(value)}
     parameters, constants = (
         [f"{name} {sizes[name]}" for name in _names(graph, key) if name in sizes]
@@ -86,6 +93,11 @@ def role_notes(graph: Graph) -> list[str]:
         notes.append(
             f"equal parameters under several names, each trained on its own: {listed(equal)}; if the model ties them, "
             "export it with torch.onnx.export(..., dynamo=True), which writes one tensor"
+        )
+    if padded := _names(graph, "padding_rows"):
+        notes.append(
+            f"rows of embeddings with a padding_idx, which ONNX cannot express, get a gradient that PyTorch does not "
+            f"give them: {listed(padded)}; set it to zero before the update, or train without padding_idx"
         )
     return notes
 

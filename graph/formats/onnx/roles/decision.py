@@ -91,6 +91,7 @@ class TensorRoles:
         """Annotations of the graph: guessed roles, and parameters that are folded, equal, or without a tensor."""
         traced = {self.signature.traced(name) for name in self.tensors}
         lists = {
+            "padding_rows": list(dict.fromkeys(self.signature.padding_rows)),
             "guessed_parameters": self.guessed[Role.PARAMETER],
             "guessed_constants": self.guessed[Role.CONSTANT],
             "untraced_parameters": [name for name in self.signature.missing if name not in traced]

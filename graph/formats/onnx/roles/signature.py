@@ -20,6 +20,7 @@ _SIGNATURE_LINE = re.compile(r"^(\w+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target
 _STATISTICS = ".running_mean"
 _FX_KEY = "pkg.torch.onnx.fx_node"
 _FX_NAME = re.compile(r"%(\w+)")
+_PADDED = re.compile(r"aten\.embedding\.default\]\(args = \(%(\w+), %\w+, (\d+)")
 
 
 class ExportSignature:
@@ -39,9 +40,12 @@ class ExportSignature:
         self.has_origins = False  # whether nodes name their FX nodes
         self.folded: set[str] = set()  # results of FX nodes that the exporter computed
         self.sources: dict[str, list[str]] = {}  # tensor without a kind -> parameters that its readers name
+        self.padding_rows: list[str] = []  # rows of embeddings that PyTorch does not train, as `weight[row]`
         parameter = {placeholder: name for placeholder, kind, name in lines if kind == "PARAMETER"}
         for node, fx in _fx_nodes(graph.node) if lines else ():
             self.has_origins = True
+            if (padded := _PADDED.search(fx)) and padded[1] in parameter:
+                self.padding_rows.append(f"{parameter[padded[1]]}[{padded[2]}]")
             mentioned = _FX_NAME.findall(fx)
             names = [parameter[name] for name in mentioned if name in parameter]
             for i, name in enumerate(node.input):

@@ -250,3 +250,14 @@ def test_folded_batch_norms_are_reported_with_the_export_that_keeps_them() -> No
     assert "optimize=False" in by_signature
     assert not folded("c.weight", "c.bias")
     assert not folded("onnx::Conv_26", "c.bias")
+
+
+def test_rows_that_pytorch_does_not_train_are_named() -> None:
+    fx = "%embedding : call_function[target=torch.ops.aten.embedding.default](args = (%p_words, %ids, 1), kwargs = {})"
+    ids = helper.make_node("Cast", ["x"], ["ids"], to=TensorProto.INT64)
+    nodes = [ids, node("Gather", ["words", "ids"], "y", fx), node("Gather", ["words", "ids"], "z", fx)]
+    graph = load(model(nodes, {"words": weights(4, 3)}, (2,), "p_words: PARAMETER target='words'\n"))
+    (note,) = role_notes(graph)
+    assert "padding_idx" in note and note.count("words[1]") == 1
+    unpadded = [ids, node("Gather", ["words", "ids"], "y", fx.replace(", 1)", ")"))]
+    assert not role_notes(load(model(unpadded, {"words": weights(4, 3)}, (2,), "p_words: PARAMETER target='words'\n")))
