@@ -13,9 +13,20 @@ from app.errors import AppError
 from app.store.batch_tables import batches, items
 from app.store.blobs import KEY, blob_key
 from app.store.garbage_collection import referenced
+from app.store.measurements import measurement_columns
 from app.store.states import RESULT_PATHS, STATES
 from app.store.store import Store
-from app.store.tables import graphs, operations, plan_columns, plans, questions, result_plans, results, sections
+from app.store.tables import (
+    graphs,
+    measurements,
+    operations,
+    plan_columns,
+    plans,
+    questions,
+    result_plans,
+    results,
+    sections,
+)
 
 MAX_FAULTS = 100  # faults listed in the report
 CHUNK_SIZE = 200
@@ -28,6 +39,7 @@ class IntegrityReport:
     graphs: int = 0
     plans: int = 0
     results: int = 0
+    measurements: int = 0
     operations: int = 0
     batches: int = 0
     items: int = 0
@@ -56,6 +68,13 @@ def check_integrity(store: Store) -> IntegrityReport:
     for row in _rows(store, results):
         report.results += 1
         _result(store, row, report)
+    for row in _rows(store, measurements):
+        report.measurements += 1
+        figures = measurement_columns(row["kind"], row["document"])
+        for column, value in figures.items():
+            if row[column] != value:
+                document = f"but the document has {value!r}"
+                report.add_fault(f"measurement {row['id']}: column {column} is {row[column]!r}, {document}")
     for row in _rows(store, questions):
         _read(store, f"input {row['id']}", row["id"], report)
     for row in _rows(store, operations):

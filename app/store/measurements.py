@@ -24,14 +24,12 @@ def save_measurement(
     """The stored measurement of a plan; a document that is stored already is not stored again. Raises NotFound."""
     store.row(plans, plan_id)
     subject = msgspec.json.encode([plan_id, tenant, document], order="deterministic")
-    plan = document["plan"] if kind == STEP else {"peak_bytes": document["peak_bytes"], "seconds": None}
     row = {
         "id": hashlib.sha256(subject).hexdigest(),
         "plan_id": plan_id,
         "tenant": tenant,
         "kind": kind,
-        "peak_bytes": plan["peak_bytes"],
-        "seconds": plan["seconds"],
+        **measurement_columns(kind, document),
         "document": document,
         "created_at": now(),
     }
@@ -41,6 +39,13 @@ def save_measurement(
         connection.execute(sa.delete(measurements).where(measurements.c.id.in_(list(connection.scalars(oldest)))))
         stored = connection.execute(sa.select(measurements).where(measurements.c.id == row["id"])).mappings().one()
     return _wire(stored)
+
+
+def measurement_columns(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns of `measurements` from a document."""
+    if kind == STEP:
+        return {name: document["plan"][name] for name in ("peak_bytes", "seconds")}
+    return {"peak_bytes": document["peak_bytes"], "seconds": None}
 
 
 def measurements_of(store: Store, plan_id: str, tenant: str | None) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,24 @@ def test_a_block_opens_to_nodes_with_the_reason_for_each_recomputation(opened: A
     assert "runs twice: frees" in rows.first.inner_text()
     opened.fill("#graph [data-do=find]", "no such node")
     assert opened.inner_text("#graph [data-part=count]") == "No nodes match."
+
+
+def test_a_memory_snapshot_is_drawn_over_the_prediction(opened: Any) -> None:
+    events = [{"action": "alloc", "size": 1 << 28, "time_us": k} for k in range(3)]
+    snapshot = {"segments": [{"device": 0, "allocated_size": 3 << 28}], "device_traces": [events]}
+    file = {"name": "snapshot.pickle", "mimeType": "", "buffer": pickle.dumps(snapshot)}
+    opened.set_input_files("#snapshot", files=[file])
+    opened.locator("#snapshot-status", has_text="3 events on cuda:0").wait_for()
+    drawn = opened.evaluate(
+        "() => { const [, after, { name, steps, peak }] = window.remat.memory.series;"
+        " return [name, steps.length === after.steps.length, steps[0], peak]; }"
+    )
+    assert drawn == ["measured", True, 1 << 28, 3 << 28]
+    assert "measured: 768.00 MiB" in opened.text_content("#memory [data-part=holders]")
+    opened.reload()
+    opened.wait_for_selector("html[data-read]", state="attached")
+    opened.click("#measured [data-do=draw]")
+    opened.locator("#memory [data-part=holders] h3", has_text="measured: 768.00 MiB").wait_for()
 
 
 def test_downloaded_files_are_valid(opened: Any, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from app.render.text import format_bytes, format_percent, format_seconds, table
 
 #: The process that runs the steps: PyTorch, or the steps themselves, may take it down.
 CHILD = "remat.torch.measurement"
+STANDARD_ERROR = 2  # what the target prints is no part of the result
 KINDS = {"baseline": "without a plan", "plan": "with the plan"}
 
 
@@ -59,7 +60,7 @@ def measured(request: Mapping[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [sys.executable, "-m", CHILD, str(result)]
-        done = subprocess.run(command, input=msgspec.json.encode(request), stdout=sys.stderr)
+        done = subprocess.run(command, input=msgspec.json.encode(request), stdout=STANDARD_ERROR)
         if not result.exists():
             how = f"by signal {-done.returncode}" if done.returncode < 0 else f"with exit code {done.returncode}"
             why = "its messages are above; signal 9 is often a lack of memory: take a smaller batch"
