@@ -32,6 +32,7 @@ from app.store.savings import in_scope
 from app.store.store import Store
 from app.store.tables import plans, sections
 from planner.request.curve_and_fit_request import NOT_IN_CURVE
+from planner.request.target_runtime import RUNTIMES
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -71,6 +72,7 @@ async def plan_page(request: Request, service: ServiceDep, plan_id: PlanId, embe
         headline=headline(report),
         explain=explain,
         measured=measured,
+        places=RUNTIMES[report["runtime"]].places,
         has_layout="layout" in sections_of_plan,
         has_png=_has_png(),
         formats=[FORMATS[name] for name in sorted(FORMATS, key=lambda name: name != "rows")],

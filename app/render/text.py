@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
+from planner.request.target_runtime import RUNTIMES
+
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 MIN_WIDTH, MAX_WIDTH, DEFAULT_WIDTH = 40, 200, 100  # columns
 
@@ -106,7 +108,8 @@ def _peaks(report: Mapping[str, Any]) -> list[str]:
         if count or after.get(kind)
     ]
     if plan["arena_bytes"] is not None:
-        rows.append(("arena", "", format_bytes(plan["arena_bytes"])))
+        about = "" if RUNTIMES[report["runtime"]].places else f" (prediction: {report['runtime']} places values itself)"
+        rows.append((f"arena{about}", "", format_bytes(plan["arena_bytes"])))
     rows.append(("time per step", format_seconds(base["seconds"]), format_seconds(plan["seconds"])))
     lines = table(("", "before", "after"), rows, right=(1, 2))
     if plan["binding_node"]:

@@ -87,3 +87,12 @@ def test_progress_is_one_line_a_stage_where_nobody_looks() -> None:
     assert stream.getvalue().splitlines() == [
         f"{stage} 0.5s, peak 2.00 KiB, overhead 10.0%, bound 5.0%, gap 5.0%" for stage in ("read", "plan", "layout")
     ]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "label"), [("arena", "arena  "), ("ort", "arena (prediction: ort places values itself)")]
+)
+def test_addresses_that_a_runtime_does_not_use_are_labelled_a_prediction(runtime: str, label: str) -> None:
+    fields = {"budget": "80%", "planner": "greedy", "iterations": 5, "runtime": runtime, "layout": "fast"}
+    report = solve(json.dumps(chain()).encode(), parse_request(fields)).report
+    assert [line for line in plan_lines(report) if line.startswith(label)]
