@@ -171,6 +171,63 @@ def _trickle(attack: Attack, start: bytes, count: int) -> None:
         connection.close()
 
 
+def analyses(attack: Attack) -> None:
+    """Analyses of a large graph after sixteen others."""
+    headers = {"authorization": f"Bearer {attack.key}"}
+    url = f"http://{attack.place[0]}:{attack.place[1]}"
+    id = httpx2.post(f"{url}/v1/graphs", json=model(5_000, "large"), headers=headers, timeout=120).json()["id"]
+    path = f"/v1/graphs/{id}/analysis?" + "&".join([f"before={id}"] * 16)
+    attack.again_and_again(140, attack.head("GET", path, connection="close"))
+
+
+def listings(attack: Attack) -> None:
+    attack.again_and_again(48, attack.head("GET", "/v1/operations?limit=1", connection="close"))
+
+
+def event_streams(attack: Attack) -> None:
+    """512 streams of the events of one batch, which has no end in sight."""
+    headers = {"authorization": f"Bearer {attack.key}"}
+    url = f"http://{attack.place[0]}:{attack.place[1]}"
+    graph = httpx2.post(f"{url}/v1/graphs", json=model(100, "followed"), headers=headers, timeout=120).json()
+    request = {"graph_ids": [graph["id"]], "planners": ["anneal"], "budgets": ["30%"], "search_seconds": 300}
+    batch = httpx2.post(f"{url}/v1/batches", json=request, headers=headers, timeout=120).json()
+    path = f"{batch['operation']}/events"
+    attack.begin()
+    opened = [attack.connected() for _ in range(512)]
+    for connection in opened:
+        connection.sendall(attack.head("GET", path))
+    while attack.goes_on():
+        time.sleep(0.1)
+    for connection in opened:
+        connection.settimeout(1)
+        try:
+            attack.count(status_of(connection.recv(100)))
+        except OSError:
+            attack.count(0)
+        connection.close()
+    httpx2.post(f"{url}/v1/batches/{batch['id']}:cancel", headers=headers, timeout=120)
+
+
+def readiness(attack: Attack) -> None:
+    attack.again_and_again(64, b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+
+
+def half_open(attack: Attack) -> None:
+    """More connections without the end of a head than the service may have."""
+    opened = []
+    attack.begin()
+    while attack.goes_on():
+        if len(opened) < 2_200:
+            with suppress(OSError):
+                connection = attack.connected()
+                connection.sendall(b"GET /livez HTTP/1.1\r\nx: ")
+                opened.append(connection)
+        else:
+            time.sleep(0.1)
+    for connection in opened:
+        connection.close()
+
+
 def unread(attack: Attack) -> None:
     """Large answers that nobody takes."""
     body = json.dumps({**model(2, "large"), "annotations": {"note": "x" * (12 << 20)}}).encode()
@@ -267,6 +324,11 @@ ATTACKS: dict[str, Callable[[Attack], None]] = {
     "slow bodies": slow_bodies,
     "slow heads": slow_heads,
     "unread answers": unread,
+    "analyses of large graphs": analyses,
+    "lists of operations": listings,
+    "event streams": event_streams,
+    "readiness": readiness,
+    "half-open heads": half_open,
     "10^5 tiny requests": tiny,
     "foreign ids": foreign,
     "guessed keys": guessed,

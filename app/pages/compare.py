@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import anyio.to_thread
@@ -71,16 +72,16 @@ async def compare_csv(request: Request, service: ServiceDep, a: PlanIdQuery, b: 
 
 async def _differences(service: Service, a: str, b: str, limit: int) -> dict[str, Any]:
     """{"count", "rows"} of the differences, computed in a child process. Raises NotFound."""
-    reports = await anyio.to_thread.run_sync(_reports, service.store, a, b)
-    differences: dict[str, Any] = await service.run_in_child("compare", {"reports": reports, "most": limit})
+    rows = [await anyio.to_thread.run_sync(service.store.row, plans, id) for id in (a, b)]
+    load = partial(_payload, service.store, rows, limit)
+    differences: dict[str, Any] = await service.run_in_child("compare", load)
     return differences
 
 
-def _reports(store: Store, a: str, b: str) -> list[bytes]:
+def _payload(store: Store, rows: Sequence[Mapping[str, Any]], limit: int) -> dict[str, Any]:
     """Both reports, with their source graphs if the models differ."""
-    rows = [store.row(plans, id) for id in (a, b)]
     optional = () if rows[0]["graph_id"] == rows[1]["graph_id"] else ("source",)
-    return [records.report_of(store, row["id"], optional) for row in rows]
+    return {"reports": [records.report_of(store, row["id"], optional) for row in rows], "most": limit}
 
 
 def _side(letter: str, report: Mapping[str, Any]) -> dict[str, Any]:

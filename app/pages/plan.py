@@ -220,17 +220,18 @@ async def _columns(request: Request, service: Service, plan_id: str, task: str) 
 
 async def run_child_task(service: Service, plan_id: str, task: str) -> Any:
     """Result of a child process on a plan's figures and sections. Raises NotFound, Gone, SolveFailed."""
-    payload = await anyio.to_thread.run_sync(_payload, service.store, plan_id)
-    return await service.run_in_child("picture", {"task": task, **payload})
+    return await service.run_in_child("picture", await anyio.to_thread.run_sync(_payload, service.store, plan_id, task))
 
 
-def _payload(store: Store, plan_id: str) -> dict[str, Any]:
+def _payload(store: Store, plan_id: str, task: str) -> Callable[[], dict[str, Any]]:
+    """Loads the input of a child process. Raises NotFound, Gone."""
     row = store.row(plans, plan_id)
     stored = sections_of(store, plan_id)
     if "timeline" not in stored or "source" not in stored:
         raise Gone(f"plan {plan_id} is stored without its timeline and source; plan the graph again")
     needed = [name for name in ("timeline", "layout", "explain", "source") if name in stored]
-    return {
+    return lambda: {
+        "task": task,
         "figures": store.blobs.get(row["figures"]),
         "sections": {name: store.blobs.get(stored[name]) for name in needed},
     }
@@ -281,8 +282,8 @@ async def rewritten_graph(request: Request, service: ServiceDep, plan_id: PlanId
     form = FORMATS.get(format)
     if form is None:
         raise NotFound(f"unknown format {format[:40]!r}; use one of {', '.join(FORMATS)}")
-    document = await anyio.to_thread.run_sync(records.section_of, service.store, plan_id, "graph")
-    data = document if format == "rows" else await service.write_graph(document, format)
+    key = await anyio.to_thread.run_sync(records.section_key, service.store, plan_id, "graph")
+    data = await service.write_graph(key, format)
     saved_as = f"{file_name(await _model_name(service, plan_id))}-rewritten{form.suffix}"
     return _download(request, data, f"{plan_id}-graph-{format}", form.media_types[0], saved_as)
 

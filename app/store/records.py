@@ -59,9 +59,10 @@ def graph_of(store: Store, graph_id: str) -> dict[str, Any]:
         raise NotFound(f"{error}; post it to /v1/graphs first") from None
 
 
-def document_of(store: Store, graph_id: str) -> bytes:
-    """The canonical document of a graph. Raises NotFound."""
-    return store.blobs.get(graph_of(store, graph_id)["blob"])
+def document_key(store: Store, graph_id: str) -> str:
+    """Blob key of the canonical document of a graph. Raises NotFound."""
+    key: str = graph_of(store, graph_id)["blob"]
+    return key
 
 
 def request_key(about: str, fields: Mapping[str, Any], kind: str = "plan") -> str:
@@ -233,11 +234,16 @@ def result_of(store: Store, kind: str, id: str) -> bytes:
 
 def section_of(store: Store, plan_id: str, section: str) -> bytes:
     """One section as JSON. Raises NotFound, and Gone if the plan has no such section."""
+    return store.blobs.get(section_key(store, plan_id, section))
+
+
+def section_key(store: Store, plan_id: str, section: str) -> str:
+    """Blob key of a section. Raises NotFound, and Gone if the plan has no such section."""
     store.row(plans, plan_id)
     parts = _sections(store, plan_id)
     if section not in parts:
         raise Gone(f"plan {plan_id} has no {section}; request a plan with a layout other than none")
-    return store.blobs.get(parts[section])
+    return parts[section]
 
 
 def _sections(store: Store, plan_id: str) -> dict[str, str]:

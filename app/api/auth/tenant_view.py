@@ -131,7 +131,7 @@ def view_for(service: Service, caller: Caller) -> Service:
     restricted.settings = settings.model_copy(update=lower) if lower else settings
     restricted.store = _Store(service.store, caller)
     restricted.jobs = _Jobs(service.jobs, caller)
-    restricted.caller = caller
+    restricted.caller, restricted.tenant = caller, caller.key.tenant
     view: Service = restricted
     return view
 

@@ -33,17 +33,18 @@ async def lookup_answer(service: Service, request: SolveRequest) -> str | None:
 async def _reuse_search(service: Service, request: SolveRequest, graph_id: str) -> str | None:
     """Id of a plan with the search result of an equivalent graph, stored for the request; None: not available."""
 
-    def payload() -> dict[str, Any] | None:
-        store = service.store
-        known = find_search(store, form_key(store, graph_id, request.fields, request.owner))
-        if known is None:
-            return None
+    store = service.store
+
+    def search() -> bytes | None:
+        return find_search(store, form_key(store, graph_id, request.fields, request.owner))
+
+    def payload() -> dict[str, Any]:
         limits = asdict(service.settings.limits())
         return records.solve_payload(store, graph_id, request.fields) | {"known": known, "limits": limits}
 
     try:
-        solve = await anyio.to_thread.run_sync(payload)
-        solved = solve and await service.run_in_child("solve", solve)
+        known = await anyio.to_thread.run_sync(search)
+        solved = known and await service.run_in_child("solve", payload)
     except (AppError, ProblemDetails) as error:  # deleted meanwhile, or busy: submit the request instead
         log.warning("graph=%s event=reuse_failed error=%r", graph_id, str(error))
         return None

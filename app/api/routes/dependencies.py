@@ -98,8 +98,8 @@ def immutable_response(request: Request, data: bytes, etag: str, media_type: str
     return Response(data, headers=all_headers, media_type=media_type)
 
 
-async def graph_response(request: Request, service: Service, document: bytes, etag: str) -> Response:
-    """The graph in the format negotiated by Accept. `document` is the canonical JSON."""
+async def graph_response(request: Request, service: Service, document_key: str, etag: str) -> Response:
+    """The graph in the format negotiated by Accept. `document_key` is the blob of the canonical JSON."""
     forms = sorted(FORMATS.values(), key=lambda form: form.name != "rows")  # rows is the default
     aliases = {alias: form.name for form in forms for alias in form.media_types}
     media_type = negotiate(request.headers.get("accept", ""), list(aliases))
@@ -107,5 +107,5 @@ async def graph_response(request: Request, service: Service, document: bytes, et
     format_etag = etag if name == "rows" else f"{etag}-{name}"
     if etag_matches(request.headers.get("if-none-match", ""), f'"{format_etag}"'):
         return immutable_response(request, b"", format_etag, media_type, Vary="Accept")
-    data = document if name == "rows" else await service.write_graph(document, name)
+    data = await service.write_graph(document_key, name)
     return immutable_response(request, data, format_etag, media_type, Vary="Accept")

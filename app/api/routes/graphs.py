@@ -108,7 +108,7 @@ async def transform_graph(
     require_media_type(media_type_of(request.headers), ["application/json"])
     body = await read_body(request, service.settings)
     await parse_body(request, service, body)
-    document = await _document(service, graph_id)
+    document = await _document_key(service, graph_id)
     claimed = idempotency_key, f"/v1/graphs/{graph_id}:transform", body
     await anyio.to_thread.run_sync(service.require_key_free, *claimed)
     record, output = await service.transform(document, body)
@@ -139,7 +139,7 @@ async def analyse_graph(
     numbers = parse_named_lengths(start or [], "query.start", True)
     if any(number >= 2**31 for number in numbers.values()):
         raise BadRequest.one("bad_flag", "query.start", str(max(numbers.values()))[:80], "below 2^31", "write NAME=3")
-    documents = [await _document(service, id) for id in (*(before or ()), graph_id)]
+    documents = [await _document_key(service, id) for id in (*(before or ()), graph_id)]
     analysis = await service.analyse(documents, numbers)
     etag = hashlib.sha256(analysis).hexdigest()
     headers = {"ETag": f'"{etag}"', "Cache-Control": "no-cache"}
@@ -159,12 +159,12 @@ async def get_graph(request: Request, service: ServiceDep, graph_id: str) -> Res
     """The document, in the format negotiated by Accept."""
     if graph_id.endswith(":transform"):
         raise HTTPException(405, headers={"Allow": "POST"})
-    return await graph_response(request, service, await _document(service, graph_id), graph_id)
+    return await graph_response(request, service, await _document_key(service, graph_id), graph_id)
 
 
-async def _document(service: Service, graph_id: str) -> bytes:
-    """The canonical document of a stored graph. Raises NotFound."""
-    return await anyio.to_thread.run_sync(records.document_of, service.store, graph_id)
+async def _document_key(service: Service, graph_id: str) -> str:
+    """Blob key of the canonical document of a stored graph. Raises NotFound."""
+    return await anyio.to_thread.run_sync(records.document_key, service.store, graph_id)
 
 
 def _graph_created(record: Mapping[str, Any], output: Mapping[str, Any]) -> Response:

@@ -148,8 +148,8 @@ async def get_timeline(request: Request, service: ServiceDep, plan_id: str) -> R
 
 
 async def _graph(request: Request, service: Service, plan_id: str, section: str) -> Response:
-    document = await anyio.to_thread.run_sync(records.section_of, service.store, plan_id, section)
-    return await graph_response(request, service, document, f"{plan_id}-{section}")
+    key = await anyio.to_thread.run_sync(records.section_key, service.store, plan_id, section)
+    return await graph_response(request, service, key, f"{plan_id}-{section}")
 
 
 async def _section(request: Request, service: Service, plan_id: str, section: str) -> Response:

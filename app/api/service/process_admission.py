@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -105,29 +106,71 @@ def request_memory(request: Request) -> RequestMemory:
 
 
 class SlotPool:
-    """Semaphore with a bounded queue and a timeout."""
+    """Slots with a bounded queue and a timeout, shared between owners. For one event loop.
 
-    def __init__(self, at_a_time: int, queue: int, seconds: float, setting: str):
+    A free slot goes to the waiting owner that holds the fewest slots, then to the one that was served longest ago.
+    """
+
+    def __init__(self, slots: int, queue: int, seconds: float, setting: str):
         self.queue, self.seconds, self.setting = queue, seconds, setting
         self.waiting = 0
-        self._free = asyncio.Semaphore(at_a_time)
+        self._free = slots
+        self._held: Counter[str] = Counter()
+        self._lines: dict[str, deque[asyncio.Future[None]]] = {}  # of the owners that wait, served longest ago first
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Hold a slot. Raises Busy if the queue is full, or after the timeout."""
-        if self._free.locked() and self.waiting >= self.queue:
-            raise busy_error(self.setting, self.queue, f"{self.waiting} tasks are waiting")
-        self.waiting += 1
-        try:
-            async with asyncio.timeout(self.seconds):
-                await self._free.acquire()
-        except TimeoutError:
-            raise busy_error(
-                self.setting, self.queue, f"no slot became free within {self.seconds:g} s", RETRY_LATER_S
-            ) from None
-        finally:
-            self.waiting -= 1
+    async def turn(self, owner: str = "") -> AsyncIterator[None]:
+        """Hold a slot. Raises Busy if the queue, or half of it by this owner, is full, or after the timeout."""
+        if self._free:
+            self._free -= 1
+            self._held[owner] += 1
+        else:
+            await self._wait(owner)
         try:
             yield
         finally:
-            self._free.release()
+            self._release(owner)
+
+    async def _wait(self, owner: str) -> None:
+        line = self._lines.get(owner, ())
+        if self.waiting >= self.queue or (owner and len(line) >= max(1, self.queue // 2)):
+            raise busy_error(self.setting, self.queue, f"{self.waiting} tasks are waiting")
+        slot = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(owner, deque()).append(slot)
+        self.waiting += 1
+        try:
+            async with asyncio.timeout(self.seconds):
+                await slot
+        except BaseException as error:
+            if slot.done() and not slot.cancelled():  # the slot came together with the cancellation
+                self._release(owner)
+            elif slot in self._lines.get(owner, ()):
+                self._leave(owner, slot)
+            if not isinstance(error, TimeoutError):
+                raise
+            reason = f"no slot became free within {self.seconds:g} s"
+            raise busy_error(self.setting, self.queue, reason, RETRY_LATER_S) from None
+
+    def _release(self, owner: str) -> None:
+        """Hand the slot of `owner` on."""
+        self._held[owner] -= 1
+        self._held += Counter()  # drops zeros
+        while self._lines:
+            next_owner = min(self._lines, key=lambda waiting: self._held[waiting])
+            slot = self._lines[next_owner][0]
+            self._leave(next_owner, slot)
+            if slot.cancelled():
+                continue
+            if next_owner in self._lines:
+                self._lines[next_owner] = self._lines.pop(next_owner)  # behind the others
+            self._held[next_owner] += 1
+            slot.set_result(None)
+            return
+        self._free += 1
+
+    def _leave(self, owner: str, slot: asyncio.Future[None]) -> None:
+        """Remove a waiting slot from the line of its owner."""
+        self.waiting -= 1
+        self._lines[owner].remove(slot)
+        if not self._lines[owner]:
+            del self._lines[owner]

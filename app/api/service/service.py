@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import anyio.to_thread
 import sqlalchemy as sa
 
-from app.api.service.process_admission import Admission, SlotPool
+from app.api.service.process_admission import Admission, RequestMemory, SlotPool
 from app.api.service.response_cache import ResponseCache
 from app.atomic_files import CannotWrite
 from app.errors import AppError, SolveFailed, Unavailable
@@ -38,6 +39,8 @@ NO_SHAPES: Mapping[str, Any] = {"inputs": {}, "batch": None, "dims": {}, "max": 
 
 class Service:
     """One service over one store."""
+
+    tenant = ""  # of the caller, in the view of a tenant
 
     def __init__(self, settings: Settings):
         self.settings = settings
@@ -87,47 +90,67 @@ class Service:
     async def read_graph(self, data: bytes, shapes: Mapping[str, Any] = NO_SHAPES) -> dict[str, Any]:
         """Row of the graph in `data`, read in a child process and stored. Raises ProblemDetails, SolveFailed."""
         payload = {"data": data, "limits": asdict(self.settings.limits()), "shapes": shapes}
-        read = await self.run_in_child("read", payload)
+        read = await self.run_in_child("read", lambda: payload, len(data))
         return await anyio.to_thread.run_sync(records.save_graph, self.store, read)
 
-    async def write_graph(self, document: bytes, format: str) -> bytes:
-        """A stored document in another format."""
-        written: bytes = await self.run_in_child("write", {"data": document, "format": format})
+    async def write_graph(self, document_key: str, format: str) -> bytes:
+        """A stored document in that format."""
+        load = partial(self.store.blobs.get, document_key)
+        if format == "rows":  # as stored
+            return await anyio.to_thread.run_sync(load)
+        written: bytes = await self.run_in_child("write", lambda: {"data": load(), "format": format})
         return written
 
-    async def analyse(self, documents: Sequence[bytes], start: Mapping[str, int]) -> bytes:
+    async def analyse(self, document_keys: Sequence[str], start: Mapping[str, int]) -> bytes:
         """The analysis of the last document; version numbers continue from the documents before it."""
-        *before, data = documents
-        analysis: bytes = await self.run_in_child("analyse", {"data": data, "before": before, "start": dict(start)})
+        *before, last = document_keys
+        get, numbers = self.store.blobs.get, dict(start)
+        analysis: bytes = await self.run_in_child(
+            "analyse", lambda: {"data": get(last), "before": [get(key) for key in before], "start": numbers}
+        )
         return analysis
 
-    async def transform(self, document: bytes, request: bytes) -> tuple[dict[str, Any] | None, Any]:
+    async def transform(self, document_key: str, request: bytes) -> tuple[dict[str, Any] | None, Any]:
         """(row of the new graph, notes of the pass), or (None, result of a query)."""
-        result = await self.run_in_child("transform", {"data": document, "request": request})
+        load = partial(self.store.blobs.get, document_key)
+        result = await self.run_in_child("transform", lambda: {"data": load(), "request": request})
         if "graph" not in result:
             return None, result["result"]
         return await anyio.to_thread.run_sync(records.save_graph, self.store, result["graph"]), result["notes"]
 
-    async def run_in_child(self, task: str, payload: Mapping[str, Any]) -> Any:
-        """Result of a short task of `app.solver.child_tasks`; REMAT_READERS limits concurrency.
+    async def run_in_child(self, task: str, load: Callable[[], Mapping[str, Any]], counted: int = 0) -> Any:
+        """Result of a short task of `app.solver.child_tasks` on the payload that `load` returns.
 
-        Raises Busy, ProblemDetails, SolveFailed, and Unavailable if the child process died twice.
+        REMAT_READERS limits concurrency. A payload is loaded in its turn only, and its bytes count as those of
+        bodies, except `counted` bytes that are counted already. Raises Busy, TooLarge, ProblemDetails, SolveFailed,
+        and Unavailable if the child process died twice.
         """
-        async with self._reads.turn():
-            self.admission.require_memory(MEMORY_PER_DOCUMENT_BYTE * len(payload.get("data", b"")))
+        async with self._reads.turn(self.tenant):
+            payload = await anyio.to_thread.run_sync(load)
+            size = _size(payload)
+            self.admission.require_memory(MEMORY_PER_DOCUMENT_BYTE * size)
+            memory = RequestMemory(self.admission)
+            memory.take(max(0, size - counted))
             try:
-                return await self._run(task, payload)
-            except SolveFailed as died:
-                if died.code != "child_died":
-                    raise
-                log.warning("task=%s event=child_died error=%r", task, str(died))
-            try:
-                return await self._run(task, payload)
-            except SolveFailed as died:
-                if died.code != "child_died":
-                    raise
-                message = f"the child process of task {task} died twice: {died}"
-                raise Unavailable(message, code="child_died", headers={"Retry-After": str(RETRY_S)}) from died
+                return await self._run_twice(task, payload)
+            finally:
+                memory.give(memory.bytes)
+
+    async def _run_twice(self, task: str, payload: Mapping[str, Any]) -> Any:
+        """Result of the task; a child that dies is replaced once."""
+        try:
+            return await self._run(task, payload)
+        except SolveFailed as died:
+            if died.code != "child_died":
+                raise
+            log.warning("task=%s event=child_died error=%r", task, str(died))
+        try:
+            return await self._run(task, payload)
+        except SolveFailed as died:
+            if died.code != "child_died":
+                raise
+            message = f"the child process of task {task} died twice: {died}"
+            raise Unavailable(message, code="child_died", headers={"Retry-After": str(RETRY_S)}) from died
 
     async def _run(self, task: str, payload: Mapping[str, Any]) -> Any:
         answer = await anyio.to_thread.run_sync(self.runner.run, task, payload, self.settings.read_seconds)
@@ -162,3 +185,11 @@ class Service:
     def has_graph(self, graph_id: str) -> None:
         """Require that the graph is stored. Raises NotFound."""
         records.graph_of(self.store, graph_id)
+
+
+def _size(payload: object) -> int:
+    """Bytes of all documents in the payload of a child."""
+    if isinstance(payload, bytes):
+        return len(payload)
+    inner = payload.values() if isinstance(payload, Mapping) else payload if isinstance(payload, list) else ()
+    return sum(map(_size, inner))

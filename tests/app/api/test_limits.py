@@ -22,6 +22,7 @@ from app.api.middleware.connection_limits import limited_protocol
 from app.api.middleware.request_admission import AdmissionMiddleware
 from app.api.service import free_memory
 from app.api.service.process_admission import Admission, RequestMemory, SlotPool
+from app.api.service.service import Service
 from app.api.wire.request_body import raw_fields
 from app.errors import Busy, TooLarge
 from app.settings import Settings
@@ -234,6 +235,60 @@ def test_a_turn_comes_in_order_and_not_for_too_many() -> None:
         return said
 
     assert asyncio.run(scenario()) == ["a in", "c out, {'name': 'REMAT_READ_QUEUE', 'value': 1}", "b in"]
+
+
+def test_a_tenant_that_fills_the_queue_leaves_half_of_it_and_the_next_turn_to_others() -> None:
+    async def scenario() -> tuple[list[str], int]:
+        turns, order, refused = SlotPool(2, 8, 60, "REMAT_READ_QUEUE"), list[str](), 0
+        leave = asyncio.Event()
+
+        async def take(name: str) -> None:
+            nonlocal refused
+            try:
+                async with turns.turn(name):
+                    order.append(name)
+                    await leave.wait()
+            except Busy:
+                refused += 1
+
+        tasks = [asyncio.create_task(take(name)) for name in "aaaaaaaab"]
+        await asyncio.sleep(0)
+        gone = asyncio.create_task(take("c"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        leave.set()
+        await asyncio.gather(*tasks)
+        assert turns.waiting == 0
+        return order, refused
+
+    order, refused = asyncio.run(scenario())
+    assert (order, refused) == (list("aabaaaa"), 2)
+
+
+def test_a_document_is_loaded_in_its_turn_and_counted_while_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service(Settings(data=tmp_path, workers=0, gc_hours=0, readers=1, spare_bytes=0))
+    loaded, counted = list[str](), list[int]()
+
+    def load() -> dict[str, Any]:
+        loaded.append("a document")
+        return {"data": bytes(1000), "before": [bytes(10)] * 16}
+
+    async def run(task: str, payload: Any) -> None:
+        counted.append(service.admission.bytes)
+
+    async def scenario() -> None:
+        async with service._reads.turn():
+            waiting = [asyncio.create_task(service.run_in_child("analyse", load)) for _ in range(9)]
+            await asyncio.sleep(0.01)
+            assert loaded == []
+        await asyncio.gather(*waiting)
+
+    monkeypatch.setattr(service, "_run", run)
+    asyncio.run(scenario())
+    service.close()
+    assert counted == [1160] * 9 and service.admission.bytes == 0
 
 
 def test_who_waits_too_long_for_a_turn_is_told() -> None:

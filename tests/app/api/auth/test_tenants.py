@@ -119,16 +119,9 @@ def test_operations_of_other_tenants_make_a_list_no_slower(
 ) -> None:
     service = gated.client.app.state.service  # type: ignore[attr-defined]
     row = {"key": "", "fields": {}, "created_at": now(), "kind": "plan", "state": "succeeded", "ended_at": now()}
-    row |= {
-        "attempts": 1,
-        "child_deaths": 0,
-        "last_event": 1,
-        "cancel_requested": False,
-        "wanted": True,
-        "tenant": "busy",
-    }
+    row |= {"attempts": 1, "child_deaths": 0, "last_event": 1, "cancel_requested": False, "wanted": True}
     with service.store.writing() as connection:
-        connection.execute(sa.insert(operations), [row | {"id": f"op{n:026x}"} for n in range(2_500)])
+        connection.execute(sa.insert(operations), [row | {"id": f"op{n:026x}", "tenant": "busy"} for n in range(2_500)])
     asked, rows_of = list[str](), SqliteKeyStore._rows
 
     def count(self: SqliteKeyStore, query: str, *given: Any) -> Any:
@@ -137,8 +130,10 @@ def test_operations_of_other_tenants_make_a_list_no_slower(
 
     monkeypatch.setattr(SqliteKeyStore, "_rows", count)
     headers = tenant("quiet")
-    sa.event.listen(service.store.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    listener = service.store.engine, "before_cursor_execute", lambda *given: asked.append(given[2])
+    sa.event.listen(*listener)
     assert gated.client.get("/v1/operations?limit=1", headers=headers).json() == {"operations": [], "next": None}
+    sa.event.remove(*listener)
     assert len(asked) < 10
     (listing,) = [query for query in asked if "FROM operations" in query and "ORDER BY" in query]
     with service.store.reading() as connection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -221,10 +221,10 @@ def test_a_request_is_submitted_when_the_child_that_reuses_a_search_dies(
     ask(client, chain(6))
     before, in_child = operations(client), Service.run_in_child
 
-    async def dies(service: Service, task: str, payload: Mapping[str, Any]) -> Any:
-        if "known" in payload:
+    async def dies(service: Service, task: str, load: Callable[[], Mapping[str, Any]], *more: int) -> Any:
+        if "known" in load():
             raise SolveFailed("it died", code="child_died")
-        return await in_child(service, task, payload)
+        return await in_child(service, task, load, *more)
 
     monkeypatch.setattr(Service, "run_in_child", dies)
     ask(client, under(chain(6), "own {}".format))
