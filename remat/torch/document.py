@@ -20,7 +20,16 @@ from torch import fx
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from remat.torch.aot import fake_random_state
-from remat.torch.joint import BATCH_NORM, Joint, is_random, module_path, source_line, storage_of, tensors_of
+from remat.torch.joint import (
+    BATCH_NORM,
+    Joint,
+    is_mutation,
+    is_random,
+    module_path,
+    source_line,
+    storage_of,
+    tensors_of,
+)
 
 TANGENTS = "tangents"
 COLLECTIVES = ("_c10d_functional", "c10d_functional", "_dtensor")
@@ -34,6 +43,7 @@ def document(
     name: str = "",
     roles: Mapping[str, tuple[str, str]] | None = None,
     costs: Mapping[str, Any] | None = None,
+    replay: bool = True,
 ) -> dict[str, Any]:
     """The document of a step.
 
@@ -43,18 +53,19 @@ def document(
         roles: For inputs by name: role in the document, and name of the parameter, buffer or argument in the module.
             Left out: `input`.
         costs: Measured `cost` of nodes by name; others get flops and bytes moved.
+        replay: Random ops may run again from a saved state of the generator; else they never do.
 
     Returns:
         A `remat/1` document, ready for `json.dumps`.
     """
-    return _Writer(joint, roles or {}, costs or {}).document(name)
+    return _Writer(joint, roles or {}, costs or {}, replay).document(name)
 
 
 class _Writer:
     """State of one `document` call."""
 
-    def __init__(self, joint: Joint, roles: Mapping[str, tuple[str, str]], costs: Mapping[str, Any]):
-        self.joint, self.roles, self.costs = joint, roles, costs
+    def __init__(self, joint: Joint, roles: Mapping[str, tuple[str, str]], costs: Mapping[str, Any], replay: bool):
+        self.joint, self.roles, self.costs, self.replay = joint, roles, costs, replay
         self.values: list[dict[str, Any]] = []
         self.nodes: list[dict[str, Any]] = []
         self.bytes: dict[str, int] = {}  # value -> bytes in the document
@@ -102,7 +113,7 @@ class _Writer:
         joint = self.joint
         inputs = [value_name(joint, source) for source in node.all_input_nodes if tensors_of(source)]
         outputs = self._add_results(node)
-        if is_random(node):
+        if is_random(node) and self.replay:
             inputs.append(self._add_random_state(node))
         record: dict[str, Any] = {
             "name": node.name,
@@ -118,11 +129,15 @@ class _Writer:
             record["alias_of"] = {output: source for output in outputs if output}
         else:
             record |= self._cost(node) | self._effect(node)
+        if is_mutation(node):
+            written = joint.result(node.args[0])
+            others = (task for task in joint.tasks if task is not node and not joint.is_backward(task))
+            record["after"] = [task.name for task in others if written in joint.reads(task)]
         self.nodes.append(record)
 
     def _add_results(self, node: fx.Node) -> list[str]:
         """Add the values that a call computes; returns their names, "" for None."""
-        value = node.meta.get("val")
+        value = None if is_mutation(node) and not node.users else node.meta.get("val")
         if isinstance(value, torch.Tensor):
             self._add_result(node, value, node.name)
             return [node.name]
@@ -170,6 +185,8 @@ class _Writer:
         schema = getattr(node.target, "_schema", None)
         if schema is None or schema.is_mutable or not tensors_of(node):
             return {"effect": "once"}
+        if is_random(node) and not self.replay:
+            return {"recompute": "never"}
         if torch.Tag.nondeterministic_bitwise in node.target.tags:
             return {"effect": "unstable"}
         if node.target is not BATCH_NORM and any(read.node in self.joint.mutated for read in self.joint.reads(node)):

@@ -31,11 +31,25 @@ class AlreadyPlanned(ValueError):
 
 
 class BudgetNotMet(ValueError):
-    """No plan within the budget was found. `report` is the plan with the lowest peak found."""
+    """No plan within the budget was found. `report` is the plan with the lowest peak found.
 
-    def __init__(self, report: Report):
+    With Inductor `report` is None if no plan peaks lower than Inductor does by itself.
+    """
+
+    def __init__(self, report: Report | None, text: str = ""):
         self.report = report
-        super().__init__(_budget_text(report))
+        super().__init__(text if report is None or text else _budget_text(report))
+
+
+def compiled_budget_text(budget: int, lowest: int, plain: int) -> str:
+    """Message for a step of which no code of Inductor within the budget was found; sizes in bytes."""
+    from app.render.text import format_bytes
+
+    return (
+        f"no plan within {format_bytes(budget)} for Inductor: the lowest peak found is {format_bytes(lowest)} "
+        f"(without a plan {format_bytes(plain)}); ask for that much, take a smaller batch, or try "
+        'compiler="eager", which follows orders that Inductor cannot'
+    )
 
 
 def _budget_text(report: Report) -> str:

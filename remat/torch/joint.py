@@ -19,7 +19,7 @@ from torch import fx
 
 from remat.torch.errors import NotCaptured
 
-BACKWARD = "is_backward"
+BACKWARD = ("is_backward", "must_be_in_backward")
 BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
 BATCH_NORM_GRADIENT = torch.ops.aten.native_batch_norm_backward.default
 DROPOUTS = {  # random op -> position of its probability; with 0 it draws nothing
@@ -56,14 +56,24 @@ class Joint:
         self.outputs: list[fx.Node | None] = [item if isinstance(item, fx.Node) else None for item in output.args[0]]
         self.output_descriptions: list[Any] = list(output.meta.get("desc") or [None] * len(self.outputs))
         placeholders = [node for node in self.nodes if node.op == "placeholder"]
+        self._backward = self._backward_nodes()
         self.inputs = [node for node in placeholders if not self.is_backward(node)]
         self.tangents = [node for node in placeholders if self.is_backward(node)]
         self._views: dict[fx.Node, fx.Node] = {}  # view or element -> node it shows
         self.tasks = [node for node in self.nodes if self._is_task(node)]
 
-    @staticmethod
-    def is_backward(node: fx.Node) -> bool:
-        return node.meta.get("partitioner_tag") == BACKWARD or node.name.startswith("tangents_")
+    def _backward_nodes(self) -> set[fx.Node]:
+        """Nodes marked as of the backward pass, and what reads them: nodes that a compiler inserts have no mark."""
+        found: set[fx.Node] = set()
+        for node in self.nodes:
+            marked = node.meta.get("partitioner_tag") in BACKWARD or node.name.startswith("tangents_")
+            if marked or any(source in found for source in node.all_input_nodes):
+                found.add(node)
+        return found
+
+    def is_backward(self, node: fx.Node) -> bool:
+        """Whether a node belongs to the backward pass."""
+        return node in self._backward
 
     def _is_task(self, node: fx.Node) -> bool:
         if node.op != "call_function":
@@ -76,6 +86,8 @@ class Joint:
         if node.target is operator.getitem:
             self._views[node] = node.args[0]
             return False
+        if is_mutation(node):
+            return True
         storages = {storage_of(tensor) for tensor in tensors_of(node)}
         for source in node.all_input_nodes:
             if storages and storages == {storage_of(tensor) for tensor in tensors_of(source)}:
@@ -123,7 +135,8 @@ class Joint:
         indices = {
             described.mutated_input for described in self.output_descriptions if hasattr(described, "mutated_input")
         }
-        return {node for node in self.inputs if node.meta.get("desc") in indices}
+        written = {self.result(node.args[0]).node for node in self.tasks if is_mutation(node)}
+        return {node for node in self.inputs if node.meta.get("desc") in indices or node in written}
 
     @cached_property
     def gradients(self) -> list[tuple[fx.Node, fx.Node]]:
@@ -150,6 +163,12 @@ def tensors_of(node: fx.Node) -> list[torch.Tensor]:
 def storage_of(tensor: torch.Tensor) -> int:
     """A number that tensors with one storage have in common."""
     return int(tensor.untyped_storage()._cdata)
+
+
+def is_mutation(node: fx.Node) -> bool:
+    """Whether an op writes to its first argument; Inductor updates buffers by such ops."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable
 
 
 def is_random(node: fx.Node) -> bool:

@@ -6,7 +6,7 @@ Needs the memory of one op at a time, so a step that does not fit the device is 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ def measured_costs(joint: Joint) -> dict[str, dict[str, Any]]:
     for task in joint.tasks:
         if not isinstance(task.target, torch._ops.OpOverload) or task.target._schema.is_mutable:
             continue
-        if task.target.namespace == "aten":
+        if task.target.namespace in ("aten", "prims"):
             key = named[task.name] = _signature(task)
             if key not in calls:
                 calls[key] = _call(task)
@@ -40,6 +40,12 @@ def measured_costs(joint: Joint) -> dict[str, dict[str, Any]]:
         workspaces = allocations(able)
     costs = {key: {"seconds": seconds[key], "workspace_bytes": workspaces[key]} for key in able}
     return {name: costs[key] for name, key in named.items() if key in costs}
+
+
+def workspaces(calls: Mapping[str, Callable[[], Call]]) -> dict[str, int]:
+    """Bytes of workspace of each call; one that fails on made-up data is left out."""
+    with outside_of_tracing(), torch.random.fork_rng([]), torch.no_grad():
+        return allocations({key: make for key, make in calls.items() if _seconds(make) is not None})
 
 
 def _signature(task: fx.Node) -> str:

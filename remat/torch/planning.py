@@ -34,15 +34,19 @@ class Planned(Protocol):
 
 def plan_step(step: Planned, budget: str | float | int | None, request: Mapping[str, Any]) -> Report:
     """Plan a recorded step for the allocator and the device at hand. Raises BadInput."""
+    return plan(json.dumps(step.document).encode(), budget, **request_fields(step, request))
+
+
+def request_fields(step: Planned, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Request fields with the allocator and the device at hand, unless `request` names others."""
     on_cpu = step.device.type == "cpu"
-    fields = {
+    return {
         "runtime": "torch-eager-cpu" if on_cpu else "torch-eager",
         "execute": "no",
         "layout": "none",
         **({"device": "cpu-reference"} if on_cpu else {}),
         **request,
     }
-    return plan(json.dumps(step.document).encode(), budget, **fields)
 
 
 def order_for(step: Planned, given: PlanSource) -> list[tuple[str, int]]:

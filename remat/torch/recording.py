@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import fx, nn
@@ -19,27 +19,30 @@ from torch import fx, nn
 from remat.torch.aot import BackendCompilerFailed, Unsupported, eager_backend
 from remat.torch.document import document
 from remat.torch.errors import NotCaptured
+from remat.torch.fusion import Fusion
 from remat.torch.joint import Joint, tensors_of
 from remat.torch.measure import measured_costs
 
 if TYPE_CHECKING:
     from remat.report import Report
 
-# Imports inside functions: capturing needs PyTorch only, planning all of the project.
+# Imports inside functions: capturing needs PyTorch only, planning all of the project; Inductor takes seconds to load.
 
 Loss = Callable[[Any], torch.Tensor]
 Passes = tuple[fx.GraphModule, fx.GraphModule]
+CompilerName = Literal["eager", "inductor"]
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 _PART = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]|\[(?:'([^']*)'|(\d+))\]|\.(\w+)")
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A recorded step: the joint graph, its document, and the kind of device it runs on."""
+    """A recorded step: the joint graph, its document, the kind of device it runs on, and what Inductor fuses."""
 
     joint: Joint
     document: dict[str, Any]
     device: torch.device
+    fusion: Fusion | None = None
 
     @staticmethod
     def of(
@@ -48,8 +51,12 @@ class Step:
         inputs: Mapping[int, tuple[str, str]],
         name: str = "",
         measure: bool = False,
+        fuse: Callable[[Joint], Fusion] | None = None,
     ) -> Step:
-        """The step of a joint graph; `inputs` gives role and name of the inputs by their number."""
+        """The step of a joint graph; `inputs` gives role and name of the inputs by their number.
+
+        With `fuse`, ops that share a kernel are one node of the document, and random ops never run again.
+        """
         joint = Joint(module, forward_outputs)
         roles = {
             node.name: inputs[node.meta["desc"].idx]
@@ -59,7 +66,11 @@ class Step:
         devices = {tensor.device for node in joint.tasks for tensor in tensors_of(node)}
         accelerators = [device for device in devices if device.type != "cpu"]
         costs = measured_costs(joint) if measure else {}
-        return Step(joint, document(joint, name, roles, costs), (accelerators or [torch.device("cpu")])[0])
+        device = (accelerators or [torch.device("cpu")])[0]
+        if fuse is None:
+            return Step(joint, document(joint, name, roles, costs), device)
+        fusion = fuse(joint)
+        return Step(joint, fusion.document(document(joint, name, roles, costs, replay=False)), device, fusion)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +96,13 @@ class Capture:
 
 
 def capture(
-    module: nn.Module, *args: Any, loss: Loss | None = None, name: str = "", measure: bool = False, **kwargs: Any
+    module: nn.Module,
+    *args: Any,
+    loss: Loss | None = None,
+    name: str = "",
+    measure: bool = False,
+    compiler: CompilerName = "eager",
+    **kwargs: Any,
 ) -> Capture:
     """Record one training step of a module: forward pass, loss and backward pass, as one graph document.
 
@@ -103,17 +120,24 @@ def capture(
         name: Name of the model in reports; the class of the module by default.
         measure: Run every op of the step on made-up data, so that its time and workspace are measured. The documents
             of two captures then differ in their costs.
+        compiler: What will run the step: "eager", op by op, or "inductor". Plans are for one of them.
 
     Raises:
         NotCaptured: The step is not one graph of fixed shapes, or nothing in it needs a gradient.
     """
     recorded: list[Step] = []
 
-    def record(step: Step) -> Passes:
+    def record(step: Step, *_: Any) -> Passes:
         recorded.append(step)
         raise _Recorded
 
-    backend = step_backend(record, name or type(module).__name__, measure)
+    named = name or type(module).__name__
+    if compiler == "inductor":
+        from remat.torch.compiled import compiled_backend
+
+        backend = compiled_backend(record, named, measure)
+    else:
+        backend = step_backend(record, named, measure)
     trained = module if loss is None else WithLoss(module, loss)
     try:
         with torch.enable_grad():

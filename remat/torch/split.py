@@ -50,6 +50,11 @@ def split(joint: Joint, order: Order) -> tuple[fx.GraphModule, fx.GraphModule]:
     return _Split(joint, order).modules()
 
 
+def crossing(joint: Joint, order: Order) -> list[Result]:
+    """What the backward pass of a plan reads of before it. Raises OtherStep."""
+    return _Split(joint, order).crossing
+
+
 @dataclass(slots=True)
 class _Run:
     """One run of a task."""

@@ -5,17 +5,22 @@ from __future__ import annotations
 import copy
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
 from torch import fx, nn
 
 from remat.report import Report
 from remat.torch.aot import BackendCompilerFailed, Unsupported
-from remat.torch.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep
+from remat.torch.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep, compiled_budget_text
 from remat.torch.planning import PlanSource, order_for, plan_step
-from remat.torch.recording import NO_GRADIENT, Step, capture_error, step_backend
+from remat.torch.recording import NO_GRADIENT, CompilerName, Passes, Step, capture_error, step_backend
 from remat.torch.split import split
+
+if TYPE_CHECKING:
+    from remat.torch.saved_sets import Compiled
+
+# Imports inside functions: Inductor takes seconds to load.
 
 M = TypeVar("M", bound=nn.Module)
 Budget = str | float | int | None
@@ -23,7 +28,10 @@ MAX_STEPS = 64  # combinations of shapes and modes that one module is planned fo
 
 
 class Backend:
-    """A backend of `torch.compile` that trains under plans; `reports` has the plan of each step it compiled."""
+    """A backend of `torch.compile` that trains under plans.
+
+    `reports` has the plan of each step it compiled, and `compiled` with Inductor what is saved and the peak predicted.
+    """
 
     def __init__(
         self,
@@ -32,22 +40,50 @@ class Backend:
         measure: bool,
         new_steps: str,
         over_budget: str,
+        compiler: str,
         request: Mapping[str, Any],
     ):
         self.budget, self.plan, self.measure = budget, plan, measure and plan is None
         self.new_steps, self.over_budget, self.request = new_steps, over_budget, request
+        self.compiler = compiler
         self.reports: list[Report | None] = []
+        self.compiled: list[Compiled] = []
 
     def __call__(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        if self.compiler == "inductor":
+            from remat.torch.compiled import compiled_backend
+
+            return compiled_backend(self._divided, measure=self.measure)(graph, examples)
         compiled = step_backend(lambda step: split(step.joint, self._order(step)), measure=self.measure)
         return compiled(graph, examples)
 
-    def _order(self, step: Step) -> list[tuple[str, int]]:
+    def _divided(self, step: Step, plain: Callable[[], Passes]) -> Passes:
+        """The passes that Inductor compiles."""
+        from remat.torch.saved_sets import SavedSets, searched
+
+        self._refuse_new_steps()
+        sets = SavedSets(step, plain, self.measure)
+        if self.plan is not None:
+            found, passes = sets.of_plan(order_for(step, self.plan))
+            self.reports.append(self.plan if isinstance(self.plan, Report) else None)
+        else:
+            found, passes, limit = searched(sets, self.budget, self.request)
+            if limit is not None and found.peak_bytes > limit and self.over_budget == "error":
+                text = compiled_budget_text(limit, found.peak_bytes, found.plain_peak_bytes)
+                raise BudgetNotMet(found.report, text)
+            self.reports.append(found.report)
+        self.compiled.append(found)
+        return passes
+
+    def _refuse_new_steps(self) -> None:
         if self.reports and self.new_steps == "refuse":
             raise OtherStep(
                 "the module was called with other shapes, or in another mode, than the plan is for; "
                 'call it as before, or plan such steps too: new_steps="plan"'
             )
+
+    def _order(self, step: Step) -> list[tuple[str, int]]:
+        self._refuse_new_steps()
         if self.plan is not None:
             order = order_for(step, self.plan)
             self.reports.append(self.plan if isinstance(self.plan, Report) else None)
@@ -66,6 +102,7 @@ def backend(
     measure: bool = True,
     new_steps: Literal["plan", "refuse"] = "plan",
     over_budget: Literal["error", "train"] = "error",
+    compiler: CompilerName = "eager",
     **request: Any,
 ) -> Backend:
     """A backend for `torch.compile` that runs each training step under a plan.
@@ -77,7 +114,7 @@ def backend(
     """
     if plan is not None and (budget is not None or request):
         raise TypeError("give a budget and request fields, or a plan that was made with them; not both")
-    return Backend(budget, plan, measure, new_steps, over_budget, request)
+    return Backend(budget, plan, measure, new_steps, over_budget, compiler, request)
 
 
 def optimize(
@@ -89,6 +126,7 @@ def optimize(
     measure: bool = True,
     new_steps: Literal["plan", "refuse"] = "plan",
     over_budget: Literal["error", "train"] = "error",
+    compiler: CompilerName = "eager",
     **request: Any,
 ) -> M:
     """A module that trains within a memory budget: same parameters, same numbers, less memory.
@@ -111,6 +149,9 @@ def optimize(
             estimated from shapes, plans are reproducible, and the peak may be a few percent above the one predicted.
         new_steps: What to do when the module is called with other shapes or in another mode: "plan" again, or "refuse".
         over_budget: What to do if no plan is within the budget: an "error", or "train" with the lowest peak found.
+        compiler: "eager" runs the plan op by op, in its order. "inductor" compiles both passes: the plan decides what
+            is saved between them, shares of a budget are of the peak that Inductor has by itself, and numbers are those
+            of `torch.compile` without a plan. Plans of one are refused by the other.
         request: Other fields of `remat.plan`, such as `search_seconds`, `max_overhead` or `device`.
 
     Raises:
@@ -122,7 +163,9 @@ def optimize(
     """
     if "remat_backend" in module.__dict__:
         raise AlreadyPlanned("the module trains under a plan already; call optimize on the module it was made of")
-    made = backend(budget, plan=plan, measure=measure, new_steps=new_steps, over_budget=over_budget, **request)
+    made = backend(
+        budget, plan=plan, measure=measure, new_steps=new_steps, over_budget=over_budget, compiler=compiler, **request
+    )
     planned = copy.copy(module)
     planned.__dict__["remat_backend"] = made
     planned._compiled_call_impl = torch.compile(
