@@ -37,10 +37,11 @@ class WithLoss(torch.nn.Module):
         return output if self.has_loss else output.float().square().mean()
 
 
-def instance(name: str, full: bool) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
-    """(module that returns a loss, inputs) of a network of the zoo."""
+def instance(name: str, full: bool, batch: int | None = None) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    """(module that returns a loss, inputs) of a network of the zoo; the batch is that of the instance by default."""
     network = networks()[name]
     arguments, sizes = ({}, {"batch": network.batches[0]}) if full else SMALL[name]
+    sizes = {**sizes, **({} if batch is None else {"batch": batch})}
     file, _, title = network.module.partition(".")
     torch.manual_seed(0)
     module = getattr(importlib.import_module(f"app.zoo.networks.{file}"), title)(**{**network.arguments, **arguments})

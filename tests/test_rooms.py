@@ -216,7 +216,8 @@ MAY_IMPORT: dict[str, str] = {
     "remat.report": "app.atomic_files app.render graph.formats.native graph.ir planner.pipeline",
     "remat.request_fields": "planner.request",
     "remat.torch": (
-        "app.cli app.render graph.formats graph.formats.native planner.errors planner.report remat.facade remat.report"
+        "app.cli app.render graph.errors graph.formats graph.formats.native planner.errors planner.pipeline "
+        "planner.report planner.request remat.errors remat.facade remat.report"
     ),
 }
 

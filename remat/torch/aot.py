@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes as outside_of_tr
 __all__ = [
     "BackendCompilerFailed",
     "Unsupported",
+    "allocated_bytes",
     "allocated_peak",
     "allocations",
     "eager_backend",
@@ -96,10 +97,15 @@ def allocations(calls: Mapping[str, Callable[[], Callable[[], Any]]]) -> dict[st
 
 def allocated_peak(call: Callable[[], Any]) -> int:
     """Largest number of bytes that a call holds at once on a CPU beyond what was there before, workspaces included."""
+    return allocated_bytes(call)[0]
+
+
+def allocated_bytes(call: Callable[[], Any]) -> tuple[int, int]:
+    """(largest number of bytes that a call holds at once on a CPU, bytes held after it), beyond what was there before."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as record:
         call()
-    return peak_and_rest(record.profiler.kineto_results.experimental_event_tree())[0]
+    return peak_and_rest(record.profiler.kineto_results.experimental_event_tree())
 
 
 def peak_and_rest(events: Iterable[Any]) -> tuple[int, int]:

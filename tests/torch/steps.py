@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from remat.torch.aot import allocated_bytes as peak_and_kept_bytes
 from remat.torch.aot import allocated_peak as peak_bytes
 
-__all__ = ["Loss", "equal", "peak_bytes", "results"]
+__all__ = ["Loss", "equal", "peak_and_kept_bytes", "peak_bytes", "results"]
 
 Loss = Callable[[Any], torch.Tensor]
 

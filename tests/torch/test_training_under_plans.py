@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch import nn
 import remat.torch
 from planner.pipeline import progress
 from tests.torch.modules import VOCABULARY, Cells, Convolutions, Decoder, Views
-from tests.torch.steps import Loss, equal, peak_bytes, results
+from tests.torch.steps import Loss, equal, peak_and_kept_bytes, peak_bytes, results
 
 QUICK = {"iterations": 30, "measure": False}
 
@@ -142,6 +143,23 @@ def test_an_exception_in_the_middle_of_a_step_leaves_the_next_step_right() -> No
         loss(planned(*args)).backward()
     hook.remove()
     assert equal(results(module, args, loss), results(planned, args, loss))
+
+
+@pytest.mark.parametrize("name", ["decoder", "convolutions"])
+def test_an_exception_in_the_middle_of_a_step_returns_its_memory(name: str) -> None:
+    module, args, loss = made(name)
+    planned = remat.torch.optimize(module, args, "70%", **QUICK)
+    planned.head.weight.register_hook(lambda gradient: 1 / 0)  # type: ignore[union-attr]
+
+    def step() -> None:
+        with pytest.raises(ZeroDivisionError):
+            loss(planned(*args)).backward()
+        planned.zero_grad(set_to_none=True)
+        gc.collect()
+
+    step()
+    peak, kept = peak_and_kept_bytes(step)
+    assert peak > 0 and kept == 0
 
 
 def test_a_backend_of_torch_compile_trains_under_the_plan() -> None:
