@@ -14,8 +14,9 @@ from app.atomic_files import write_atomic
 if TYPE_CHECKING:
     from graph.ir import Graph
     from planner.pipeline.progress import Outcome
+    from planner.wraps.wraps import WrapPlan
 
-# Imports inside functions: loaded when a report is saved or shown in a notebook.
+# Imports inside functions: loaded when a report is saved, shown in a notebook, or turned into wraps.
 
 
 class Report(Mapping[str, Any]):
@@ -126,6 +127,16 @@ class Report(Mapping[str, Any]):
         """Whether the rewritten graph computed the same results; None if it was not executed."""
         status = self.executed["status"]
         return None if status == "not executed" else status == "equal"
+
+    def wraps(self) -> WrapPlan:
+        """The best plan of whole modules with the same goal, for PyTorch without remat; `patch` is its Python code.
+
+        For steps that `remat.torch.capture` recorded. Raises BadRequest for others.
+        """
+        from planner.request.plan_request import parse_request
+        from planner.wraps.wraps import wraps_for
+
+        return wraps_for(self.source, parse_request(self._report["request"]), self._plan)
 
     def to_dict(self) -> dict[str, Any]:
         """A copy of the whole report as a dict of JSON types."""

@@ -87,6 +87,7 @@ def plan(
     source: options.SourceFile = None,
     draw: options.Draw = None,
     plot: options.Plot = None,
+    as_form: options.Form = None,
     as_json: options.Json = False,
     **flags: Any,
 ) -> int:
@@ -97,7 +98,8 @@ def plan(
     from app.cli.commands.plan import OutputFiles, run
 
     options.reject_json_with_draw(as_json, draw)
-    return run(model, options.request_fields(request, flags), OutputFiles(output, graph, source, plot), as_json, draw)
+    fields = options.request_fields(request, flags)
+    return run(model, fields, OutputFiles(output, graph, source, plot), as_json, draw, options.is_wraps(as_form))
 
 
 @_one_model()

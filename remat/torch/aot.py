@@ -101,7 +101,7 @@ def allocated_peak(call: Callable[[], Any]) -> int:
 
 
 def allocated_bytes(call: Callable[[], Any]) -> tuple[int, int]:
-    """(largest number of bytes that a call holds at once on a CPU, bytes held after it), beyond what was there before."""
+    """(largest number of bytes that a call holds at once on a CPU, bytes held after it) beyond what was there before."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as record:
         call()

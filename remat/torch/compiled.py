@@ -14,7 +14,7 @@ from remat.torch.recording import Compiler, Step, roles_of
 
 
 def compiled_backend(
-    divide: Callable[[Step, Callable[[], Passes]], Passes], name: str = "", measure: bool = False
+    divide: Callable[[Step, Callable[[], Passes]], Passes], name: str = "", measure: bool = False, root: str = ""
 ) -> Compiler:
     """A backend of `torch.compile` that lets Inductor compile the two passes into which `divide` divides a step.
 
@@ -25,7 +25,7 @@ def compiled_backend(
         inputs = roles_of(graph, examples)
 
         def partition(joint: fx.GraphModule, forward_outputs: int, plain: Callable[[], Passes]) -> Passes:
-            return divide(Step.of(joint, forward_outputs, inputs, name, measure, fused), plain)
+            return divide(Step.of(joint, forward_outputs, inputs, name, measure, root, fused), plain)
 
         return inductor_backend(partition)(graph, examples)
 

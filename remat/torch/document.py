@@ -44,6 +44,7 @@ def document(
     roles: Mapping[str, tuple[str, str]] | None = None,
     costs: Mapping[str, Any] | None = None,
     replay: bool = True,
+    root: str = "",
 ) -> dict[str, Any]:
     """The document of a step.
 
@@ -54,18 +55,21 @@ def document(
             Left out: `input`.
         costs: Measured `cost` of nodes by name; others get flops and bytes moved.
         replay: Random ops may run again from a saved state of the generator; else they never do.
+        root: Path of the model in what was recorded; paths of modules begin there.
 
     Returns:
         A `remat/1` document, ready for `json.dumps`.
     """
-    return _Writer(joint, roles or {}, costs or {}, replay).document(name)
+    return _Writer(joint, roles or {}, costs or {}, replay, root).document(name)
 
 
 class _Writer:
     """State of one `document` call."""
 
-    def __init__(self, joint: Joint, roles: Mapping[str, tuple[str, str]], costs: Mapping[str, Any], replay: bool):
-        self.joint, self.roles, self.costs, self.replay = joint, roles, costs, replay
+    def __init__(
+        self, joint: Joint, roles: Mapping[str, tuple[str, str]], costs: Mapping[str, Any], replay: bool, root: str
+    ):
+        self.joint, self.roles, self.costs, self.replay, self.root = joint, roles, costs, replay, root
         self.values: list[dict[str, Any]] = []
         self.nodes: list[dict[str, Any]] = []
         self.bytes: dict[str, int] = {}  # value -> bytes in the document
@@ -79,7 +83,7 @@ class _Writer:
         for node in joint.inputs:
             role, origin = self.roles.get(node.name, ("input", ""))
             for tensor in tensors_of(node):
-                self._add_value(node.name, tensor, role=role, **noted(origin=origin))
+                self._add_value(node.name, tensor, role=role, **noted(origin=path_below(self.root, origin)))
         calls = [node for node in joint.nodes if node.op == "call_function" and node.target is not operator.getitem]
         forward = [node for node in calls if not joint.is_backward(node)]
         for node in forward:
@@ -96,7 +100,11 @@ class _Writer:
             "nodes": self.nodes,
             "outputs": list(dict.fromkeys(value_name(joint, node) for node in held)),
             "gradients": {source.name: value_name(joint, gradient) for source, gradient in joint.gradients},
-            "annotations": {"framework": f"torch {torch.__version__}"},
+            "annotations": {
+                "framework": f"torch {torch.__version__}",
+                "device": joint.device.type,
+                "modules": [path_below(self.root, path) for path in joint.modules() if path != self.root],
+            },
         }
 
     def _add_value(self, name: str, tensor: torch.Tensor, **fields: Any) -> None:
@@ -122,7 +130,7 @@ class _Writer:
             "outputs": outputs,
             "attributes": {"arguments": f"{node.args} {node.kwargs}" if node.kwargs else str(node.args)},
             "phase": "backward" if joint.is_backward(node) else "forward",
-            **noted(module=module_path(node), line=source_line(node)),
+            **noted(module=path_below(self.root, module_path(node)), line=source_line(node)),
         }
         if joint.is_view(node):
             source = value_name(joint, joint.shown(node))
@@ -235,6 +243,11 @@ def op_name(node: fx.Node) -> str:
 def dtype_name(dtype: torch.dtype) -> str:
     """Element type in the document, such as `float32` or `float8e4m3fn`."""
     return str(dtype).removeprefix("torch.").replace("float8_", "float8")
+
+
+def path_below(root: str, path: str) -> str:
+    """A path as it reads from the module at `root`."""
+    return "" if path == root else path.removeprefix(f"{root}.") if root else path
 
 
 def noted(**given: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ Needs PyTorch and the standard library only.
 from __future__ import annotations
 
 import operator
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,6 +21,7 @@ from torch import fx
 from remat.torch.errors import NotCaptured
 
 BACKWARD = ("is_backward", "must_be_in_backward")
+_ROOT = re.compile(r"^L\['\w+'\]\.?")  # the module that is recorded, in paths
 BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
 BATCH_NORM_GRADIENT = torch.ops.aten.native_batch_norm_backward.default
 DROPOUTS = {  # random op -> position of its probability; with 0 it draws nothing
@@ -148,6 +150,29 @@ class Joint:
             if output is not None and hasattr(described, "grad_of") and described.grad_of in by_description
         ]
 
+    @property
+    def device(self) -> torch.device:
+        """The device of the step: an accelerator, if it has tensors on one."""
+        devices = {tensor.device for node in self.tasks for tensor in tensors_of(node)}
+        return next((device for device in devices if device.type != "cpu"), torch.device("cpu"))
+
+    def modules(self) -> list[str]:
+        """Paths of the modules that the forward pass calls once, each with all that runs in the modules below it.
+
+        A module that is called from several places, or under several names, is not one region of the step.
+        """
+        calls: dict[str, set[tuple[tuple[str, str], ...]]] = {}  # module -> where it was called
+        paths: dict[str, str] = {}  # path -> module
+        broken: set[str] = set()
+        for stack in {tuple(module_stack(node)): None for node in self.nodes if not self.is_backward(node)}:
+            for depth, (key, path) in enumerate(stack):
+                calls.setdefault(key.split("@")[0], set()).add(stack[: depth + 1])
+                paths[path] = key.split("@")[0]
+            inside = {path for _, path in stack}
+            parts = stack[-1][1].split(".") if stack else []
+            broken |= {".".join(parts[:depth]) for depth in range(1, len(parts))} - inside
+        return [path for path, key in paths.items() if path and len(calls[key]) == 1 and path not in broken]
+
 
 STATIC = "only graphs with fixed shapes can be planned: mark no dimension as dynamic, and move what depends on data out"
 
@@ -190,11 +215,15 @@ def where(node: fx.Node) -> str:
     return f"{node.target}" + (f" in {path}" if path else "") + (f" ({line})" if line else "")
 
 
+def module_stack(node: fx.Node) -> list[tuple[str, str]]:
+    """The modules that call an op, or the op that a gradient is of, outermost first: (number of the call, path)."""
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    return [(str(key), _ROOT.sub("", str(entry[0]))) for key, entry in stack.items()]
+
+
 def module_path(node: fx.Node) -> str:
     """Path of the module that a node belongs to, such as `layers.0.attention`; "" for the outermost one."""
-    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-    path = next((str(entry[0]) for entry in reversed(list(stack.values()))), "")
-    return path.replace("L['self'].", "").replace("L['self']", "")
+    return next((path for _, path in reversed(module_stack(node))), "")
 
 
 def source_line(node: fx.Node) -> str:

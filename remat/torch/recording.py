@@ -20,7 +20,7 @@ from remat.torch.aot import BackendCompilerFailed, Unsupported, eager_backend
 from remat.torch.document import document
 from remat.torch.errors import NotCaptured
 from remat.torch.fusion import Fusion
-from remat.torch.joint import Joint, tensors_of
+from remat.torch.joint import Joint
 from remat.torch.measure import measured_costs
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Step:
         inputs: Mapping[int, tuple[str, str]],
         name: str = "",
         measure: bool = False,
+        root: str = "",
         fuse: Callable[[Joint], Fusion] | None = None,
     ) -> Step:
         """The step of a joint graph; `inputs` gives role and name of the inputs by their number.
@@ -63,14 +64,12 @@ class Step:
             for node in joint.inputs
             if getattr(node.meta.get("desc"), "idx", None) in inputs
         }
-        devices = {tensor.device for node in joint.tasks for tensor in tensors_of(node)}
-        accelerators = [device for device in devices if device.type != "cpu"]
         costs = measured_costs(joint) if measure else {}
-        device = (accelerators or [torch.device("cpu")])[0]
         if fuse is None:
-            return Step(joint, document(joint, name, roles, costs), device)
+            return Step(joint, document(joint, name, roles, costs, root=root), joint.device)
         fusion = fuse(joint)
-        return Step(joint, fusion.document(document(joint, name, roles, costs, replay=False)), device, fusion)
+        written = document(joint, name, roles, costs, replay=False, root=root)
+        return Step(joint, fusion.document(written), joint.device, fusion)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,13 +130,13 @@ def capture(
         recorded.append(step)
         raise _Recorded
 
-    named = name or type(module).__name__
+    named, root = name or type(module).__name__, "" if loss is None else "module"
     if compiler == "inductor":
         from remat.torch.compiled import compiled_backend
 
-        backend = compiled_backend(record, named, measure)
+        backend = compiled_backend(record, named, measure, root)
     else:
-        backend = step_backend(record, named, measure)
+        backend = step_backend(record, named, measure, root)
     trained = module if loss is None else WithLoss(module, loss)
     try:
         with torch.enable_grad():
@@ -159,14 +158,14 @@ NO_GRADIENT = (
 )
 
 
-def step_backend(divide: Callable[[Step], Passes], name: str = "", measure: bool = False) -> Compiler:
+def step_backend(divide: Callable[[Step], Passes], name: str = "", measure: bool = False, root: str = "") -> Compiler:
     """A backend of `torch.compile` that runs the forward and the backward pass into which `divide` divides a step."""
 
     def compiled(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         inputs = roles_of(graph, examples)
 
         def partition(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Passes:
-            return divide(Step.of(joint, num_fwd_outputs, inputs, name, measure))
+            return divide(Step.of(joint, num_fwd_outputs, inputs, name, measure, root))
 
         return eager_backend(partition)(graph, examples)
 

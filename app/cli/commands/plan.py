@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from app.atomic_files import write_atomic
+from app.cli.commands import wraps
 from app.cli.commands.files import demand_writable, format_of, read_bytes, to_json, write_graph
 from app.cli.commands.signals import EXIT_STOPPED, stop_on_signal
 from app.render import svg, terminal_chart, text
@@ -31,10 +32,18 @@ class OutputFiles:
     plot: Path | None = None
 
 
-def run(model: str, fields: Mapping[str, Any], files: OutputFiles, as_json: bool, draw: bool | None = None) -> int:
+def run(
+    model: str,
+    fields: Mapping[str, Any],
+    files: OutputFiles,
+    as_json: bool,
+    draw: bool | None = None,
+    as_wraps: bool = False,
+) -> int:
     """Exit code of the command: 0 done, 1 over budget, 3 stopped, 4 internal error.
 
-    `draw`: whether to draw the timeline in characters; None: if standard output is a terminal.
+    `draw`: whether to draw the timeline in characters; None: if standard output is a terminal. `as_wraps`: print the
+    plan of whole modules instead, whose exit code is then that of the command.
     """
     for path in (files.graph, files.source):
         if path is not None:
@@ -45,6 +54,8 @@ def run(model: str, fields: Mapping[str, Any], files: OutputFiles, as_json: bool
     fields = {"execute": "auto", **fields}
     request = parse_request({**fields, "return": _sections(fields, files)})
     data = read_bytes(model)
+    if as_wraps:
+        request = wraps.in_eager_mode(request, data)
     progress = text.ProgressPrinter()
     with stop_on_signal() as stop:
         try:
@@ -52,12 +63,16 @@ def run(model: str, fields: Mapping[str, Any], files: OutputFiles, as_json: bool
         finally:
             progress.close()
         _write(outcome, files)
-    shown = _printed_report(outcome.report, fields, as_json)
-    print(to_json(shown) if as_json else "\n".join([*lines(shown, draw), *optional_sections(shown)]))
+    exit_code = EXIT_STOPPED if stop.is_set() else outcome.exit_code
+    if as_wraps:
+        exit_code = wraps.print_plan(outcome, request, as_json) or exit_code
+    else:
+        shown = _printed_report(outcome.report, fields, as_json)
+        print(to_json(shown) if as_json else "\n".join([*lines(shown, draw), *optional_sections(shown)]))
     for path in (files.report, files.graph, files.source, files.plot):
         if path is not None:
             print(f"written: {path}", file=sys.stderr)
-    return EXIT_STOPPED if stop.is_set() else outcome.exit_code
+    return exit_code
 
 
 def lines(report: Mapping[str, Any], draw: bool | None) -> list[str]:

@@ -57,6 +57,16 @@ Draw = Annotated[
     bool | None, _output("Draw a chart in block characters; default: on a terminal.", "", "--draw/--no-draw")
 ]
 Plot = Annotated[Path | None, _output("Write a chart (.svg or .png).", "FILE", "--plot")]
+FORMS = ("wraps",)
+Form = Annotated[
+    str | None,
+    _output(
+        "Print the plan in another form: wraps, Python code for torch.utils.checkpoint.",
+        "FORM",
+        "--as",
+        complete=completion.complete_from(*FORMS),
+    ),
+]
 Transform = Annotated[list[str], _flag('Pass to apply, as JSON: {"pass": "prune"}; repeatable.', "JSON")]
 Versions = Annotated[bool, typer.Option("--versions", help="Show SSA versions of names, and lints, instead.")]
 Data = Annotated[Path | None, _flag("Data folder; default: REMAT_DATA.", "FOLDER", "--data")]
@@ -69,6 +79,15 @@ SchemaName = Annotated[
         autocompletion=completion.schema,
     ),
 ]
+
+
+def is_wraps(form: str | None) -> bool:
+    """Whether `--as wraps` is given. Raises BadUsage for an unknown form."""
+    if form is not None and form not in FORMS:
+        from app.errors import BadUsage
+
+        raise BadUsage(f"--as {form}: unknown form; use one of {', '.join(FORMS)}")
+    return form is not None
 
 
 def with_fields(rows: Iterable[RequestField], **other_defaults: str) -> Callable[[Command], Command]:
