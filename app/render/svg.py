@@ -275,11 +275,19 @@ def _top(points: Sequence[Mapping[str, Any]]) -> float:
 PANEL_WIDTH, PANEL_HEIGHT, LEFT, BELOW, ABOVE, ACROSS = 230, 150, 64, 30, 26, 3
 
 
-def curves(named: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> str:
-    """SVG of several curves, one panel each; budgets of points are percentages such as "50%"."""
+def curves(
+    named: Mapping[str, Sequence[Mapping[str, Any]]],
+    title: str,
+    beside: Mapping[str, Sequence[tuple[float, float, str]]] | None = None,
+) -> str:
+    """SVG of several curves, one panel each; budgets of points are percentages such as "50%".
+
+    `beside` has marks to compare each curve with: (share of the peak, overhead, text).
+    """
     down = -(-len(named) // ACROSS)
     parts = []
     for i, (name, points) in enumerate(named.items()):
+        marks = (beside or {}).get(name, ())
         x = LEFT + i % ACROSS * (PANEL_WIDTH + LEFT)
         frame = Panel(
             x,
@@ -288,11 +296,12 @@ def curves(named: Mapping[str, Sequence[Mapping[str, Any]]], title: str) -> str:
             PANEL_HEIGHT,
             0.17,
             1.03,
-            1.08 * _top(points),
+            1.08 * max(_top(points), *(overhead for _, overhead, _ in marks), 0.0),
         )
         columns = {share / 100: f"{share}%" for share in (20, 40, 60, 80, 100)}
         parts += frame.drawn(columns, axes.share_labels(frame.top, 4), up=name, small=True)
         parts += curve_lines(frame, points, _share_of)
+        parts += [_point("missed", frame.x_of(share), frame.up(overhead), text) for share, overhead, text in marks]
     return picture(
         ACROSS * (PANEL_WIDTH + LEFT) + 20, down * (PANEL_HEIGHT + BELOW + ABOVE) + 48, title, ", ".join(named), parts
     )

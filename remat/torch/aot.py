@@ -15,7 +15,7 @@ from torch import fx
 from torch._C._profiler import _EventType
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
-from torch._dynamo.exc import BackendCompilerFailed, Unsupported
+from torch._dynamo.exc import BackendCompilerFailed, TorchRuntimeError, Unsupported
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
 from torch._guards import detect_fake_mode
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import _disable_current_modes as outside_of_tr
 
 __all__ = [
     "BackendCompilerFailed",
+    "TorchRuntimeError",
     "Unsupported",
     "allocated_bytes",
     "allocated_peak",
@@ -101,7 +102,7 @@ def allocated_peak(call: Callable[[], Any]) -> int:
 
 
 def allocated_bytes(call: Callable[[], Any]) -> tuple[int, int]:
-    """(largest number of bytes that a call holds at once on a CPU, bytes held after it) beyond what was there before."""
+    """(largest number of bytes that a call holds at once on a CPU, bytes left after it) beyond those before."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as record:
         call()

@@ -259,7 +259,7 @@ def noted(**given: str) -> dict[str, Any]:
 def flops_of(node: fx.Node) -> int:
     """Floating-point operations of one run: PyTorch's formulas, else one for each element of the outputs."""
     args, kwargs = (fx.map_arg(given, lambda source: source.meta["val"]) for given in (node.args, node.kwargs))
-    result = node.meta["val"]
+    result = node.meta.get("val")  # None of calls that return nothing, such as assertions
     if node.target is CPU_ATTENTION:  # has no formula of its own
         return int(sdpa_flop_count(*(tensor.shape for tensor in args[:3])))
     if node.target is CPU_ATTENTION_GRADIENT:

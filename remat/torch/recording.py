@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import fx, nn
 
-from remat.torch.aot import BackendCompilerFailed, Unsupported, eager_backend
+from remat.torch.aot import BackendCompilerFailed, TorchRuntimeError, Unsupported, eager_backend
 from remat.torch.document import document
 from remat.torch.errors import NotCaptured
 from remat.torch.fusion import Fusion
@@ -146,7 +146,7 @@ def capture(
     except BackendCompilerFailed as error:
         if not isinstance(error.inner_exception, _Recorded):
             raise capture_error(error) from None
-    except Unsupported as error:
+    except (TorchRuntimeError, Unsupported) as error:
         raise capture_error(error) from None
     if not recorded:
         raise NotCaptured(NO_GRADIENT)
@@ -192,6 +192,10 @@ def capture_error(error: Exception) -> Exception:
     if isinstance(error, BackendCompilerFailed):
         return error.inner_exception.with_traceback(None)
     reason = str(error).split("\n\nSet TORCHDYNAMO_VERBOSE")[0].strip()
+    if isinstance(error, TorchRuntimeError):
+        return NotCaptured(
+            f"the module fails on these arguments: {reason}\nCall it once without a plan to see the error"
+        )
     return NotCaptured(
         f"the module is not one graph: {reason}\nMove what breaks the graph out of the module, or plan the parts of "
         "the model that can be recorded one by one"

@@ -107,3 +107,19 @@ class Views(nn.Module):
         z[:, 0] = 0
         z = z.cumsum(0) * self.calls[0]
         return z, z[1:].flatten()
+
+
+class Experts(nn.Module):
+    """Tokens sent to one of two experts by masks, in layers; `one_hot` asserts that its classes are in range."""
+
+    def __init__(self, layers: int = 3, width: int = 16):
+        super().__init__()
+        self.gates = nn.ModuleList(nn.Linear(width, 2, bias=False) for _ in range(layers))
+        self.experts = nn.ParameterList(torch.randn(2, width, width) * 0.1 for _ in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for gate, experts in zip(self.gates, self.experts, strict=True):
+            share, chosen = gate(x).softmax(-1).max(-1)
+            sent = F.one_hot(chosen, 2) * share[:, None]
+            x = x + torch.einsum("te,tew->tw", sent, torch.einsum("tw,ewv->tev", x, experts).relu())
+        return x.square().mean()

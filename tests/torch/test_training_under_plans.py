@@ -15,7 +15,7 @@ from torch import nn
 
 import remat.torch
 from planner.pipeline import progress
-from tests.torch.modules import VOCABULARY, Cells, Convolutions, Decoder, Views
+from tests.torch.modules import VOCABULARY, Cells, Convolutions, Decoder, Experts, Views
 from tests.torch.steps import Loss, equal, peak_and_kept_bytes, peak_bytes, results
 
 QUICK = {"iterations": 30, "measure": False}
@@ -42,6 +42,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[Any, ...], Loss]] = {
     "decoder": (Decoder, (tokens(),), itself),
     "decoder without dropout": (lambda: Decoder(0.0), (tokens(),), itself),
     "convolutions": (Convolutions, (images(),), lambda logits: logits.square().sum()),
+    "experts": (Experts, (torch.randn(64, 16, generator=torch.Generator().manual_seed(0)),), itself),
     "cells": (Cells, (torch.ones(6, 4, 8),), itself),
     "views": (Views, (torch.ones(8, 16),), lambda outputs: outputs[0].sum() + outputs[1].square().sum()),
 }
@@ -246,3 +247,13 @@ def test_what_is_not_one_graph_with_gradients_is_refused(call: Callable[..., Any
         call(Breaks(), torch.ones(3, requires_grad=True))
     with pytest.raises(remat.torch.NotCaptured, match="no backward pass"):
         call(NeedsNothing(), torch.ones(3))
+
+
+@pytest.mark.parametrize("call", [lambda m, x: remat.torch.optimize(m, (x,)), remat.torch.capture])
+def test_a_module_that_fails_is_refused_with_its_line(call: Callable[..., Any]) -> None:
+    class Fails(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ torch.ones(4, dtype=torch.float64)
+
+    with pytest.raises(remat.torch.NotCaptured, match=r"(?s)fails on these arguments.*test_training_under_plans.py"):
+        call(Fails(), torch.ones(4, requires_grad=True))

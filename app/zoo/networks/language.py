@@ -93,7 +93,8 @@ class Llama(nn.Module):
         frequencies = 10000.0 ** (-torch.arange(0, self.head, 2) / self.head)
         angles = torch.arange(tokens.shape[1])[:, None] * frequencies
         angles = torch.cat((angles, angles), -1)
-        rotary, x = (angles.cos(), angles.sin()), self.words(tokens)
+        x = self.words(tokens)
+        rotary = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         for block in self.blocks:
             x = block(x, rotary)
         return self.logits(self.norm(x))
