@@ -13,8 +13,8 @@ plan, and the proven minimum; seconds of the processor in which the peer and the
 right gradients (with `--small`: of a step that ran, bit for bit as without).
 
 At full size writes bench/results/torch_peers.json, where networks that were not asked for keep their rows, and
-docs/pictures/torch-peers.svg. Exits 1 if a plan takes longer than a peer with right gradients, by more than 0.005% of
-the step. Needs the extra `torch`.
+docs/pictures/torch-peers.svg. Exits 1 if a plan takes longer than a peer without wrong gradients, by more than 0.005%
+of the step. Needs the extra `torch`.
 """
 
 from __future__ import annotations
@@ -203,7 +203,11 @@ def order_of(joint: Joint, forward: fx.GraphModule, backward: fx.GraphModule) ->
 
 
 def foreseen(joint: Joint, peer: Peer, order: Sequence[str]) -> str:
-    """Whether a peer's gradients are right: what `--small` finds for the rules of PyTorch 2.13."""
+    """Whether a peer's gradients are right: what `--small` finds of PyTorch 2.13.
+
+    Recomputed random ops draw other numbers, but for those in checkpoints. A recomputed batch norm reads running
+    statistics that the forward pass has updated, and autograd refuses that, unless decompositions take it apart.
+    """
     repeated = {name for name in order if order.count(name) > 1}
     tasks = [task for task in joint.tasks if task.name in repeated]
     if any(is_random(task) for task in tasks) and not peer.by_blocks:
@@ -232,6 +236,8 @@ def tried(name: str, peer: Peer) -> str:
         same = zip(expected, gradients(run, trained), strict=True)
     except RuntimeError:
         return "fails"
+    finally:
+        torch._dynamo.reset()
     return "right" if all(torch.equal(a, b) for a, b in same) else "wrong"
 
 
@@ -274,9 +280,9 @@ def evaluated(formulation: Formulation, found: Found) -> tuple[int, float]:
 
 
 def is_slower(row: dict[str, Any]) -> bool:
-    """Whether a plan takes longer than a peer with right gradients, or needs more memory."""
+    """Whether a plan takes longer than a peer without wrong gradients, or needs more memory."""
     slower = row["plan_extra"] > row["extra"] + TOLERANCE or row["plan_status"] == "over_budget"
-    return bool(slower and row["gradients"] == "right")
+    return bool(slower and row["gradients"] != "wrong")
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -295,7 +301,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def picture(rows: Sequence[dict[str, Any]]) -> str:
-    """Plans as curves, a panel for each network, peers with right gradients as crosses."""
+    """Plans as curves, a panel for each network, peers without wrong gradients as crosses."""
     panels = {
         name: [row for row in rows if row["network"] == name] for name in dict.fromkeys(r["network"] for r in rows)
     }
@@ -314,7 +320,7 @@ def picture(rows: Sequence[dict[str, Any]]) -> str:
         for name, of_network in panels.items()
     }
     marks = {
-        name: [(row["share"], row["extra"], row["peer"]) for row in of_network if row["gradients"] == "right"]
+        name: [(row["share"], row["extra"], row["peer"]) for row in of_network if row["gradients"] != "wrong"]
         for name, of_network in panels.items()
     }
     return curves(plans, TITLE, marks)
