@@ -131,7 +131,7 @@ class WithLoss(nn.Module):
 
 
 def instance(name: str, full: bool, batch: int | None = None) -> tuple[nn.Module, dict[str, torch.Tensor]]:
-    """(module that returns a loss, inputs) of a network, in training mode; the batch is that of the instance by default."""
+    """(module that returns a loss, inputs) of a network in training mode; `batch` replaces the one of the instance."""
     network = NETWORKS[name]
     torch.manual_seed(0)
     module = _made(network, network.arguments if full else {**network.arguments, **network.small})
