@@ -10,7 +10,6 @@ from planner.algorithms.greedy.gap_closing import without_unread_repeats
 from planner.bounds import held_at_end, largest_task
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import recompute_savings
-from planner.problem import liveness
 from planner.problem.alternatives import relax_choices, resolve_choices
 from planner.problem.plan import Plan
 from planner.problem.recompute import is_first_run
@@ -33,10 +32,11 @@ def recompute_worth(formulation: Formulation, plan: Plan) -> list[dict[str, Any]
             row["if_kept"] = None
             continue
         kept = without_unread_repeats(problem, plan.order[first | (plan.order != task_of[row["node"]])])
-        peak = formulation.count.counted(kept.peak)
+        alone = formulation.checked(formulation.evaluated(kept.order, plan.planner, plan.choices))
+        peak = formulation.counted_peak(alone)
         row["if_kept"] = {
             "peak_bytes": peak,
-            "seconds": liveness.cost(problem, kept.order) * problem.tick,
+            "seconds": alone.score.cost * problem.tick,
             "fits": formulation.budget_bytes is None or peak <= formulation.budget_bytes,
         }
     return rows

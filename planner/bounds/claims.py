@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.problem import Problem
 from planner.problem.plan import Goal
-from planner.verify.certificate import FORMAT, CertificateRejected, verify
+from planner.verify import certificate
 
 Claim = dict[str, Any]
 COLUMNS = ("cost", "workspace", "phase", "repeat", "recompute", "optional", "size", "space", "hold")
@@ -85,15 +85,34 @@ def applies_to(claim: Claim, goal: Goal) -> bool:
     )
 
 
+#: Kinds of claims whose proof a search found.
+PEAK_KINDS, COST_KINDS = ("peak-cut",), ("moment-cut", "branched-moment", "first-of-some", "several-moments")
+
+
+def other_scope(claim: Claim, goal: Goal) -> str:
+    """The first field of a searched claim that states another scope than the bounds of the goal do; empty if none."""
+    on_cost = claim["of"] == "cost"
+    if claim.get("kind") not in (COST_KINDS if on_cost else PEAK_KINDS):
+        return "kind"
+    like = _claim(claim["of"], goal, 0, "", [], {}) | ({"budget_bytes": goal.budget_bytes} if on_cost else {})
+    names = ("order", "phases", "repeats", *(["budget_bytes"] if on_cost else []))
+    return next((name for name in names if claim.get(name) != like[name]), "")
+
+
+def proven_value(problem: Problem, claim: Claim) -> int:
+    """The largest value that the proof supports. Raises CertificateRejected."""
+    return certificate.proven_value(problem_columns(problem), claim)
+
+
 def certificate_document(problem: Problem, claims: list[Claim]) -> dict[str, Any]:
     """The certificate: all that a third party needs to check the claims."""
-    return {"format": FORMAT, "problem": problem_columns(problem), "claims": claims}
+    return {"format": certificate.FORMAT, "problem": problem_columns(problem), "claims": claims}
 
 
 def rejection_reason(problem: Problem, claims: list[Claim]) -> str:
     """The verifier's reason to reject the claims; empty if it accepts them."""
     try:
-        verify(certificate_document(problem, claims))
-    except CertificateRejected as reason:
+        certificate.verify(certificate_document(problem, claims))
+    except certificate.CertificateRejected as reason:
         return str(reason)
     return ""

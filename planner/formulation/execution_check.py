@@ -35,6 +35,7 @@ _LIMITS = f"{MAX_RUN_SECONDS:.0f} s or {MAX_RUN_BYTES >> 30} GiB"
 DIRECTIONS = 2  # of the finite differences
 
 EQUAL, DIFFERENT, NOT_EXECUTED = "equal", "different", "not executed"
+NOT_ASKED_FOR = "not asked for"  # `why` of a request without execution
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def run_and_compare(
     run with NOT_EXECUTED; ArenaFault becomes DIFFERENT.
     """
     if request.execute == "no":
-        return ExecutionResult(NOT_EXECUTED, why="not asked for")
+        return ExecutionResult(NOT_EXECUTED, why=NOT_ASKED_FOR)
     try:
         with cancellation.cancellation_scope(cancel):
             cancellation.check_cancelled()

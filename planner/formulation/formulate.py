@@ -25,12 +25,16 @@ from planner.request.target_runtime import runtime_named
 
 
 def formulate(
-    source: Graph, request: Request, groups: tuple[BodyAlternatives, ...] = (), cancel: threading.Event | None = None
+    source: Graph,
+    request: Request,
+    groups: tuple[BodyAlternatives, ...] = (),
+    cancel: threading.Event | None = None,
+    bodies: bool = True,
 ) -> Formulation:
     """Formulation of `request` on `source`. `groups` are body alternatives already known, such as of another size.
 
-    Setting `cancel` skips the planning of bodies. Raises BadRequest for unknown names; CancellationError if `cancel`
-    is set and lowering takes more than GRACE_CHECKS checks.
+    Without `bodies`, and once `cancel` is set, bodies are not planned. Raises BadRequest for unknown names;
+    CancellationError if `cancel` is set and lowering takes more than GRACE_CHECKS checks.
     """
     device = _device(request.device, "device")
     known, unknown = _checkpoints(source, request)
@@ -42,7 +46,7 @@ def formulate(
             source, device, runtime, checkpoints=_ids(source, known, "checkpoints"), keep=keep, recompute=recompute
         )
     fits = _device(request.fits, "fits").memory_bytes if isinstance(request.fits, str) else request.fits
-    if request.planner != "recurrent":
+    if bodies and request.planner != "recurrent":
         planned = partial(with_body_plans, device=device, runtime=runtime, known=groups)
         lowered = unless_cancelled(None if groups else cancel, planned, lowered)
     formulation = formulate_lowered(lowered, request, source.order_is_given, device.memory_bytes, fits, cancel)

@@ -19,7 +19,7 @@ from planner.bounds import (
     step_branch_and_bound,
     step_cut,
 )
-from planner.errors import BadRequest
+from planner.errors import BadRequest, IllegalPlan
 from planner.formulation.metrics import LowerBound, MemoryAccounting, overhead
 from planner.layout import place
 from planner.lowering.lower import LoweredGraph
@@ -96,6 +96,20 @@ class Formulation:
     def check(self, plan: Plan) -> None:
         """Accept the plan, and its addresses if it has some, or raise IllegalPlan."""
         check(self.lowered.problem, self.goal, plan, ALIGNMENT, self.names())
+
+    def checked(self, plan: Plan) -> Plan:
+        """The plan, accepted by the independent checker. Raises IllegalPlan."""
+        self.check(plan)
+        return plan
+
+    def check_baseline(self) -> None:
+        """Accept the baseline or raise IllegalPlan; it was evaluated before the budget was known."""
+        replace(self, goal=replace(self.goal, budget_bytes=None)).check(self.baseline)
+
+    def mirrored(self) -> Plan:
+        """Plan of MXNet's mirroring, for comparison."""
+        found = portfolio.search(self.lowered.problem, self.goal, "mirror", self.monitor())
+        return self.checked(self.evaluated(found.order, "mirror"))
 
     def overhead(self, cost: int) -> float:
         """Extra time of so many ticks over the baseline: 0.034 = 3.4%."""
@@ -180,10 +194,7 @@ def _bound(problem: Problem) -> LowerBound:
     task, end = largest_task.bound(relaxed), held_at_end.bound(relaxed)
     once = relaxed.single_run_ticks()
     peak = largest_task.claim(task) if task.bytes >= end else held_at_end.claim(end)
-    binding = task.task if task.bytes >= end else -1
-    return LowerBound(
-        once, once, peak["value"], peak["kind"], "free", "solver", binding, (peak, claims.single_run_claim(once))
-    )
+    return LowerBound.of_claims(peak, claims.single_run_claim(once), once)
 
 
 def with_lower_bound(formulation: Formulation, quick: bool = False) -> Formulation:
@@ -231,9 +242,39 @@ def with_multi_step_bound(formulation: Formulation, plan: Plan | None = None) ->
 
 
 def _certified(formulation: Formulation, bound: LowerBound) -> Formulation:
-    """The formulation with `bound`; its proof is "certified" if the verifier accepts the claims."""
-    refused = claims.rejection_reason(formulation.lowered.problem, list(bound.claims))
-    return replace(formulation, bound=replace(bound, proof="solver" if refused else "certified"))
+    """The formulation with those claims of `bound` that the verifier accepts, and a warning about any other."""
+    problem, kept, reasons = formulation.lowered.problem, list(bound.claims), list[str]()
+    if claims.rejection_reason(problem, kept):
+        for k, plain in enumerate(_bound(problem).claims):
+            if reason := claims.rejection_reason(problem, [kept[k]]):
+                kept[k] = plain
+                reasons.append(f"a lower bound was dropped, because the verifier refused it: {reason}")
+    bound = LowerBound.of_claims(kept[0], kept[1], bound.single_run_cost, "certified")
+    return replace(formulation, bound=bound, warnings=(*formulation.warnings, *reasons))
+
+
+def with_claims(formulation: Formulation, given: Sequence[claims.Claim]) -> Formulation:
+    """The formulation with the bound that a saved report claims. Raises IllegalPlan for a claim that is not proven.
+
+    The value must be all that the proof supports, and the scope that of the goal or of a bound without a search.
+    """
+    problem, goal, plain = formulation.lowered.problem, formulation.goal, formulation.bound.claims
+    if [claim.get("of") for claim in given] != ["peak", "cost"]:
+        raise IllegalPlan(
+            "plan.bound.certificate.claims: not a claim on the peak and one on the cost; re-plan the graph"
+        )
+    for k, claim in enumerate(given):
+        if claim == plain[k]:
+            continue
+        place = f"plan.bound.certificate.claims[{k}]"
+        if reason := claims.rejection_reason(problem, [claim]):
+            raise IllegalPlan(f"{place}: {reason}; re-plan the graph")
+        if scope := claims.other_scope(claim, goal):
+            raise IllegalPlan(f"{place}.{scope}: not that of the goal; re-plan the graph")
+        if (proven := claims.proven_value(problem, claim)) != claim["value"]:
+            raise IllegalPlan(f"{place}.value: the report says {claim['value']}, its proof gives {proven}")
+    bound = LowerBound.of_claims(given[0], given[1], formulation.bound.single_run_cost, "certified")
+    return replace(formulation, bound=bound)
 
 
 def _tighter(bound: LowerBound, claim: claims.Claim | None) -> LowerBound:
@@ -241,10 +282,8 @@ def _tighter(bound: LowerBound, claim: claims.Claim | None) -> LowerBound:
     peak, cost = bound.claims
     if claim is None or claim["value"] <= (peak if claim["of"] == "peak" else cost)["value"]:
         return bound
-    bound = replace(bound, kind=claim["kind"], order=claim["order"])
-    if claim["of"] == "peak":
-        return replace(bound, peak_bytes=claim["value"], binding_task=claim["moments"][0], claims=(claim, cost))
-    return replace(bound, cost=claim["value"], claims=(peak, claim))
+    pair = (claim, cost) if claim["of"] == "peak" else (peak, claim)
+    return LowerBound.of_claims(*pair, bound.single_run_cost, bound.proof)
 
 
 def with_limit(

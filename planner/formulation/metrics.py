@@ -50,6 +50,23 @@ class LowerBound:
     binding_task: int  # task that sets the peak bound; -1: the values held at the end set it
     claims: tuple[dict[str, Any], ...] = ()  # (peak claim, cost claim), each with its certificate
 
+    @classmethod
+    def of_claims(
+        cls, peak: dict[str, Any], cost: dict[str, Any], single_run_cost: int, proof: str = "solver"
+    ) -> LowerBound:
+        """The bound that the two claims state; kind and order are those of the claim on cost if that cuts at steps."""
+        shown = cost if cost["moments"] else peak
+        return cls(
+            cost["value"],
+            single_run_cost,
+            peak["value"],
+            shown["kind"],
+            shown["order"],
+            proof,
+            peak["moments"][0] if peak["moments"] else -1,
+            (peak, cost),
+        )
+
 
 def overhead(cost: int, baseline_cost: int) -> float:
     """Extra time over the baseline: 0.034 = 3.4%."""

@@ -74,6 +74,7 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
         pairs = zip(formulations, plans, strict=True)
         plans = [formulation.placed(plan, request.layout, stages.cancel) for formulation, plan in pairs]
         for formulation, plan in zip(formulations, plans, strict=True):
+            formulation.check_baseline()
             formulation.check(plan)
     with stages("rewrite"):
         realized = [RealizedPlan.from_plan(*pair) for pair in zip(formulations, plans, strict=True)]
@@ -83,7 +84,7 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
     with stages("execute"):
         executed = [_execute(model, case, each, limits, stages) for case, each in zip(cases, realized, strict=True)]
     source, rewritten = cases[worst].source, realized[worst].rewritten
-    mirrored = stages.mirrored(formulations[worst])
+    mirrored = formulations[worst].mirrored()
     sections["shapes"] = _section(cases, realized, executed, worst, request)
     sections |= graph_documents(request, source, rewritten)
     notes = dict.fromkeys(note for case in cases for note in (*case.notes, *case.formulation.warnings))

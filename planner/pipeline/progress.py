@@ -23,7 +23,7 @@ from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.report.report import ReportData
 from planner.request.plan_request import Request
 from planner.request.target_runtime import runtime_named
-from planner.search import lexicographic, portfolio
+from planner.search import lexicographic
 
 #: Stages before the first plan.
 STAGES_BEFORE_PLAN = frozenset({"read", "differentiate"})
@@ -123,11 +123,6 @@ class SolveStages:
         if planner != "auto":  # `auto` runs all planners; notes of one that does not apply are noise
             self.notes = monitor.notes
         return plan
-
-    def mirrored(self, formulation: Formulation) -> Plan:
-        """Plan of MXNet's mirroring, for comparison."""
-        found = portfolio.search(formulation.lowered.problem, formulation.goal, "mirror", formulation.monitor())
-        return formulation.evaluated(found.order, "mirror")
 
     def placed(self, formulation: Formulation, plan: Plan, request: Request) -> tuple[Plan, tuple[str, ...]]:
         """(plan with addresses, notes). Repairs an arena over budget if the runtime uses the planned addresses."""

@@ -82,7 +82,8 @@ def _solve(
         realized = execution_check.RealizedPlan.from_plan(formulation, plan)
         context = TechniqueContext(model, forward, source, request, limits, stages.cancel)
         sections, section_notes = optional_sections(formulation, realized.rewritten, events, context)
-        mirrored = stages.mirrored(formulation)
+        formulation.check_baseline()
+        mirrored = formulation.mirrored()
     with stages("execute"):
         executed = found.executed or _execute(model, forward, realized, request, limits, stages.cancel)
     warnings = (*notes, *formulation.warnings, *found.notes, *section_notes)

@@ -57,7 +57,9 @@ class BoundSection(Struct):
     peak_bytes: Annotated[Integer, Meta(description="lower bound on the peak of any plan, in bytes")]
     kind: Annotated[str, Meta(description="algorithm that proved the bound on time")]
     order: Annotated[str, Meta(description="free: valid for any order of first runs; given: for that of the document")]
-    proof: Annotated[str, Meta(description="certified: the verifier accepted the certificate; solver: no certificate")]
+    proof: Annotated[
+        str, Meta(description="certified: the verifier accepted all claims; solver: cancelled before that")
+    ]
     certificate: Annotated[
         dict[str, Any], Meta(description="format and claims, checked by `remat verify --certificate`")
     ] = {}

@@ -27,6 +27,8 @@ def run(plan: str, as_json: bool) -> int:
             f"valid: {found['steps']} steps, peak {format_bytes(found['peak_bytes'])} ({found['peak_bytes']} bytes), "
             f"{format_percent(found['overhead'])} slower{laid_out}"
         )
+        if found["not_recomputed"]:
+            print(f"cannot be recomputed from the file: {', '.join(found['not_recomputed'])}")
     else:
         print(f"not valid: {found['why']}")
     return 0 if found["valid"] else 1
