@@ -9,6 +9,7 @@ The scope is a context variable, so that passes need no parameter for it. Withou
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +20,17 @@ from typing import TypeVar
 GRACE_CHECKS = 1000
 
 T = TypeVar("T")
+
+
+class Deadline(threading.Event):
+    """Event that is set once `cancel` is set, or after `until` (seconds of the monotonic clock)."""
+
+    def __init__(self, cancel: threading.Event, until: float):
+        super().__init__()
+        self._cancel, self._until = cancel, until
+
+    def is_set(self) -> bool:
+        return self._cancel.is_set() or time.monotonic() >= self._until
 
 
 class CancellationError(Exception):

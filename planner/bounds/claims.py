@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,11 @@ def problem_columns(problem: Problem) -> dict[str, Any]:
         for row, group in enumerate(table.group)
     ]
     return columns
+
+
+def cost_quantum(problem: Problem) -> int:
+    """Ticks of which the cost of every order under every alternative is a multiple."""
+    return math.gcd(*problem.cost.tolist(), *problem.choices.cost.tolist()) or 1
 
 
 #: Goal of claims that hold for every order.

@@ -4,6 +4,9 @@ The multiplier of `step_cut.py` relaxes a knapsack; the two choices that are bes
 within the budget, differ in some buffers. The tree branches on the largest of them, weakest leaf first. Each leaf
 is a cut with its own multiplier, and the minimum over the leaves is the bound.
 
+Multipliers are fractions, as exact as the capacities of a flow allow, with bytes in multiples of their common divisor.
+The bound of a leaf whose cheapest choice is within the budget is the cost of that choice.
+
 Source: branch and bound with Lagrangian bounds, Geoffrion, "Lagrangean relaxation for integer programming", 1974.
 """
 
@@ -12,10 +15,11 @@ from __future__ import annotations
 import heapq
 import itertools
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from planner.bounds.claims import Claim, cost_claim
-from planner.bounds.step_network import FULL_SECONDS, TICK_SCALE, CutPoint, StepModel, StepNetwork
+from planner.bounds.step_network import FULL_SECONDS, Multiplier, StepModel, StepNetwork
 from planner.problem import Problem
 from planner.problem.plan import Goal
 
@@ -31,39 +35,46 @@ class BranchNode:
 
     task: int  # at whose first run the step is
     fixed: dict[int, int]  # buffer -> 1: live, 0: not live
-    value: int  # lower bound, parts of a tick
-    price: int  # multiplier of the bound
+    value: Fraction  # lower bound in ticks
+    price: Multiplier  # of the bound
     split: int  # buffer to branch on; -1: the best choice is known
     below: tuple[BranchNode, BranchNode] | None = None  # children: the buffer is not live, is live
 
     @property
     def ticks(self) -> int:
         """The lower bound in whole ticks, rounded up."""
-        return -(-self.value // TICK_SCALE)
+        return -(-self.value.numerator // self.value.denominator)
 
 
-def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim | None:
-    """The claim for the step of `task`, or None if the tree proves no more than its root.
+def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int, effort: float = 1.0) -> Claim | None:
+    """The claim for the step of `task`, or None if nothing is proven or the problem is too large for a tree.
 
-    Shorter goals (in seconds) get smaller trees.
+    Shorter goals (in seconds) get smaller trees, and `effort` is a share of their leaves.
     """
     model = StepModel(problem, goal, budget_bytes)
-    root = make_branch(model, task)
-    ticks = grow_trees(model, [root])
-    if root.below is None or ticks <= root.ticks:
+    if leaf_limit(model, effort) < 2:
         return None
+    root = make_branch(model, task)
+    ticks = grow_trees(model, [root], effort)
+    if ticks <= 0:
+        return None
+    kind = "moment-cut" if root.below is None else "branched-moment"
     once = problem.single_run_ticks()
-    return cost_claim(goal, budget_bytes, once + ticks, "branched-moment", [task], tree_proof(model, root))
+    return cost_claim(goal, budget_bytes, once + ticks, kind, [task], tree_proof(model, root))
 
 
-def grow_trees(model: StepModel, roots: list[BranchNode]) -> int:
-    """Ticks of the weakest leaf over all trees, once as many leaves are split as the goal's seconds allow."""
-    arcs = int(MAX_ARCS * min(1.0, model.goal.seconds / FULL_SECONDS))
-    leaves = min(MAX_LEAVES, arcs // max(1, len(model.read) + model.problem.tasks))
+def leaf_limit(model: StepModel, effort: float = 1.0) -> int:
+    """Leaves of all trees together that the goal's seconds allow."""
+    arcs = int(MAX_ARCS * effort * min(1.0, model.goal.seconds / FULL_SECONDS))
+    return min(MAX_LEAVES, arcs // max(1, len(model.read) + model.problem.tasks))
+
+
+def grow_trees(model: StepModel, roots: list[BranchNode], effort: float = 1.0) -> int:
+    """Ticks of the weakest leaf over all trees, once as many leaves are split as allowed."""
     count = itertools.count()
     leaves_by_bound = [(root.value, next(count), root) for root in roots]
     heapq.heapify(leaves_by_bound)
-    for _ in range(1, leaves):
+    for _ in range(1, leaf_limit(model, effort)):
         worst = leaves_by_bound[0][2]
         if worst.split < 0:
             break
@@ -78,34 +89,21 @@ def grow_trees(model: StepModel, roots: list[BranchNode]) -> int:
 def make_branch(model: StepModel, task: int, fixed: dict[int, int] | None = None) -> BranchNode:
     """The node with its best multiplier under `fixed`, and the largest buffer in which the choices around it differ."""
     fixed = fixed or {}
-    network, max_price = StepNetwork(model, task, fixed), model.max_multiplier
-    over, within = network.best_at(1), network.best_at(max_price)
-    best, price = max((over.at(1), 1), (within.at(max_price), max_price)) if within.bytes > 0 else (over.at(1), 1)
+    network = StepNetwork(model, task, fixed, model.grain)
+    free, dearest = Multiplier(1, 0), network.dearest()
+    over, within = network.choice_at(free), network.choice_at(dearest)
+    best, price = max((over.value(free), free), (within.value(dearest), dearest))
     if within.bytes > 0 or over.bytes <= 0:
         return BranchNode(task, fixed, best, price, -1)
-    over, within, bracketed = bracket_budget(network, over, within)
-    best, price = max((best, price), bracketed)
-    differ = (set(over.live) ^ set(within.live)) - fixed.keys()
-    return BranchNode(task, fixed, best, price, max(differ, key=lambda b: (model.size[b], -b), default=-1))
-
-
-def bracket_budget(
-    network: StepNetwork, over: CutPoint, within: CutPoint
-) -> tuple[CutPoint, CutPoint, tuple[int, int]]:
-    """(best choice over the budget, best choice within it, (bound in parts of a tick, its multiplier)).
-
-    `over` and `within` are the choices to start from, one over the budget and one within.
-    """
-    best = (0, 1)
     for _ in range(MAX_CUTS_PER_LEAF):
-        price = TICK_SCALE * (within.ticks - over.ticks) // max(1, over.bytes - within.bytes)
-        price = min(network.model.max_multiplier, max(1, price))
-        choice = network.best_at(price)
-        best = max(best, (choice.at(price), price))
-        if choice.at(price) >= min(over.at(price), within.at(price)):
+        fair = network.multiplier_near(Fraction(within.ticks - over.ticks, over.bytes - within.bytes))
+        choice = network.choice_at(fair)
+        best, price = max((best, price), (choice.value(fair), fair))
+        if choice.value(fair) >= min(over.value(fair), within.value(fair)):
             break
         over, within = (choice, within) if choice.bytes > 0 else (over, choice)
-    return over, within, best
+    differ = (set(over.live) ^ set(within.live)) - fixed.keys() if best < within.ticks else set()
+    return BranchNode(task, fixed, best, price, max(differ, key=lambda b: (model.size[b], -b), default=-1))
 
 
 def tree_proof(model: StepModel, node: BranchNode) -> dict[str, Any]:
@@ -113,5 +111,6 @@ def tree_proof(model: StepModel, node: BranchNode) -> dict[str, Any]:
     if node.below is not None:
         zero, one = (tree_proof(model, below) for below in node.below)
         return {"branch": ["L", 0, node.split], "zero": zero, "one": one}
-    weights = StepNetwork(model, node.task, node.fixed).weights(TICK_SCALE, node.price)
-    return {"price": [node.price], "parts": TICK_SCALE, **weights}
+    parts, price = node.price
+    weights = StepNetwork(model, node.task, node.fixed, model.grain).weights(parts, price)
+    return {"price": [price], "parts": parts, "grain": model.grain, **weights}

@@ -8,9 +8,11 @@ is the multiplier of one inequality of `certificate.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,17 +39,28 @@ UNKNOWN = -1
 MAX_CUTS, MAX_ARCS = 60, 2_000_000
 
 
+class Multiplier(NamedTuple):
+    """Parts of a tick, and the price of a byte (or of a grain of bytes) over the budget in these parts."""
+
+    parts: int
+    price: int
+
+
 @dataclass(frozen=True, slots=True)
 class CutPoint:
     """One choice at a step: the cost of its recomputations, and its bytes over the budget (negative: under it)."""
 
     ticks: int
-    bytes: int
+    bytes: int  # in grains of the network
     live: tuple[int, ...] = ()  # live buffers, without the inputs of the step's task
 
     def at(self, price: int) -> int:
         """Lagrangian value in parts of a tick, with a multiplier in parts per byte."""
         return TICK_SCALE * self.ticks + price * self.bytes
+
+    def value(self, multiplier: Multiplier) -> Fraction:
+        """Lagrangian value in ticks."""
+        return self.ticks + Fraction(multiplier.price * self.bytes, multiplier.parts)
 
 
 class StepModel:
@@ -90,6 +103,8 @@ class StepModel:
         )
         self.done = np.zeros(problem.tasks, bool)  # further tasks that a caller assumes to have run at every step
         self.undone = reachable_from(self.after, *firsts)
+        #: All sizes are multiples of so many bytes.
+        self.grain = math.gcd(*problem.size.tolist(), *problem.workspace.tolist()) or 1
         self.max_multiplier = MAX_CAPACITY // 2 // max(1, int(self.size.sum()))
         self.cuts_left = min(MAX_CUTS, MAX_ARCS // max(3 * len(self.read) + 4 * problem.tasks, 1) + 2)
 
@@ -153,8 +168,8 @@ class StepModel:
 class StepNetwork:
     """Flow network of one step. Node 0 stands for "runs later" (source), node 1 for "does not" (sink)."""
 
-    def __init__(self, model: StepModel, task: int, fixed: Mapping[int, int] | None = None):
-        """`fixed`: buffers forced to be live (1) or not live (0) at the step."""
+    def __init__(self, model: StepModel, task: int, fixed: Mapping[int, int] | None = None, grain: int = 1):
+        """`fixed`: buffers forced to be live (1) or not live (0) at the step. Bytes are counted in `grain`s."""
         check_cancelled()
         self.model, self.task, problem = model, task, model.problem
         count, known = problem.tasks, model.known(task)
@@ -192,11 +207,31 @@ class StepNetwork:
         self.tail, self.head, self.cost, self.size, *self.of = table
         self.bytes_of = np.zeros(2 + 2 * problem.tasks + problem.buffers, np.int64)
         self.bytes_of[needed] = np.where(inputs, 0, model.size)
+        self.room = model.room // grain
+        self.total_ticks = int(self.cost[self.cost != UNCUTTABLE].sum())
+        self.constant //= grain
+        self.size //= grain
+        self.bytes_of //= grain
         self.bytes_of[needed[evictable[evicted]]] = UNCUTTABLE
 
     def best_at(self, price: int) -> CutPoint:
         """The best choice at a multiplier, in parts of a tick per byte over the budget."""
         return self._cut(TICK_SCALE, price)
+
+    def choice_at(self, multiplier: Multiplier) -> CutPoint:
+        """The best choice at a multiplier, which prices grains."""
+        return self._cut(*multiplier)
+
+    def dearest(self) -> Multiplier:
+        """The highest price of a grain in whole ticks that capacities allow."""
+        total = int(self.size.sum()) + int(self.bytes_of[self.bytes_of != UNCUTTABLE].sum())
+        return Multiplier(1, (MAX_CAPACITY - self.total_ticks) // max(1, total))
+
+    def multiplier_near(self, price: Fraction) -> Multiplier:
+        """The price in ticks of a grain, rounded as little as capacities allow."""
+        total = Fraction(self.total_ticks) + price * (self.constant + int(self.size.sum()))
+        near = price.limit_denominator(max(1, int(MAX_CAPACITY // 2 / max(total, 1))))
+        return Multiplier(near.denominator, near.numerator)
 
     def done(self, price: int) -> np.ndarray:
         """bool[n]: tasks that have run at the step, in the best choice at a multiplier."""
@@ -242,7 +277,7 @@ class StepNetwork:
         """The minimum cut at capacities of `parts` per tick and `price` per byte."""
         side = max_flow.source_side(len(self.bytes_of), self._flow(parts, price))
         cut = side[self.tail] & ~side[self.head]
-        over = self.constant + int(self.size[cut].sum()) - self.model.room
+        over = self.constant + int(self.size[cut].sum()) - self.room
         return CutPoint(int(self.cost[cut].sum()), over, tuple(self.of[1][cut & (self.of[0] == LIVE)].tolist()))
 
 

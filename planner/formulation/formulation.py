@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from graph.autodiff.objective import Objective
+from graph.cancellation import unless_cancelled
 from planner.bounds import (
     claims,
     first_of_set,
@@ -34,8 +36,8 @@ from planner.search import lexicographic, portfolio
 from planner.verify.checker import DisplayNames, check
 
 ALIGNMENT = 64  # bytes; exists in layouts only
-# Steps with the largest single-step bound for which branch and bound runs.
-BRANCHED_STEPS = 2
+# Steps with the largest single-step bound for which branch and bound runs; share of the leaves before the search.
+BRANCHED_STEPS, QUICK_LEAVES = 2, 1 / 3
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -200,14 +202,20 @@ def _bound(problem: Problem) -> LowerBound:
 def with_lower_bound(formulation: Formulation, quick: bool = False) -> Formulation:
     """Add a lower bound for the goal: ticks within the budget, or peak bytes. Certified if the verifier accepts it.
 
-    `quick` computes the single-step bound only; otherwise the multi-step bound follows.
+    `quick` computes the bound of single steps only, the best of them with a small tree; otherwise the multi-step bound
+    follows.
     """
     goal, bound = formulation.goal, formulation.bound
-    relaxed = relax_choices(formulation.lowered.problem)
-    if goal.budget_bytes:
-        bound = _tighter(bound, step_cut.bound(relaxed, goal, goal.budget_bytes).claim)
+    relaxed, quantum = relax_choices(formulation.lowered.problem), claims.cost_quantum(formulation.lowered.problem)
+    budget = goal.budget_bytes
+    if budget:
+        cut = step_cut.bound(relaxed, goal, budget)
+        bound = _tighter(bound, cut.claim, quantum)
+        if cut.task >= 0 and cut.feasible:
+            tree = partial(step_branch_and_bound.bound, relaxed, goal, budget, cut.task, QUICK_LEAVES)
+            bound = _improved(bound, quantum, tree)
     else:
-        bound = _tighter(bound, peak_cut.bound(relaxed, goal).claim)
+        bound = _tighter(bound, peak_cut.bound(relaxed, goal).claim, quantum)
     formulation = _certified(formulation, bound)
     return formulation if quick else with_multi_step_bound(formulation)
 
@@ -216,29 +224,42 @@ def with_multi_step_bound(formulation: Formulation, plan: Plan | None = None) ->
     """Tighten the cost bound by multi-step and branch-and-bound methods while `plan` leaves a gap.
 
     For a plan over budget, tighten the peak bound instead. Returns the formulation unchanged without a budget.
+    Cancellation ends it with the best bound found.
     """
     goal, bound = formulation.goal, formulation.bound
     problem, tighter = relax_choices(formulation.lowered.problem), bound
+    quantum = claims.cost_quantum(formulation.lowered.problem)
     if not goal.budget_bytes:
         return formulation
     if plan is not None and plan.score.bytes_over_budget:
-        tighter = _tighter(bound, peak_cut.bound(problem, goal).claim)
+        tighter = _improved(bound, quantum, lambda: peak_cut.bound(problem, goal).claim)
         return formulation if tighter is bound else _certified(formulation, tighter)
+    budget = goal.budget_bytes
 
-    def is_open() -> bool:
-        return plan is None or plan.score.cost > tighter.cost
+    def improve(find: Callable[[], claims.Claim | None]) -> None:
+        nonlocal tighter
+        if plan is None or plan.score.cost > tighter.cost:
+            tighter = _improved(tighter, quantum, find)
 
-    cuts = step_cut.best_cuts(problem, goal, goal.budget_bytes, BRANCHED_STEPS) if is_open() else []
-    for cut in cuts[:1]:
-        tighter = _tighter(tighter, cut.claim)
-    if cuts and is_open():
-        tighter = _tighter(tighter, first_of_set.bound(problem, goal, goal.budget_bytes, tighter.cost))
+    cuts: list[step_cut.StepCut] = []
+
+    def cut_claim() -> claims.Claim | None:
+        cuts.extend(step_cut.best_cuts(problem, goal, budget, BRANCHED_STEPS))
+        return cuts[0].claim if cuts else None
+
+    improve(cut_claim)
+    if cuts:
+        improve(partial(first_of_set.bound, problem, goal, budget, tighter.cost))
     for cut in cuts:
-        if is_open():
-            tighter = _tighter(tighter, step_branch_and_bound.bound(problem, goal, goal.budget_bytes, cut.task))
-    if cuts and is_open():
-        tighter = _tighter(tighter, multi_step_lp.bound(problem, goal, goal.budget_bytes, cuts[0].task))
+        improve(partial(step_branch_and_bound.bound, problem, goal, budget, cut.task))
+    if cuts:
+        improve(partial(multi_step_lp.bound, problem, goal, budget, cuts[0].task))
     return formulation if tighter is bound else _certified(formulation, tighter)
+
+
+def _improved(bound: LowerBound, quantum: int, find: Callable[[], claims.Claim | None]) -> LowerBound:
+    """The bound with the claim that `find` returns if that is tighter; unchanged once cancelled."""
+    return unless_cancelled(None, lambda known: _tighter(known, find(), quantum), bound)
 
 
 def _certified(formulation: Formulation, bound: LowerBound) -> Formulation:
@@ -277,9 +298,11 @@ def with_claims(formulation: Formulation, given: Sequence[claims.Claim]) -> Form
     return replace(formulation, bound=bound)
 
 
-def _tighter(bound: LowerBound, claim: claims.Claim | None) -> LowerBound:
-    """The bound with `claim` if that is tighter, else the bound unchanged."""
+def _tighter(bound: LowerBound, claim: claims.Claim | None, quantum: int) -> LowerBound:
+    """The bound with `claim` if that is tighter, else the bound unchanged; costs are multiples of `quantum`."""
     peak, cost = bound.claims
+    if claim is not None and claim["of"] == "cost":
+        claim = {**claim, "value": -(-claim["value"] // quantum) * quantum}
     if claim is None or claim["value"] <= (peak if claim["of"] == "peak" else cost)["value"]:
         return bound
     pair = (claim, cost) if claim["of"] == "peak" else (peak, claim)

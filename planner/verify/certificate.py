@@ -25,6 +25,7 @@ condition that the others have not run.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from functools import cached_property
@@ -61,7 +62,8 @@ def _proven(columns: _ProblemColumns, claim: dict[str, Any]) -> int:
     if claim["of"] != "cost":
         raise CertificateRejected(f"unknown bound {claim['of']!r}; use 'cost' or 'peak'")
     once = int(sum(cost for cost, optional in zip(columns.cost, columns.optional, strict=True) if not optional))
-    return once + (_minimum(columns, claim, _weight(claim["budget_bytes"])) if claim["moments"] else 0)
+    ticks = once + (_minimum(columns, claim, _weight(claim["budget_bytes"])) if claim["moments"] else 0)
+    return -(-ticks // columns.quantum) * columns.quantum
 
 
 def _minimum(columns: _ProblemColumns, claim: dict[str, Any], budget: int | None) -> int:
@@ -104,6 +106,8 @@ class _ProblemColumns:
         for t, row in enumerate(self.writes):
             for b in row:
                 self.writers[b].append(t)
+        changed = [cost for row in problem["choices"] for _, cost, *_ in row["tasks"]]
+        self.quantum = math.gcd(*self.cost, *changed) or 1  # the cost of every sequence is a multiple of it
         self._relax(problem["choices"])
         device = [size if space == DEVICE else 0 for size, space in zip(self.size, self.space, strict=True)]
         self.bytes = [0 if hold == RESIDENT else size for size, hold in zip(device, self.hold, strict=True)]
@@ -218,7 +222,7 @@ class _StepProof:
         if len(price) != self.end or not (per := sum(price) if budget is None else parts):
             raise CertificateRejected("give one price per step; the prices or the parts of a tick must not all be 0")
         self.sum: dict[Variable, int] = {}
-        total = self._weigh_memory(price, budget or 0)
+        total = self._weigh_memory(price, budget or 0, proof.get("grain", 1))
         for window in proof["windows"]:
             self._weigh_window(window["from"], window["to"], window)
         self._limit(proof["windows"], parts)
@@ -230,13 +234,19 @@ class _StepProof:
             total += weight * (low if weight > 0 else high)
         return -(-total // per)
 
-    def _weigh_memory(self, price: list[int], budget: int) -> int:
-        """Add the inequalities "price"; returns their weighted constants."""
+    def _weigh_memory(self, price: list[int], budget: int, grain: int) -> int:
+        """Add the inequalities "price", in grains of bytes; returns their weighted constants."""
+        if (
+            type(grain) is not int
+            or grain < 1
+            or any(size % grain for size in (*self.columns.bytes, *self.columns.workspace))
+        ):
+            raise CertificateRejected(f"sizes are no multiples of {grain!r} bytes")
         total = 0
         for k, w in enumerate(self.steps):
-            total += price[k] * (self.columns.always + self.columns.output_bytes(w) - budget)
+            total += price[k] * (self.columns.output_bytes(w) // grain - (budget - self.columns.always) // grain)
             for b, size in enumerate(self.columns.bytes if price[k] else []):
-                self._add(price[k] * size, "L", k, b)
+                self._add(price[k] * (size // grain), "L", k, b)
         return total
 
     def _weigh_done(self, proof: dict[str, Any]) -> None:

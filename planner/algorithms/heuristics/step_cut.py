@@ -23,9 +23,8 @@ from planner.algorithms.annealing.search import FIRST_RUNS_ALONE, Annealing
 from planner.algorithms.annealing.temperatures import FREE_COLD
 from planner.algorithms.greedy.gap_closing import GapCloser
 from planner.bounds import first_of_set, step_cut
-from planner.bounds.step_branch_and_bound import bracket_budget
 from planner.bounds.step_cut import StepCut
-from planner.bounds.step_network import CutPoint, StepModel, StepNetwork, reachable_from
+from planner.bounds.step_network import TICK_SCALE, CutPoint, StepModel, StepNetwork, reachable_from
 from planner.problem import Csr, Problem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
@@ -36,8 +35,8 @@ from planner.problem.topological import edges
 TIMES, CLOSED = 30, 3
 # Share of the remaining time for moving the first runs of one order.
 MOVED = 0.1
-# Maximum rounds of dropping further buffers after a cut.
-ROUNDS = 12
+# Maximum rounds of dropping further buffers after a cut, and networks solved in each.
+ROUNDS, MAX_CUTS = 12, 24
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
@@ -156,5 +155,24 @@ def _around_budget(network: StepNetwork, price: int) -> tuple[CutPoint, CutPoint
     if within.bytes > 0:
         within = network.best_at(max_price)
     if over.bytes > 0 >= within.bytes:
-        over, within, (_, price) = bracket_budget(network, over, within)
+        over, within, (_, price) = _bracket_budget(network, over, within)
     return over, within, price
+
+
+def _bracket_budget(
+    network: StepNetwork, over: CutPoint, within: CutPoint
+) -> tuple[CutPoint, CutPoint, tuple[int, int]]:
+    """(best choice over the budget, best choice within it, (bound in parts of a tick, its multiplier)).
+
+    `over` and `within` are the choices to start from, one over the budget and one within.
+    """
+    best = (0, 1)
+    for _ in range(MAX_CUTS):
+        price = TICK_SCALE * (within.ticks - over.ticks) // max(1, over.bytes - within.bytes)
+        price = min(network.model.max_multiplier, max(1, price))
+        choice = network.best_at(price)
+        best = max(best, (choice.at(price), price))
+        if choice.at(price) >= min(over.at(price), within.at(price)):
+            break
+        over, within = (choice, within) if choice.bytes > 0 else (over, choice)
+    return over, within, best

@@ -41,8 +41,11 @@ FREE = {
     "elapsed": "seconds that passed",
     "warnings": "texts; those that follow from figures may not be left out",
     "plan.planner": "the name of who found the order",
-    "plan.bound.certificate.claims.0.proof": "another proof of the same claim proves it too",
-    "plan.bound.certificate.claims.1.proof": "as above",
+    **{
+        f"plan.bound.certificate.claims.{k}.{part}": "another proof of the same claim, at another step, proves it too"
+        for k in (0, 1)
+        for part in ("proof", "moments")
+    },
     "executed.gradients": "the function that was differentiated is not in the file",
 }
 
