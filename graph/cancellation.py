@@ -8,6 +8,7 @@ The scope is a context variable, so that passes need no parameter for it. Withou
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -31,6 +32,10 @@ class Deadline(threading.Event):
 
     def is_set(self) -> bool:
         return self._cancel.is_set() or time.monotonic() >= self._until
+
+    def seconds_left(self) -> float:
+        """Seconds before `until`; not negative."""
+        return max(0.0, self._until - time.monotonic())
 
 
 class CancellationError(Exception):
@@ -66,6 +71,12 @@ def check_cancelled() -> None:
         scope.spare -= 1
         if scope.spare < 0:
             raise CancellationError
+
+
+def seconds_left() -> float:
+    """Seconds before the deadline of the current scope; infinite without one."""
+    scope = _CANCEL_SCOPE.get()
+    return scope.event.seconds_left() if scope is not None and isinstance(scope.event, Deadline) else math.inf
 
 
 def cancellable(items: Iterable[T]) -> Iterator[T]:

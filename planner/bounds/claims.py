@@ -97,12 +97,12 @@ PEAK_KINDS, COST_KINDS = ("peak-cut",), ("moment-cut", "branched-moment", "first
 
 def other_scope(claim: Claim, goal: Goal) -> str:
     """The first field of a searched claim that states another scope than the bounds of the goal do; empty if none."""
-    on_cost = claim["of"] == "cost"
-    if claim.get("kind") not in (COST_KINDS if on_cost else PEAK_KINDS):
+    if claim.get("kind") not in (COST_KINDS if claim["of"] == "cost" else PEAK_KINDS):
         return "kind"
-    like = _claim(claim["of"], goal, 0, "", [], {}) | ({"budget_bytes": goal.budget_bytes} if on_cost else {})
-    names = ("order", "phases", "repeats", *(["budget_bytes"] if on_cost else []))
-    return next((name for name in names if claim.get(name) != like[name]), "")
+    like = _claim(claim["of"], goal, 0, "", [], {})
+    if other := [name for name in ("order", "phases", "repeats") if claim.get(name) != like[name]]:
+        return other[0]
+    return "" if applies_to(claim, goal) else "budget_bytes"
 
 
 def proven_value(problem: Problem, claim: Claim) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from graph.cancellation import check_cancelled, seconds_left
 from planner.bounds.claims import Claim, cost_claim, problem_columns
 from planner.bounds.step_network import FULL_SECONDS, UNKNOWN, StepModel
 from planner.problem import Problem
@@ -137,6 +138,7 @@ class _StepLp:
         self.before: list[list[int]] = []
         self.stays: list[list[int]] = []
         for window in self.windows:
+            check_cancelled()
             self._live(window)
             self._run(window)
         self._order()
@@ -279,6 +281,9 @@ def _prices(rows: _ProofRows, cost: list[float]) -> np.ndarray | None:
             constraint.SetCoefficient(variables[column], factor)
         constraints.append(constraint)
     solver.SetSolverSpecificParametersAsString(f"max_deterministic_time: {SECONDS_PER_ROW * (len(rows.least) + 1)}")
+    check_cancelled()
+    if (left := seconds_left()) < math.inf:
+        solver.SetTimeLimit(max(1, int(1000 * left)))
     if solver.Solve() != pywraplp.Solver.OPTIMAL:
         return None
     return np.asarray(np.maximum(0.0, np.array([constraint.DualValue() for constraint in constraints])))

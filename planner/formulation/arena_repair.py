@@ -51,10 +51,10 @@ def repair_arena(
     `search` plans a formulation, starting from a candidate. No search begins once `cancel` is set, or after `until`
     (seconds of the monotonic clock) unless the goal counts iterations. Returns the first plan if no re-plan fits.
     """
-    first = _within(formulation, until, 1.0, 1.0).placed(plan, layout, cancel)
+    first = within(formulation, until, 1.0, 1.0).placed(plan, layout, cancel)
     if first.score.bytes_over_budget or not fragmentation_over_budget(formulation, first) or cancel.is_set():
         return first, ()
-    short = partial(_within, formulation, until, SEARCH_PART, TIME_LEFT_PART)
+    short = partial(within, formulation, until, SEARCH_PART, TIME_LEFT_PART)
     first = _tightest(short(), first, cancel)
     past = fragmentation_over_budget(formulation, first)
     if not past or not formulation.lowered.problem.tasks:
@@ -97,14 +97,12 @@ def _best_repair(
     return best
 
 
-def with_repair_time_reserved(formulation: Formulation, request: Request) -> Formulation:
-    """The formulation with search time reserved for an arena repair, if one may follow."""
-    if request.layout == "none" or not formulation.goal.budget_bytes or not runtime_named(request.runtime).places:
-        return formulation
-    return replace(formulation, goal=replace(formulation.goal, seconds=formulation.goal.seconds * (1 - RESERVED_PART)))
+def may_follow(formulation: Formulation, request: Request) -> bool:
+    """Whether the addresses of a plan are repaired where they exceed the budget."""
+    return request.layout != "none" and bool(formulation.goal.budget_bytes) and runtime_named(request.runtime).places
 
 
-def _within(formulation: Formulation, until: float, part: float, left_part: float) -> Formulation:
+def within(formulation: Formulation, until: float, part: float, left_part: float) -> Formulation:
     """The formulation with `part` of its time or iterations; at most `left_part` of the time before `until`."""
     goal = formulation.goal
     if goal.iterations is not None:

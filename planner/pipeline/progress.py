@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from graph.cancellation import GRACE_CHECKS, cancellation_scope, unless_cancelled
+from graph.cancellation import GRACE_CHECKS, Deadline, cancellation_scope, unless_cancelled
 from graph.gc_pause import gc_paused
 from graph.ir import Graph
-from planner.formulation.arena_repair import repair_arena
+from planner.formulation import arena_repair
 from planner.formulation.execution_check import ExecutionResult, RealizedPlan
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation, with_lower_bound, with_multi_step_bound
@@ -27,6 +28,10 @@ from planner.search import lexicographic
 
 #: Stages before the first plan.
 STAGES_BEFORE_PLAN = frozenset({"read", "differentiate"})
+#: Largest share of the time for the bound before the search, and share kept for the bounds after addresses.
+FIRST_BOUND_PART, LAST_BOUND_PART = 0.5, 0.15
+#: Seconds to verify the certificate of a bound, per task and read of the problem.
+VERIFY_SECONDS = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +75,21 @@ class SolveStages:
         """With `has_seeds` there is a plan from the start, so early stages ignore `cancel`."""
         self.on_progress, self.cancel, self.has_seeds = on_progress, cancel, has_seeds
         self.started = time.monotonic()
-        self.started_at: dict[str, float] = {}  # stage -> seconds of the monotonic clock
         self.elapsed: dict[str, float] = {}  # stage -> seconds
         self.stopped_by_clock = False
+        self.until = math.inf  # end of `search_seconds` on the monotonic clock, once that runs
         self.notes: list[str] = []
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
         self.emit(Progress(stage, time.monotonic() - self.started))
-        begin = self.started_at[stage] = time.monotonic()
+        with self.resumed(stage):
+            yield
+
+    @contextmanager
+    def resumed(self, stage: str) -> Iterator[None]:
+        """Scope of a stage, or of more of one, without a progress event."""
+        begin = time.monotonic()
         cancel_event = self.cancel if stage in STAGES_BEFORE_PLAN and not self.has_seeds else None
         with cancellation_scope(cancel_event, GRACE_CHECKS), nullcontext() if stage == "execute" else gc_paused():
             yield
@@ -97,13 +108,36 @@ class SolveStages:
         """Formulate a graph. Raises CancellationError if `cancel` is set first, unless there are seeds."""
         return formulate(source, request, groups, None if self.has_seeds else self.cancel)
 
+    def start_clock(self, formulation: Formulation) -> None:
+        """Start the time of the search, which covers all from the first bound to the last address."""
+        if formulation.goal.iterations is None:
+            self.until = time.monotonic() + formulation.goal.seconds
+
     def bounded(self, formulation: Formulation) -> Formulation:
-        """Add the quick lower bound, or return the formulation unchanged once `cancel` is set."""
-        return unless_cancelled(self.cancel, partial(with_lower_bound, quick=True), formulation)
+        """Add the quick lower bound, or return the formulation unchanged once `cancel` is set or its time is over."""
+        stop = self._stop_of_bound(formulation, self.until - (1 - FIRST_BOUND_PART) * formulation.goal.seconds)
+        return unless_cancelled(stop, partial(with_lower_bound, quick=True), formulation)
 
     def with_tight_bound(self, formulation: Formulation, plan: Plan) -> Formulation:
-        """Add the multi-step lower bound where `plan` leaves a gap; unchanged once `cancel` is set."""
-        return unless_cancelled(self.cancel, partial(with_multi_step_bound, plan=plan), formulation)
+        """Add the multi-step lower bound where `plan` leaves a gap, as far as time and `cancel` allow."""
+        stop = self._stop_of_bound(formulation, self.until)
+        return unless_cancelled(stop, partial(with_multi_step_bound, plan=plan), formulation)
+
+    def _stop_of_bound(self, formulation: Formulation, until: float) -> Deadline:
+        """Set once `cancel` is, or when only the time to verify the bound is left."""
+        problem = formulation.lowered.problem
+        return Deadline(self.cancel, until - VERIFY_SECONDS * (problem.tasks + len(problem.reads.index)))
+
+    def for_search(self, formulation: Formulation, request: Request) -> Formulation:
+        """The formulation with the time of the search: what is left, less that for arena repair and the last bounds."""
+        goal = formulation.goal
+        if goal.iterations is not None:
+            return formulation
+        kept = LAST_BOUND_PART if goal.budget_bytes else 0.0
+        if arena_repair.may_follow(formulation, request):
+            kept += arena_repair.RESERVED_PART
+        left = max(0.0, self.until - time.monotonic() - kept * goal.seconds)
+        return replace(formulation, goal=replace(goal, seconds=left))
 
     def search(self, formulation: Formulation, planner: str, seeds: Sequence[Candidate] = ()) -> Plan:
         """Best plan found within the goal's time; no worse than any of the seeds."""
@@ -126,11 +160,11 @@ class SolveStages:
 
     def placed(self, formulation: Formulation, plan: Plan, request: Request) -> tuple[Plan, tuple[str, ...]]:
         """(plan with addresses, notes). Repairs an arena over budget if the runtime uses the planned addresses."""
+        until = self.until - (LAST_BOUND_PART * formulation.goal.seconds if formulation.goal.budget_bytes else 0.0)
         if not runtime_named(request.runtime).places:
-            return formulation.placed(plan, request.layout, self.cancel), ()
-        until = self.started_at["plan"] + request.search_seconds
+            return arena_repair.within(formulation, until, 1.0, 1.0).placed(plan, request.layout, self.cancel), ()
         replan = partial(self._replan, request.planner)
-        return repair_arena(formulation, plan, request.layout, replan, self.cancel, until)
+        return arena_repair.repair_arena(formulation, plan, request.layout, replan, self.cancel, until)
 
     def _replan(self, planner: str, formulation: Formulation, seed: Candidate) -> Plan:
         """Re-plan from `seed` without progress events (arena repair)."""

@@ -19,7 +19,7 @@ from graph.ir import Graph
 from graph.limits import Limits
 from planner.advice import technique_execution
 from planner.advice.techniques import TechniqueContext
-from planner.formulation import arena_repair, execution_check
+from planner.formulation import execution_check
 from planner.formulation.formulate import with_smaller_batch
 from planner.formulation.formulation import Formulation
 from planner.formulation.search_result import SearchResult
@@ -105,13 +105,16 @@ class _PlacedPlan(NamedTuple):
 
 
 def _search(source: Graph, request: Request, stages: SolveStages, seeds: Sequence[Candidate]) -> _PlacedPlan:
-    """Formulate, bound, search and place."""
+    """Formulate, bound, search, place and tighten the bound."""
     with stages("plan"):
-        formulation = stages.bounded(stages.formulate(source, request))
-        plan = stages.search(arena_repair.with_repair_time_reserved(formulation, request), request.planner, seeds)
-        formulation = stages.with_tight_bound(formulation, plan)
+        formulation = stages.formulate(source, request)
+        stages.start_clock(formulation)
+        formulation = stages.bounded(formulation)
+        plan = stages.search(stages.for_search(formulation, request), request.planner, seeds)
     with stages("layout"):
         plan, layout_notes = stages.placed(formulation, plan, request)
+    with stages.resumed("plan"):
+        formulation = stages.with_tight_bound(formulation, plan)
     return _PlacedPlan(formulation, plan, (*stages.notes, *layout_notes))
 
 
