@@ -275,7 +275,8 @@ class _Memory(TorchDispatchMode):
         for tensor in result if isinstance(result, (list, tuple)) else [result]:
             if isinstance(tensor, torch.Tensor):
                 self._add(tensor.untyped_storage())
-        self.moments.append(Moment(target, *tree_map_only(torch.Tensor, Layout.of, (args, kwargs)), self.live_bytes))
+        args, kwargs = tree_map_only(torch.Tensor, Layout.of, (args, kwargs))
+        self.moments.append(Moment(target, args, kwargs, self.live_bytes))
         return result
 
     def _add(self, storage: torch.UntypedStorage) -> None:

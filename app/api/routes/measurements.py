@@ -52,7 +52,8 @@ async def post_measurement(
     claimed = idempotency_key, request.url.path, body
     await anyio.to_thread.run_sync(service.require_key_free, *claimed)
     if media_type == PICKLE:
-        kind, document = SNAPSHOT, await service.run_in_child("snapshot", {"data": body})
+        kind = SNAPSHOT
+        document = await service.run_in_child("snapshot", lambda: {"data": body}, len(body))
     else:
         await parse_body(request, service, body)
         kind, document = STEP, _step(body)
