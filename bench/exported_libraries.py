@@ -218,7 +218,10 @@ def _seen(m: Any, x: Tensor) -> Tensor:
 
 
 def _heard(m: Any, x: Tensor) -> Tensor:
-    scores: Tensor = m.model(input_features=x, decoder_input_ids=_words(x[:, 0])).logits
+    words = _words(x[:, 0])
+    scores: Tensor = m.model(
+        input_features=x, decoder_input_ids=words, decoder_attention_mask=torch.ones_like(words)
+    ).logits
     return scores
 
 
@@ -334,7 +337,12 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any], Callable[..., Tensor], Callab
         _continued,
         tokens,
     ),
-    "mixtral": ("MixtralForCausalLM", _GROUPED | {"num_hidden_layers": 8, "num_local_experts": 4}, _continued, tokens),
+    "mixtral": (
+        "MixtralForCausalLM",
+        _GROUPED | {"num_hidden_layers": 8, "num_local_experts": 4, "experts_implementation": "batched_mm"},
+        _continued,
+        tokens,
+    ),
     "mamba": (
         "MambaForCausalLM",
         _CAUSAL | {"state_size": 4, "num_hidden_layers": 8, "time_step_rank": 2},
