@@ -8,8 +8,8 @@ inputs, gradients, activations and workspaces. Every way to train runs 20 steps 
 the events of PyTorch's allocator show more than the cap at any time. PyTorch's budgets are tried from the fastest to
 the smallest. Columns: largest batch within the cap, of multiples of the instance's up to `--largest`, and a half and a
 quarter of it; peak in MiB, or `out` of memory, or `no plan`; samples a second (process time of the fastest step, one
-thread); whether the gradients of the first step are those of eager, bit for bit. Runs on a CPU with the extra `torch`.
-Exits 1 if a plan runs out of memory, or its gradients differ.
+thread); whether the gradients of the first step are those of eager, bit for bit. Runs on a CPU, and needs the
+extra `torch`. Exits 1 if a plan runs out of memory, or its gradients differ.
 """
 
 from __future__ import annotations

@@ -194,7 +194,10 @@ def optimize(
 
 
 def report_of(module: nn.Module) -> Report | None:
-    """The plan of a module that `optimize` returned: of the step compiled last; None for one read from a file."""
+    """The plan of a module that `optimize` returned: of the step compiled last.
+
+    None for a plan read from a file, and where Inductor meets the budget without a plan.
+    """
     made = module.__dict__.get("remat_backend")
     if made is None:
         raise ValueError("the module has no plan; remat.torch.optimize gives it one")

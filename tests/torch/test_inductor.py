@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from planner.pipeline import progress
 from remat.torch import saved_sets
 from remat.torch.compiled import compiled_backend
 from remat.torch.document import TANGENTS
-from remat.torch.inductor import SEEDS
+from remat.torch.inductor import SEEDS, moments
 from remat.torch.recording import Step
 from remat.torch.saved_sets import once
 from remat.torch.split import crossing
@@ -26,6 +26,7 @@ from tests.torch.steps import equal, peak_bytes, results
 
 QUICK: dict[str, Any] = {"compiler": "inductor", "iterations": 30, "measure": False}
 IMAGES = torch.randn(4, 3, 24, 24, generator=torch.Generator().manual_seed(0))
+CONSTANT = torch.arange(64.0).reshape(4, 16)
 TOKENS = torch.randint(0, VOCABULARY, (2, 16), generator=torch.Generator().manual_seed(0))
 
 
@@ -63,12 +64,14 @@ def mixed() -> nn.Module:
     return Mixed()
 
 
-def recorded(module: nn.Module, *args: torch.Tensor) -> Step:
-    """The step that Inductor gets."""
+def recorded(module: nn.Module, *args: torch.Tensor, peaks: list[int] | None = None) -> Step:
+    """The step that Inductor gets; its peak without a plan is added to `peaks`."""
     steps: list[Step] = []
 
-    def record(step: Step, _: Any) -> Any:
+    def record(step: Step, plain: Callable[[], Any]) -> Any:
         steps.append(step)
+        if peaks is not None:
+            peaks.append(max(moment.live_bytes for moment in moments(plain())))
         raise remat.torch.NotCaptured("recorded")
 
     with pytest.raises(Exception, match="recorded"):
@@ -135,3 +138,16 @@ def test_what_is_not_saved_is_recomputed_once_and_seeds_never() -> None:
     order = once(joint, [result for result in read if result.node.name in seeds])
     assert len(order) == len(set(order)) and seeds
     assert not {name for name, run in order if run} & set(seeds)
+
+
+def test_the_peak_counts_inputs_and_what_the_code_allocates() -> None:
+    peaks: list[int] = []
+    x = torch.ones(4, 16)
+
+    class Squares(nn.Module):
+        def forward(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return ((x @ weight) * CONSTANT).sin().sum()
+
+    recorded(Squares(), x, torch.ones(16, 16, requires_grad=True), peaks=peaks)
+    inputs, product, cosine, gradient = 4 * 64 + 4 * 256, 4 * 64, 4 * 64, 4 * 256
+    assert inputs + product + gradient <= peaks[0] <= inputs + product + cosine + gradient + 4 * 64
