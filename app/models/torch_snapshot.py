@@ -175,7 +175,7 @@ def _list(of: Any, key: str | int) -> list[Any]:
 
 def _field(record: Any, name: str, *kinds: type[Any]) -> Any:
     """A text, or a number in the range of a signed 64-bit integer. Raises Unparseable."""
-    value = record.get(name) if isinstance(record, dict) else None
+    value: Any = record.get(name) if isinstance(record, dict) else None
     if type(value) not in kinds or (not isinstance(value, str) and not 0 <= value < 2**63):
         _refuse("not_a_snapshot", f"{name} is no {kinds[0].__name__}", "the fields of PyTorch's history", REMEDY)
     return value

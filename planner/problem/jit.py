@@ -91,7 +91,7 @@ class Kernels:
             # each use of a field, most of the time of a kernel over a record of arrays.
             options = {"cache": True, "nogil": True, "_nrt": name in self.allocating}  # nogil: threads run in parallel
             scope[name] = seen[name] = numba.njit(**options)(copy)  # type: ignore[call-overload]
-            if not numba.config.DISABLE_JIT:  # else `njit` returned the Python function
+            if not isinstance(scope[name], FunctionType):  # as with NUMBA_DISABLE_JIT
                 scope[name].compile(_signature(function))
                 scope[name].disable_compile()
         return scope
