@@ -28,6 +28,8 @@ from planner.search.time_slices import TimeSlices
 
 #: Planners that "auto" runs first, in this order, the quickest first, so that an early stop has a result.
 QUICK_PLANNERS = ("as_given", "greedy", "mirror", "segments", "revolve")
+#: The same under a time limit, where every planner is not tried standalone as well.
+QUICK_BY_CLOCK = (*QUICK_PLANNERS[:-1], "min_cut", QUICK_PLANNERS[-1])
 #: Share of the search for the quick planners.
 QUICK_SHARE = 0.5
 #: Planners that improve the best order, each with its share of the remaining search.
@@ -47,7 +49,7 @@ STANDALONE_PLANNERS = tuple(
     dict.fromkeys((*QUICK_PLANNERS, "exact", *(name for name in PLANNERS if name not in ("milp", "cp_sat"))))
 )
 #: Above MAX_SLOW_TASKS tasks the SLOW_PLANNERS are skipped: a single order takes too long.
-MAX_SLOW_TASKS, SLOW_PLANNERS = 20_000, ("revolve", "moment", "anneal")
+MAX_SLOW_TASKS, SLOW_PLANNERS = 20_000, ("min_cut", "revolve", "moment", "anneal")
 
 
 #: Planners that ignore budgets; they use the first alternative of every group.
@@ -258,7 +260,7 @@ def _search(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Can
             order = monitor.best  # an earlier offer of the search is better
         return Candidate(order, planner)
     best = Candidate(np.arange(problem.tasks), "as_given")
-    for name in QUICK_PLANNERS:
+    for name in QUICK_BY_CLOCK:
         known = monitor.best_score
         if known is not None and (monitor.cancelled or is_proven_cheapest(problem, goal, known, monitor)):
             break

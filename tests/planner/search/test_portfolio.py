@@ -136,3 +136,17 @@ def test_a_proven_plan_ends_the_search():
     monitor.cost_bound = int(problem.cost[first.order].sum())
     again = search(problem, goal, "auto", monitor, [first])
     assert goal_score(problem, goal, again.order).cost <= monitor.cost_bound and monitor.calls < 5_000
+
+
+def test_under_a_time_limit_the_result_is_no_worse_than_the_minimum_cut_of_saved_values(monkeypatch):
+    """On U-Nets as PyTorch records them the cut is the best quick planner; here the others only return the order."""
+    problem = training_problem(random.Random(0), 8)
+    order = base_order(problem)
+    goal = Goal(liveness.peak(problem, order) * 7 // 10)
+    cut = planner_named("min_cut")
+    idle = lambda problem, goal, monitor: order  # noqa: E731
+    monkeypatch.setattr(portfolio, "planner_named", lambda name: cut if name == "min_cut" else idle)
+    judge = lambda order: goal_score(problem, goal, order)  # noqa: E731
+    found = portfolio.search(problem, goal, "auto", Monitor(judge, seconds=60.0))
+    best = cut(problem, goal, Monitor(judge, seconds=60.0))
+    assert judge(found.order) <= judge(best) < judge(order)
