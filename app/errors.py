@@ -3,6 +3,7 @@
 AppError
 ├── Unauthenticated  missing or invalid API key
 ├── OutOfScope       the scopes of the API key do not cover the request
+├── UnknownHost      Host header that the service does not answer to
 ├── OverQuota        quota of the API key exhausted
 ├── NotFound         no resource of that id
 ├── Unparseable      body does not match its content type
@@ -64,6 +65,10 @@ class Unauthenticated(AppError):
 
 class OutOfScope(AppError):
     """The scopes of the API key do not cover the request."""
+
+
+class UnknownHost(AppError):
+    """The Host header names a host that the service does not answer to."""
 
 
 class OverQuota(AppError):
@@ -146,6 +151,7 @@ ERROR_TABLE: tuple[ErrorRow, ...] = (
     ErrorRow(Conflict, 409, "idempotency_conflict", "Idempotency key reused with a different body"),
     ErrorRow(TooLarge, 413, "too_large", "Size limit exceeded"),
     ErrorRow(Unsupported, 415, "unsupported_media_type", "Unsupported content type"),
+    ErrorRow(UnknownHost, 421, "unknown_host", "Unknown host"),
     ErrorRow(OverQuota, 429, "over_quota", "Quota exhausted"),
     ErrorRow(Busy, 429, "busy", "Too many requests"),
     ErrorRow(Unavailable, 503, "unavailable", "Service unavailable"),

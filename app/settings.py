@@ -41,6 +41,17 @@ class Settings(BaseSettings):
         default=None, description="HOST:PORT of the unauthenticated metrics of `remat worker`; default: off"
     )
 
+    allowed_hosts: str | None = Field(
+        default=None,
+        description="hosts that requests may name, separated by commas; default: those of loopback where no key is "
+        "required there, else any",
+    )
+    proxies: str = Field(
+        default="",
+        description="addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto count, separated by commas; "
+        "default: none",
+    )
+
     embed_ancestors: str = Field(
         default="'self'",
         pattern=r"^[A-Za-z0-9:/.*' \[\]-]+$",
@@ -77,7 +88,11 @@ class Settings(BaseSettings):
     readers: int = Field(default=4, ge=1, description="graphs parsed concurrently")
     read_queue: int = Field(default=128, ge=0, description="maximum graphs waiting to be parsed; 429 above")
     requests: int = Field(default=512, ge=1, description="maximum concurrent requests; 429 above")
-    connections: int = Field(default=2048, ge=1, description="maximum open connections; others are closed")
+    streams: int = Field(default=512, ge=0, description="maximum event streams and waits for results, beside requests")
+    streams_per_key: int = Field(default=64, ge=0, description="of these, maximum of one tenant")
+    connections: int = Field(
+        default=2048, ge=1, description="maximum open connections; above, one without a request is closed"
+    )
     bodies_bytes: int = Field(
         default=2 * GIB, ge=1, description="maximum memory of request bodies and unsent responses; 429 above"
     )

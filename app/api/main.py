@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 import anyio.to_thread
@@ -20,6 +20,7 @@ from app.api.auth.tenant_view import AccessControl
 from app.api.middleware.head import HeadMiddleware
 from app.api.middleware.request_admission import AdmissionMiddleware
 from app.api.middleware.request_id import RequestIdMiddleware
+from app.api.middleware.trusted_host import TrustedHostMiddleware
 from app.api.routes import ROUTERS, only_known_parameters
 from app.api.service.service import Service
 from app.api.wire import openapi
@@ -39,10 +40,13 @@ log = logging.getLogger(__name__)
 TITLES = {404: ("not_found", "Not found"), 405: ("method_not_allowed", "Method not allowed")}
 
 
-def create_app(settings: Settings | None = None, access: AccessControl | None = None) -> FastAPI:
+def create_app(
+    settings: Settings | None = None, access: AccessControl | None = None, hosts: Collection[str] | None = None
+) -> FastAPI:
     """The application over the store of `settings`; background work ends with the ASGI lifespan.
 
-    With `access`, requests need an API key and see the resources of its tenant only.
+    With `access`, requests need an API key and see the resources of its tenant only. With `hosts`, requests need one
+    of these hosts.
     """
     service = Service(settings or Settings())
     telemetry = export.start(service.settings.otlp_url)
@@ -75,6 +79,8 @@ def create_app(settings: Settings | None = None, access: AccessControl | None = 
         app.add_middleware(AuthMiddleware, access=access)
     app.add_middleware(AdmissionMiddleware, admission=service.admission)
     app.add_middleware(HeadMiddleware)
+    if hosts is not None:
+        app.add_middleware(TrustedHostMiddleware, hosts=hosts)
     app.add_middleware(RequestIdMiddleware, failed=_internal_error)
     for router in (*ROUTERS, *PAGES):
         app.include_router(router)

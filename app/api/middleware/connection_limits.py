@@ -27,6 +27,7 @@ class LimitedH11Protocol(H11Protocol):
 
     settings: ClassVar[Settings]
     admission: ClassVar[Admission]
+    unasked: ClassVar[dict[LimitedH11Protocol, None]]  # connections without a request, those that wait longest first
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._awaited = ""
@@ -34,9 +35,8 @@ class LimitedH11Protocol(H11Protocol):
         self._check_timer: asyncio.TimerHandle | None = None
         self._unsent = 0  # bytes of a response that are counted by `admission`
         super().connection_made(transport)
-        if len(self.connections) > self.settings.connections:
-            self._abort("REMAT_CONNECTIONS")
-            return
+        if len(self.connections) > self.settings.connections:  # a client may hold connections, but not all of them
+            next(iter(self.unasked), self)._abort("REMAT_CONNECTIONS")
         self._await_client()
 
     def data_received(self, data: bytes) -> None:
@@ -50,6 +50,7 @@ class LimitedH11Protocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._release()
+        self.unasked.pop(self, None)
         for timer in (self._timeout, self._check_timer):
             if timer is not None:
                 timer.cancel()
@@ -87,6 +88,9 @@ class LimitedH11Protocol(H11Protocol):
         self._awaited = due
         if self._timeout is not None:
             self._timeout.cancel()
+        self.unasked.pop(self, None)
+        if due == "head" and not self.transport.is_closing():
+            self.unasked[self] = None
         if due and not self.transport.is_closing():
             self._timeout = self.loop.call_later(self.settings.head_seconds, self._abort, "REMAT_HEAD_SECONDS")
 
@@ -103,9 +107,12 @@ class LimitedH11Protocol(H11Protocol):
     def _abort(self, setting: str) -> None:
         metrics.count_refused(setting)
         log.debug("event=aborted limit=%s", setting)
+        self.unasked.pop(self, None)
         self.transport.abort()
 
 
 def limited_protocol(admission: Admission) -> type[LimitedH11Protocol]:
     """The protocol class with the settings and counters of a service."""
-    return type("Patient", (LimitedH11Protocol,), {"settings": admission.settings, "admission": admission})
+    return type(
+        "Patient", (LimitedH11Protocol,), {"settings": admission.settings, "admission": admission, "unasked": {}}
+    )

@@ -8,6 +8,7 @@ from app.api.service.process_admission import REQUEST_MEMORY, Admission, Request
 from app.api.wire.open_paths import is_open
 from app.errors import AppError, send_problem
 
+METRICS_PATH = "/metrics"  # answered while others are refused, as it tells why
 BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -23,7 +24,7 @@ class AdmissionMiddleware:
             return
         admission, held = self.admission, RequestMemory(self.admission)
         scope[REQUEST_MEMORY] = held
-        counts = not is_open(scope["path"])
+        counts = not is_open(scope["path"]) and scope["path"] != METRICS_PATH
         try:
             if counts:
                 admission.require_request_slot()
@@ -37,4 +38,4 @@ class AdmissionMiddleware:
             await self.app(scope, receive, send)
         finally:
             admission.requests -= counts
-            held.give(held.bytes)
+            held.end()

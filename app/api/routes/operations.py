@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 import anyio.to_thread
 import msgspec
-from fastapi import APIRouter, Header, HTTPException, Query, Response
+from fastapi import APIRouter, Header, HTTPException, Query, Request, Response
 from starlette.responses import StreamingResponse
 
 from app.api.routes.dependencies import ServiceDep
+from app.api.service.process_admission import request_memory
 from app.api.service.service import Service
 from app.api.wire.openapi import problem_docs, ref, response_docs
 from app.jobs.interface import Operation
@@ -82,9 +83,10 @@ async def get_operation(service: ServiceDep, operation_id: str) -> Response:
     response_class=Response,
     responses=response_docs(200, "Events until the operation ends", {"text/event-stream": EVENT_SCHEMA})
     | {204: {"description": "The operation has ended, and there are no events after Last-Event-ID"}}
-    | problem_docs(404, 422),
+    | problem_docs(404, 422, 429),
 )
 async def stream_operation(
+    request: Request,
     service: ServiceDep,
     operation_id: str,
     last_event_id: Annotated[str, Header(alias="Last-Event-ID", description="id of the last event received")] = "",
@@ -94,6 +96,7 @@ async def stream_operation(
     operation = await anyio.to_thread.run_sync(service.jobs.status, operation_id)
     if operation.finished and operation.last_event <= after:
         return Response(status_code=204)
+    request_memory(request).require_stream(service.tenant)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(_events(service, operation_id, after), headers=headers, media_type="text/event-stream")
 

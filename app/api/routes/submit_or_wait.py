@@ -22,7 +22,7 @@ from app.api.service.service import Service
 from app.api.wire.negotiation import preferred_wait
 from app.api.wire.openapi import NOT_MODIFIED, Responses, problem_docs, ref, response_docs, with_links
 from app.api.wire.request_body import media_type_of, raw_fields, read_body
-from app.errors import ProblemDetails
+from app.errors import Busy, ProblemDetails
 from app.jobs.interface import SolveRequest
 from app.models.json_object import decode_object
 from app.store import records
@@ -78,6 +78,10 @@ async def submit_or_wait(
             return _created(path, stored_id, await render(service, solve, stored_id))
         operation_id = (await anyio.to_thread.run_sync(service.jobs.submit, solve)).id
         await anyio.to_thread.run_sync(service.bind, key, path, operation_id)
+    try:
+        request_memory(request).require_stream(service.tenant)
+    except Busy:  # 202 at once
+        seconds = 0
     operation = await service.jobs.wait(operation_id, seconds)
     if operation.answer is not None:
         return _created(path, operation.answer, await render(service, solve, operation.answer))

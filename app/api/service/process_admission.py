@@ -32,6 +32,7 @@ class Admission:
     def __init__(self, settings: Settings, free: Callable[[], int] = free_bytes):
         self.settings, self._free = settings, free
         self.requests = self.bytes = 0
+        self.streams: Counter[str] = Counter()  # event streams and waits of each tenant, which are no `requests`
         self.parsers = CapacityLimiter(PARSER_THREADS)
         self._lock = threading.Lock()
         self._seen = (float("-inf"), 0)
@@ -84,10 +85,31 @@ def busy_error(setting: str, value: int, reason: str, seconds: int = RETRY_SOON_
 
 
 class RequestMemory:
-    """Memory held by one request."""
+    """Memory held by one request, and its place among the streams once it waits."""
 
     def __init__(self, admission: Admission):
         self.admission, self.bytes = admission, 0
+        self._streams_of: str | None = None
+
+    def require_stream(self, tenant: str) -> None:
+        """Count the request as a stream of the tenant from now on; "" without authentication. Raises Busy."""
+        admission, settings = self.admission, self.admission.settings
+        if admission.streams.total() >= settings.streams:
+            raise busy_error("REMAT_STREAMS", settings.streams, f"{settings.streams} streams and waits are open")
+        if tenant and admission.streams[tenant] >= settings.streams_per_key:
+            limit = settings.streams_per_key
+            raise busy_error("REMAT_STREAMS_PER_KEY", limit, f"{limit} streams and waits of this tenant are open")
+        self._streams_of = tenant
+        admission.streams[tenant] += 1
+        admission.requests -= 1
+
+    def end(self) -> None:
+        """Give back everything at the end of the request."""
+        self.give(self.bytes)
+        if self._streams_of is not None:
+            self.admission.requests += 1
+            self.admission.streams[self._streams_of] -= 1
+            self.admission.streams += Counter()  # drops zeros
 
     def take(self, more: int) -> None:
         """Raises Busy, TooLarge."""

@@ -13,6 +13,7 @@ import anyio.to_thread
 import sqlalchemy as sa
 
 from app.api.service.process_admission import Admission, RequestMemory, SlotPool
+from app.api.service.readiness import Readiness
 from app.api.service.response_cache import ResponseCache
 from app.atomic_files import CannotWrite
 from app.errors import AppError, SolveFailed, Unavailable
@@ -24,6 +25,7 @@ from app.jobs.interface import RETRY_S, Jobs
 from app.settings import Settings
 from app.solver.child_process import Runner
 from app.store import records
+from app.store.database import require_current_schema
 from app.store.garbage_collection import collect
 from app.store.states import STATES
 from app.store.store import Store
@@ -56,6 +58,7 @@ class Service:
         self.admission = Admission(settings)
         self.responses = ResponseCache(settings.kept_bytes)
         self._reads = SlotPool(settings.readers, settings.read_queue, settings.read_seconds, "REMAT_READ_QUEUE")
+        self.readiness = Readiness(self._probe)
         metrics.register_service(self)
 
     def drain(self) -> None:
@@ -86,6 +89,11 @@ class Service:
 
     def free_bytes(self) -> int:
         return self.admission.free_bytes()
+
+    def _probe(self) -> None:
+        """Raises CannotWrite, Unavailable unless the store is writable and its schema is current."""
+        require_current_schema(self.store.engine)
+        self.store.check()
 
     async def read_graph(self, data: bytes, shapes: Mapping[str, Any] = NO_SHAPES) -> dict[str, Any]:
         """Row of the graph in `data`, read in a child process and stored. Raises ProblemDetails, SolveFailed."""

@@ -17,6 +17,7 @@ from app.api.auth.key_store import SqliteKeyStore
 from app.api.auth.tenant_view import AccessControl
 from app.api.main import create_app
 from app.api.middleware.connection_limits import limited_protocol
+from app.api.middleware.trusted_host import LOOPBACK_HOSTS
 from app.errors import BadUsage
 from app.settings import Settings
 from app.telemetry import logs
@@ -54,7 +55,7 @@ def run(host: str, port: int, data: Path | None, auth: bool | None) -> int:
     logs.start(settings.log_level)
     sys.setswitchinterval(THREAD_SWITCH_S)
     listener = _listener(host, port)
-    app = create_app(settings, access)
+    app = create_app(settings, access, _hosts(host, settings, access))
     config = uvicorn.Config(
         app,
         http=limited_protocol(app.state.service.admission),
@@ -63,6 +64,8 @@ def run(host: str, port: int, data: Path | None, auth: bool | None) -> int:
         access_log=False,
         timeout_graceful_shutdown=MAX_SHUTDOWN_S,
         server_header=False,
+        proxy_headers=bool(settings.proxies),
+        forwarded_allow_ips=settings.proxies,
     )
     shown = f"[{host}]" if ":" in host else host
     server = DrainingServer(config, app, f"http://{shown}:{listener.getsockname()[1]}")
@@ -78,6 +81,15 @@ def _access_control(host: str, settings: Settings) -> AccessControl:
         remedy = "create one with `remat keys create NAME`, listen on 127.0.0.1, or disable keys with --no-auth"
         raise BadUsage(f"{cause}; {remedy}", code="open_to_strangers")
     return access
+
+
+def _hosts(host: str, settings: Settings, access: AccessControl | None) -> set[str] | None:
+    """Hosts that requests may name; None: any. A key protects against DNS rebinding, as the browser has none."""
+    if settings.allowed_hosts is not None:
+        return {name.strip() for name in settings.allowed_hosts.split(",")}
+    if access is not None or not _is_loopback(host):
+        return None
+    return {*LOOPBACK_HOSTS, f"[{host}]" if ":" in host else host}
 
 
 def _is_loopback(host: str) -> bool:

@@ -20,6 +20,7 @@ from starlette.testclient import TestClient
 from app.api.main import create_app
 from app.api.middleware.connection_limits import limited_protocol
 from app.api.middleware.request_admission import AdmissionMiddleware
+from app.api.middleware.trusted_host import LOOPBACK_HOSTS
 from app.api.service import free_memory
 from app.api.service.process_admission import Admission, RequestMemory, SlotPool
 from app.api.service.service import Service
@@ -213,6 +214,51 @@ def test_requests_past_the_limit_are_turned_away_and_the_next_one_is_not() -> No
     assert asyncio.run(scenario()) == [429, 200, 200, 200]
 
 
+def test_streams_are_no_requests_and_one_tenant_has_a_share_of_them() -> None:
+    admission = Admission(Settings(requests=1, streams=3, streams_per_key=2))
+
+    def opened(tenant: str) -> RequestMemory:
+        admission.require_request_slot()
+        admission.requests += 1
+        request = RequestMemory(admission)
+        request.require_stream(tenant)
+        return request
+
+    first, _ = opened("a"), opened("a")
+    with pytest.raises(Busy, match="REMAT_STREAMS_PER_KEY"):
+        opened("a")
+    admission.requests -= 1
+    opened("b")
+    with pytest.raises(Busy, match="REMAT_STREAMS"):
+        opened("c")
+    admission.requests -= 1
+    first.end()
+    admission.requests -= 1
+    opened("a")
+    assert admission.requests == 0 and admission.streams == {"a": 2, "b": 1}
+
+
+def test_a_wait_past_the_limit_of_streams_is_answered_with_the_operation(small: Any) -> None:
+    client = small(streams=0)
+    question = {"graph": chain(3), "budget": "80%", "planner": "greedy", "iterations": 2}
+    answer = client.post("/v1/plans", json=question, headers={"prefer": "wait=60"})
+    assert answer.status_code == 202
+    refused = client.get(f"/v1/operations/{answer.json()['id']}/events?", headers={"last-event-id": "0"})
+    assert told(refused) == (429, "busy", "REMAT_STREAMS")
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost", 200), ("LOCALHOST:8000", 200), ("[::1]:8000", 200), ("evil.example:8000", 421), ("", 421)],
+)
+def test_a_name_that_somebody_else_points_at_this_machine_is_refused(host: str, status: int, tmp_path: Path) -> None:
+    app = create_app(Settings(data=tmp_path, workers=0, gc_hours=0), hosts=LOOPBACK_HOSTS)
+    with TestClient(app) as client:
+        answer = client.get("/v1/operations", headers={"host": host})
+    assert answer.status_code == status
+    assert status == 200 or (answer.json()["code"] == "unknown_host" and "REMAT_ALLOWED_HOSTS" in answer.text)
+
+
 def test_a_turn_comes_in_order_and_not_for_too_many() -> None:
     async def scenario() -> list[str]:
         turns, said = SlotPool(1, 1, 60, "REMAT_READ_QUEUE"), []
@@ -393,11 +439,11 @@ def test_a_refused_body_that_comes_to_its_end_leaves_its_connection_of_use(liste
     assert answer.startswith(b"HTTP/1.1 413") and b"HTTP/1.1 200" in answer
 
 
-def test_connections_past_the_limit_are_closed(listening: Any) -> None:
+def test_connections_past_the_limit_close_the_one_that_waits_longest_for_a_request(listening: Any) -> None:
     port = listening(connections=2, head_seconds=60)
     with connected(port) as first, connected(port) as second, connected(port) as third:
-        assert all_of(third) == b""
-        for client in (first, second):
+        assert all_of(first) == b""
+        for client in (second, third):
             client.sendall(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
             assert b"200 OK" in all_of(client)
 

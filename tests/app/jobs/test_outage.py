@@ -60,7 +60,8 @@ def test_a_database_that_is_gone_for_half_a_minute_is_told_and_nothing_is_lost(
         gone = time.monotonic()
         try:
             while time.monotonic() < gone + GONE_S:
-                for answer in (client.get("/readyz"), client.get(f"/v1/operations/{running}"), ask(2)):
+                assert client.get("/readyz").json()["code"] == "unavailable"
+                for answer in (client.get(f"/v1/operations/{running}"), ask(2)):
                     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
                     assert int(answer.headers["retry-after"]) > 0 and "is unreachable" in answer.json()["detail"]
                 assert client.get("/livez").status_code == 200

@@ -16,8 +16,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from app.api.auth.key_store import SqliteKeyStore
+from app.api.auth.tenant_view import AccessControl
+from app.api.middleware.trusted_host import LOOPBACK_HOSTS
 from app.cli import typer_app
-from app.cli.admin.serve import _listener
+from app.cli.admin.serve import _hosts, _listener
+from app.settings import Settings
 from bench.processes import below
 from tests.app.conftest import chain
 
@@ -56,6 +60,14 @@ def test_answers_are_sent_without_waiting_for_acknowledgements() -> None:
         connection, _ = listener.accept()
         with connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_hosts_are_checked_where_no_key_is_required(tmp_path: Path) -> None:
+    settings, access = Settings(data=tmp_path), AccessControl(SqliteKeyStore(tmp_path))
+    assert _hosts("127.0.0.1", settings, None) == LOOPBACK_HOSTS
+    assert _hosts("127.0.0.1", settings, access) is None and _hosts("0.0.0.0", settings, None) is None
+    named = settings.model_copy(update={"allowed_hosts": "plans.example, localhost"})
+    assert _hosts("0.0.0.0", named, access) == {"plans.example", "localhost"}
 
 
 @pytest.fixture
