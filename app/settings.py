@@ -83,8 +83,14 @@ class Settings(BaseSettings):
     solves_per_key: int | None = Field(
         default=None, ge=1, description="concurrent solves per tenant over all processes; others wait"
     )
-    queue: int = Field(default=64, ge=0, description="maximum waiting solves; 429 above")
+    queue: int = Field(default=64, ge=0, description="maximum waiting solves, half of it per tenant; 429 above")
     batch_items: int = Field(default=10_000, ge=1, description="maximum items of a batch")
+    open_items: int = Field(
+        default=20_000, ge=1, description="maximum items of the unfinished batches of a tenant; 429 above"
+    )
+    requests_per_second: float = Field(
+        default=200.0, ge=0, description="requests of a key, 5 s of it at once; 429 above; 0: unlimited"
+    )
     readers: int = Field(default=4, ge=1, description="graphs parsed concurrently")
     read_queue: int = Field(default=128, ge=0, description="maximum graphs waiting to be parsed; 429 above")
     requests: int = Field(default=512, ge=1, description="maximum concurrent requests; 429 above")

@@ -16,6 +16,7 @@ from starlette.routing import Match
 
 from app.api.auth.batch_access import BatchKeyStore
 from app.api.auth.middleware import AuthMiddleware
+from app.api.auth.rate_limit import RateLimiter
 from app.api.auth.tenant_view import AccessControl
 from app.api.middleware.head import HeadMiddleware
 from app.api.middleware.request_admission import AdmissionMiddleware
@@ -76,7 +77,7 @@ def create_app(
     app.state.service, app.state.watching, app.state.access = service, telemetry, access
     if access is not None:  # middleware added last runs first
         access.key_store = BatchKeyStore(access.key_store, service.store)
-        app.add_middleware(AuthMiddleware, access=access)
+        app.add_middleware(AuthMiddleware, access=access, limiter=RateLimiter(service.settings.requests_per_second))
     app.add_middleware(AdmissionMiddleware, admission=service.admission)
     app.add_middleware(HeadMiddleware)
     if hosts is not None:

@@ -46,22 +46,16 @@ def submit(
 ) -> Operation:
     """The operation, stored and queued with its input `data`, or the unfinished operation of the same key.
 
-    At most `queue` operations wait in addition to those that run. The number that run is `slots`, or the slots of all
-    workers if greater. Raises Busy, NotFound if the graph was deleted, CannotWrite, Unavailable.
+    At most `queue` operations wait in addition to those that run; with tenants, half of all these are of one. The
+    number that run is `slots`, or the slots of all workers if greater. Raises Busy, NotFound if the graph was deleted,
+    CannotWrite, Unavailable.
     """
     try:
         with store.writing(*(() if data is None else (data,))) as connection:
             if (same := _join(connection, operation.key)) is not None:
                 return same
             operation.wanted = True
-            count = sa.select(sa.func.count()).where(operations.c.state.in_(["queued", "running"]), ~IN_BATCH)
-            all_slots = connection.scalar(sa.select(sa.func.sum(workers.c.slots))) or 0
-            if (connection.scalar(count) or 0) >= max(slots, all_slots) + queue:
-                raise Busy(
-                    f"the queue is full ({queue} waiting solves); retry in {RETRY_S} s, or raise REMAT_QUEUE",
-                    limit={"name": "REMAT_QUEUE", "value": queue},
-                    headers={"Retry-After": str(RETRY_S)},
-                )
+            _require_room(connection, operation.tenant, slots, queue)
             operation.last_event = 1
             if data is not None:
                 operation.asked = blob_key(data)
@@ -74,6 +68,21 @@ def submit(
                 return same
         raise NotFound(f"no graph {operation.graph_id}; post it to /v1/graphs first") from error
     return operation
+
+
+def _require_room(connection: sa.Connection, tenant: str | None, slots: int, queue: int) -> None:
+    """Raises Busy if the queue, or the half of it that a tenant may fill, is full."""
+    is_own = operations.c.tenant == tenant
+    count = sa.select(sa.func.count(), sa.func.count(sa.case((is_own, 1)))).select_from(operations)
+    waiting, own = connection.execute(count.where(operations.c.state.in_(["queued", "running"]), ~IN_BATCH)).one()
+    room = max(slots, connection.scalar(sa.select(sa.func.sum(workers.c.slots))) or 0) + queue
+    if waiting >= room or (tenant is not None and own >= max(1, (room + 1) // 2)):
+        whose = "is full" if waiting >= room else "has as many solves of this tenant as it may"
+        raise Busy(
+            f"the queue {whose} ({queue} waiting solves); retry in {RETRY_S} s, or raise REMAT_QUEUE",
+            limit={"name": "REMAT_QUEUE", "value": queue},
+            headers={"Retry-After": str(RETRY_S)},
+        )
 
 
 def insert_or_join(

@@ -42,14 +42,15 @@ async def create_session(request: Request, service: ServiceDep) -> Response:
     if access is None:
         return Response(status_code=303, headers={"Location": _local_path(next)})
     key = await anyio.to_thread.run_sync(sessions.find_key, access.key_store, key_text.strip())
+    peer = request.client.host if request.client else None
+    if key is None or key.state(access.clock()) != "good":
+        await anyio.to_thread.run_sync(_record_failure, access, key, peer)
     if key is None:
         return _login_form(request, next, "Unknown key. Copy the whole key; it has the form remat_…_…")
     if (state := key.state(access.clock())) != "good":
         reason = "has expired" if state == "expired" else "was revoked"
         return _login_form(request, next, f"Key {key.id} {reason}. Ask the operator of this service for a new key.")
-    secret = await anyio.to_thread.run_sync(
-        _create_session, access, key, request.client.host if request.client else None
-    )
+    secret = await anyio.to_thread.run_sync(_create_session, access, key, peer)
     response = Response(status_code=303, headers={"Location": _local_path(next), "Cache-Control": "no-store"})
     response.set_cookie(
         sessions.COOKIE,
@@ -92,6 +93,13 @@ def _create_session(access: AccessControl, key: ApiKey, peer: str | None) -> str
     secret = sessions.begin(access.key_store, key, access.clock())
     access.key_store.record(AuditEntry(access.clock(), key.id, key.tenant, peer, "POST", "/login", 303))
     return secret
+
+
+def _record_failure(access: AccessControl, key: ApiKey | None, peer: str | None) -> None:
+    """Audit a failed login; a flood of them is audited in part."""
+    if access.may_audit(None):
+        id, tenant = (None, None) if key is None else (key.id, key.tenant)
+        access.key_store.record(AuditEntry(access.clock(), id, tenant, peer, "POST", "/login", 401))
 
 
 def _local_path(path: str) -> str:

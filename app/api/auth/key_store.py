@@ -20,6 +20,7 @@ from app.atomic_files import CannotWrite
 from app.errors import NotFound
 
 DAY_S = 86_400
+MAX_AUDIT_ROWS = 1_000_000  # older lines of the audit log are deleted; about 200 bytes each
 DATABASE_FILE = "access.sqlite"
 SCHEMA_SQL = """
 CREATE TABLE IF NOT EXISTS keys (
@@ -182,7 +183,8 @@ class SqliteKeyStore:
 
     def record(self, entry: AuditEntry) -> None:
         with self._writing() as connection:
-            connection.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(asdict(entry).values()))
+            row = connection.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(asdict(entry).values()))
+            connection.execute("DELETE FROM audit WHERE rowid <= ?", (row.lastrowid - MAX_AUDIT_ROWS,))
 
     def entries(self, limit: int) -> list[AuditEntry]:
         return [AuditEntry(*row) for row in self._rows("SELECT * FROM audit ORDER BY rowid DESC LIMIT ?", limit)]

@@ -14,10 +14,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.auth import sessions
 from app.api.auth.api_keys import ApiKey
 from app.api.auth.key_store import AuditEntry
+from app.api.auth.rate_limit import RateLimiter
 from app.api.auth.tenant_view import AccessControl, Caller
 from app.api.wire.open_paths import is_open
 from app.atomic_files import CannotWrite
-from app.errors import AppError, OutOfScope, Unauthenticated, send_problem
+from app.errors import AppError, Busy, OutOfScope, Unauthenticated, send_problem
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +31,13 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 AUDITED_STATUSES = frozenset({401, 403, 404, 413, 429})
 MAX_PATH_LENGTH = 500
 MAX_IDEMPOTENCY_KEY = 255  # longer keys are rejected by the routes
-MAX_ANONYMOUS_AUDITS = 60  # audit entries per minute for requests without a valid key
 
 
 class AuthMiddleware:
     """ASGI middleware. Requests without a valid key reach open paths only, such as health checks."""
 
-    def __init__(self, app: ASGIApp, access: AccessControl):
-        self.app, self.access = app, access
-        self._minute = self._anonymous = 0
+    def __init__(self, app: ASGIApp, access: AccessControl, limiter: RateLimiter):
+        self.app, self.access, self._limiter = app, access, limiter
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":  # not supported
@@ -56,6 +55,10 @@ class AuthMiddleware:
             await send_problem(error, scope["path"], audited.send)
         else:
             audited.key = caller.key
+            allowed, audited.rate = self._limiter.take(caller.key.id)
+            if not allowed:
+                await send_problem(self._too_fast(), scope["path"], audited.send)
+                return
             known = {CALLER: caller, CSRF: token, "headers": _scope_idempotency_keys(scope["headers"], caller)}
             await self.app({**scope, **known}, receive, audited.send)
         finally:
@@ -63,21 +66,22 @@ class AuthMiddleware:
                 with anyio.CancelScope(shield=True):  # audited even if the client disconnects
                     await anyio.to_thread.run_sync(self._write, audited)
 
+    def _too_fast(self) -> Busy:
+        limit = {"name": "REMAT_REQUESTS_PER_SECOND", "value": self._limiter.per_second}
+        return Busy(
+            f"the key sends more than {self._limiter.per_second:g} requests a second; send fewer, or raise "
+            "REMAT_REQUESTS_PER_SECOND",
+            limit=limit,
+        )
+
     def _write(self, audited: _AuditedRequest) -> None:
-        if audited.key is None and not self._may_audit_anonymous():
+        is_change = audited.key is not None and audited.method not in SAFE_METHODS and audited.status < 400
+        if not is_change and not self.access.may_audit(audited.key):
             return
         try:
             self.access.key_store.record(audited.entry(self.access.clock()))
         except CannotWrite:
             log.exception("event=not_audited method=%s path=%s status=%s", audited.method, audited.path, audited.status)
-
-    def _may_audit_anonymous(self) -> bool:
-        """Rate limit of audit entries for unauthenticated requests, so that they cannot fill the disk."""
-        minute = int(self.access.clock() // 60)
-        if minute != self._minute:
-            self._minute, self._anonymous = minute, 0
-        self._anonymous += 1
-        return self._anonymous <= MAX_ANONYMOUS_AUDITS
 
     def _caller(self, scope: Scope) -> tuple[Caller, str]:
         """The caller, and the CSRF token of the session or "". Raises Unauthenticated, OutOfScope."""
@@ -171,6 +175,7 @@ class _AuditedRequest:
         self.method, self.path = str(scope["method"]), str(scope["path"])[:MAX_PATH_LENGTH]
         self.key: ApiKey | None = None
         self.status = 0  # no response sent
+        self.rate = list[tuple[bytes, bytes]]()  # headers
         self._send = send
 
     def entry(self, now: float) -> AuditEntry:
@@ -180,7 +185,7 @@ class _AuditedRequest:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message = {**message, "headers": _private(message)}
+            message = {**message, "headers": [*_private(message), *self.rate]}
         await self._send(message)
 
 

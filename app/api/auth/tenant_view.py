@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from app.store.tenancy import scoped_name
 from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS
 
 RETRY_S = 5
+MAX_REFUSED_AUDITS = 60  # audit entries per minute for refused requests of one key, or without a valid key
 
 
 class AccessControl:
@@ -40,6 +42,16 @@ class AccessControl:
     def __init__(self, key_store: KeyStore, clock: Callable[[], float] = time.time):
         self.key_store, self.clock = key_store, clock
         self.lock = threading.Lock()
+        self._minute, self._refused = 0, Counter[str]()  # audit entries of refused requests in this minute, by key
+
+    def may_audit(self, key: ApiKey | None) -> bool:
+        """Rate limit of audit entries for refused requests, by key, so that they cannot fill the disk."""
+        id, minute = "" if key is None else key.id, int(self.clock() // 60)
+        if minute != self._minute:
+            self._minute = minute
+            self._refused.clear()
+        self._refused[id] += 1
+        return self._refused[id] <= MAX_REFUSED_AUDITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,10 @@ def _create(service: Service, batch_request: BatchRequest, idempotency_key: str 
     if key is not None and (before := repository.find_by_idempotency_key(store, key, body_hash)) is not None:
         return before
     seconds = batch_request.total * batch_request.search_seconds
-    return charge_batch(service, seconds, lambda: repository.create(store, batch_request, owner, key, body_hash))
+    open_items = service.settings.open_items
+    return charge_batch(
+        service, seconds, lambda: repository.create(store, batch_request, owner, key, body_hash, open_items)
+    )
 
 
 @router.get(

@@ -15,8 +15,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from app.api.schemas.batch_request import BatchRequest
-from app.errors import Conflict, NotFound
-from app.jobs.interface import FINISHED
+from app.errors import Busy, Conflict, NotFound
+from app.jobs.interface import FINISHED, RETRY_S
 from app.jobs.repository import request_cancel
 from app.store.batch_tables import batches, items
 from app.store.database import insert
@@ -129,8 +129,13 @@ def batch_id_of(operation_id: str) -> str:
     return f"ba{operation_id[2:]}"
 
 
-def create(store: Store, request: BatchRequest, owner: BatchOwner, idempotency: str | None, body: str) -> BatchRecord:
-    """The stored batch with its items, or the earlier one of the same idempotency key. Raises Conflict."""
+def create(
+    store: Store, request: BatchRequest, owner: BatchOwner, idempotency: str | None, body: str, open_items: int
+) -> BatchRecord:
+    """The stored batch with its items, or the earlier one of the same idempotency key.
+
+    At most `open_items` items are in unfinished batches of the tenant. Raises Busy, Conflict.
+    """
     axes = {"budgets": request.budgets, "planners": request.planners, "seeds": request.seeds}
     given_axes = {axis: None if given == (None,) else given for axis, given in axes.items()}
     batch = BatchRecord(
@@ -160,12 +165,25 @@ def create(store: Store, request: BatchRequest, owner: BatchOwner, idempotency: 
     with store.writing() as connection:
         made = insert(connection, batches).values(columns).on_conflict_do_nothing(index_elements=["idempotency"])
         if connection.execute(made.returning(batches.c.id)).first() is not None:
+            _require_room(connection, owner.tenant, open_items)
             connection.execute(sa.insert(items), rows)
             batch.counts = {"queued": batch.total}
             return batch
     before = find_by_idempotency_key(store, str(idempotency), body)  # a concurrent request with the same key
     assert before is not None
     return before
+
+
+def _require_room(connection: sa.Connection, tenant: str | None, open_items: int) -> None:
+    """Raises Busy if the unfinished batches of the tenant have more than `open_items` items."""
+    total = sa.select(sa.func.sum(batches.c.total)).where(UNFINISHED, batches.c.tenant.is_not_distinct_from(tenant))
+    count = connection.scalar(total) or 0
+    if count > open_items:
+        raise Busy(
+            f"{count} items would be open; wait for a batch to end, cancel one, or raise REMAT_OPEN_ITEMS",
+            limit={"name": "REMAT_OPEN_ITEMS", "value": open_items},
+            headers={"Retry-After": str(RETRY_S)},
+        )
 
 
 def find_by_idempotency_key(store: Store, idempotency: str, body: str) -> BatchRecord | None:

@@ -31,7 +31,7 @@ from app.store.tenancy import scoped_name
 
 log = logging.getLogger(__name__)
 
-ITEMS_AHEAD = 4  # queued items per worker slot, so that no slot waits for the next turn
+ITEMS_AHEAD = 4  # queued items of a single worker slot, so that it does not wait for the next turn
 IDLE_POLL_S = 0.5  # between turns without queued items
 BUSY_POLL_S = 1.0  # between turns with queued items; a turn is due earlier once half of them have ended here
 ITEM_PRIORITY = 200  # of items; interactive requests run first
@@ -54,7 +54,7 @@ class BatchScheduler:
         return self._is_due()
 
     def _is_due(self) -> bool:
-        return self._ended >= max(1, min(self._in_queue, ITEMS_AHEAD * self._settings.workers) // 2)
+        return self._ended >= max(1, min(self._in_queue, ITEMS_AHEAD) // 2)
 
     def turn(self) -> bool:
         """Whether items were queued or answered; another turn may find more. Raises CannotWrite, Unavailable."""
@@ -91,7 +91,9 @@ class BatchScheduler:
         """Batch id -> number of items to queue; the batch with the fewest queued items comes first."""
         in_queue: Counter[str] = Counter(dict(connection.execute(_IN_QUEUE).all()))
         self._in_queue = in_queue.total()
-        room = ITEMS_AHEAD * (connection.scalar(_SLOTS) or 0) - self._in_queue
+        slots = connection.scalar(_SLOTS) or 0
+        # One slot stays free for interactive requests. A single slot cannot; items wait behind it, after those.
+        room = (slots - 1 if slots > 1 else ITEMS_AHEAD * slots) - self._in_queue
         if room <= 0:
             return {}
         unfinished = connection.execute(_OPEN).all()

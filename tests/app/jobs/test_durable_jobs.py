@@ -77,6 +77,18 @@ def test_cancelling_what_has_ended_changes_nothing(started: Any) -> None:
     assert jobs.cancel(done.id) == done
 
 
+def test_a_tenant_leaves_half_of_the_queue_to_others(started: Any) -> None:
+    jobs = started(Pretender(until_stopped), queue=3)
+    for n in range(2):
+        jobs.submit(replace(QUESTION, key=f"a{n}", owner="a"))
+    with pytest.raises(Busy, match="as many solves of this tenant"):
+        jobs.submit(replace(QUESTION, key="a2", owner="a"))
+    other = jobs.submit(replace(QUESTION, key="b", owner="b"))
+    for id in (other.id, *(jobs.submit(replace(QUESTION, key=f"a{n}", owner="a")).id for n in range(2))):
+        jobs.cancel(id)
+        finished(jobs, id)
+
+
 def test_a_full_queue_says_when_to_come_back(started: Any) -> None:
     jobs = started(Pretender(until_stopped), queue=1)
     for key in ("k1", "k2"):

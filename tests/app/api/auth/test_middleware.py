@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
-from app.api.auth.key_store import DATABASE_FILE, SqliteKeyStore
-from app.api.auth.middleware import MAX_ANONYMOUS_AUDITS
+from app.api.auth.key_store import DATABASE_FILE, AuditEntry, SqliteKeyStore
+from app.api.auth.tenant_view import MAX_REFUSED_AUDITS
 from app.api.wire.open_paths import OPEN_PATHS
 from app.client.blocking import Client, ServiceProblem
 from tests.app.api.auth.conftest import Gated
@@ -170,13 +171,37 @@ def test_what_changes_something_or_is_refused_is_written_down_without_any_secret
 def test_who_knocks_again_and_again_does_not_fill_the_log(gated: Gated, tenant: Tenant) -> None:
     gated.clock.after += 60
     before = len(gated.access.key_store.entries(10**6))
-    for _ in range(MAX_ANONYMOUS_AUDITS + 20):
+    for _ in range(MAX_REFUSED_AUDITS + 20):
         assert gated.client.get("/v1/planners").status_code == 401
-    assert len(gated.access.key_store.entries(10**6)) - before == MAX_ANONYMOUS_AUDITS
+    assert len(gated.access.key_store.entries(10**6)) - before == MAX_REFUSED_AUDITS
     assert gated.client.get("/v1/graphs/x", headers=tenant("a")).status_code == 404  # who has a key is written down
     gated.clock.after += 60
     assert gated.client.get("/v1/planners").status_code == 401
-    assert len(gated.access.key_store.entries(10**6)) - before == MAX_ANONYMOUS_AUDITS + 2
+    assert len(gated.access.key_store.entries(10**6)) - before == MAX_REFUSED_AUDITS + 2
+
+
+def test_refused_requests_of_one_key_do_not_fill_the_log(gated: Gated) -> None:
+    headers = gated.key("curious", scopes=frozenset({"read"}))
+    gated.clock.after += 60
+    before = len(gated.access.key_store.entries(10**6))
+    for _ in range(MAX_REFUSED_AUDITS + 20):
+        assert gated.client.get("/v1/graphs/x", headers=headers).status_code == 404
+    assert len(gated.access.key_store.entries(10**6)) - before == MAX_REFUSED_AUDITS
+
+
+def test_the_log_has_a_largest_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.api.auth.key_store.MAX_AUDIT_ROWS", 3)
+    store = SqliteKeyStore(tmp_path)
+    for at in range(5):
+        store.record(AuditEntry(at, None, None, None, "GET", "/", 404))
+    assert [entry.at for entry in store.entries(10)] == [4, 3, 2]
+
+
+def test_a_failed_login_is_written_down(gated: Gated) -> None:
+    gated.clock.after += 60
+    assert gated.client.post("/login", data={"key": "remat_000000000000_" + "x" * 43}).status_code == 401
+    entry = gated.access.key_store.entries(1)[0]
+    assert (entry.key_id, entry.method, entry.path, entry.status) == (None, "POST", "/login", 401)
 
 
 def test_no_other_protocol_leads_around_the_gate(gated: Gated) -> None:

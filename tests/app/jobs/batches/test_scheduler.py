@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.api.schemas.batch_request import BatchRequest, parse_batch
-from app.errors import Conflict, SolveFailed
+from app.errors import Busy, Conflict, SolveFailed
 from app.jobs import repository as operations_repository
 from app.jobs.batches import repository
 from app.jobs.batches import scheduler as feeder_module
@@ -38,7 +38,8 @@ def asked_of(count: int, **fields: Any) -> BatchRequest:
 
 
 def begun(jobs: Here, count: int, owner: BatchOwner = NOBODY, **fields: Any) -> BatchRecord:
-    return repository.create(jobs.context.store, asked_of(count, **fields), owner, None, "body")
+    open_items = jobs.context.settings.open_items
+    return repository.create(jobs.context.store, asked_of(count, **fields), owner, None, "body", open_items)
 
 
 def until(jobs: Here, holds: Callable[[], bool]) -> None:
@@ -92,6 +93,29 @@ def test_a_few_items_wait_at_a_time_and_whoever_asks_goes_before_them(started: A
         if item["number"] > ITEMS_AHEAD
     ]
     assert began <= min(after)
+
+
+def test_items_leave_one_slot_to_whoever_asks(started: Any) -> None:
+    runner = Pretender(until_stopped)
+    jobs = started(runner, workers=3)
+    batch = begun(jobs, 10)
+    until(jobs, lambda: runner.runs == 2)
+    assert repository.find(jobs.context.store, batch.id).counts["running"] == 2
+    mine = jobs.submit(SolveRequest("mine", GRAPH_ID, {})).id
+    until(jobs, lambda: jobs.status(mine).state == "running")
+    jobs.cancel(mine)
+    repository.cancel(jobs.context.store, batch.id)
+    ended(jobs, batch)
+
+
+def test_open_items_of_a_tenant_are_limited(started: Any) -> None:
+    jobs = started(Pretender(until_stopped), open_items=12)
+    batch = begun(jobs, 10)
+    with pytest.raises(Busy, match="REMAT_OPEN_ITEMS"):
+        begun(jobs, 3)
+    repository.cancel(jobs.context.store, batch.id)
+    ended(jobs, batch)
+    begun(jobs, 3)
 
 
 def test_a_batch_goes_on_where_a_stop_of_the_service_left_it(started: Any) -> None:
@@ -259,7 +283,7 @@ def test_batches_take_turns(started: Any) -> None:
     begun(jobs, 20)
     other = BatchOwner("b", "key", at_once=1)
     runner.started.wait(PATIENCE_S)
-    second = repository.create(jobs.context.store, asked_of(8, budgets=["50%"]), other, None, "body")
+    second = repository.create(jobs.context.store, asked_of(8, budgets=["50%"]), other, None, "body", 100)
     runner.act = lambda stop, tell: time.sleep(0.01) or f"plan {runner.runs}"
     (item,) = repository.items_of(
         jobs.context.store, repository.page(jobs.context.store, None, None, 9, "running")[0].id, -1, 1
@@ -357,7 +381,7 @@ def test_items_of_several_graphs_have_numbers_in_the_order_of_the_product(starte
     other = save_graph(store, graph_read(b"{ }", "other"))["id"]
     save_plan(store, solved(), other)
     asked = parse_batch({"graph_ids": [GRAPH_ID, other], "budgets": [0.5, "90%"], "seeds": [1, 2]}, 8)
-    batch = ended(jobs, repository.create(store, asked, NOBODY, None, "body"))
+    batch = ended(jobs, repository.create(store, asked, NOBODY, None, "body", 100_000))
     found = repository.items_of(store, batch.id, -1, 9)
     assert [(item["model"], item["budget"], item["seed"]) for item in found] == [
         (name, budget, seed) for name in ("net", "other") for budget in (0.5, "90%") for seed in (1, 2)
