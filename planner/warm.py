@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.blocks import kernels as block_kernels
@@ -26,6 +27,15 @@ def warm() -> float:
     for kernels in KERNEL_SETS:
         kernels.compiled()
     return time.monotonic() - started
+
+
+def ready(before_compiling: Callable[[], None]) -> None:
+    """Load all kernels; call `before_compiling` first if some are not in the disk cache and are compiled now."""
+    missing = [kernels for kernels in KERNEL_SETS if not kernels.is_compiled()]
+    if not all(kernels.is_on_disk() for kernels in missing):
+        before_compiling()
+    for kernels in missing:
+        kernels.compiled()
 
 
 def load_cached() -> None:

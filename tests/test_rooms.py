@@ -193,7 +193,7 @@ MAY_IMPORT: dict[str, str] = {
     "planner.pipeline": (
         "graph.autodiff graph.buffer_sharing graph.cancellation graph.errors graph.formats.native graph.gc_pause "
         "graph.ir graph.limits planner.advice planner.algorithms planner.errors planner.formulation "
-        "planner.lowering planner.problem planner.report planner.request planner.search"
+        "planner.lowering planner.problem planner.report planner.request planner.search planner.warm"
     ),
     "planner.problem": "graph.cancellation planner.errors",
     "planner.report": (

@@ -23,7 +23,7 @@ from graph.cancellation import CancellationError
 
 POLL_S = 0.1  # between checks for stop and deadline
 #: Stages without a plan, unless an incumbent was reported before.
-NO_PLAN_STAGES = frozenset({"read", "differentiate", "plan"})
+NO_PLAN_STAGES = frozenset({"read", "differentiate", "plan", "compile"})
 NO_PLAN_GRACE_S = 0.5  # time for a child that is stopped in one of these stages to end
 OnProgress = Callable[[Mapping[str, Any]], None]
 

@@ -14,6 +14,7 @@ from typing import Any
 from graph.cancellation import GRACE_CHECKS, Deadline, cancellation_scope, unless_cancelled
 from graph.gc_pause import gc_paused
 from graph.ir import Graph
+from planner import warm
 from planner.formulation import arena_repair
 from planner.formulation.execution_check import ExecutionResult, RealizedPlan
 from planner.formulation.formulate import formulate
@@ -24,10 +25,12 @@ from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.report.report import ReportData
 from planner.request.plan_request import Request
 from planner.request.target_runtime import runtime_named
-from planner.search import lexicographic
+from planner.search import lexicographic, portfolio
 
 #: Stages before the first plan.
 STAGES_BEFORE_PLAN = frozenset({"read", "differentiate"})
+#: Planners that run compiled kernels.
+KERNEL_PLANNERS = frozenset({"auto", "greedy", "blocks", "moment", "anneal", "search_order", "recurrent"})
 #: Largest share of the time for the bound before the search, and share kept for the bounds after addresses.
 FIRST_BOUND_PART, LAST_BOUND_PART = 0.5, 0.15
 #: Seconds to verify the certificate of a bound, per task and read of the problem.
@@ -38,7 +41,7 @@ VERIFY_SECONDS = 1e-5
 class Progress:
     """Progress event of a solve."""
 
-    stage: str  # "read", "differentiate", "plan", "layout", "rewrite" or "execute"
+    stage: str  # "read", "differentiate", "plan", "compile" (kernels, on first use), "layout", "rewrite" or "execute"
     seconds: float  # since the solve began
     incumbent_overhead: float | None = None  # share of the baseline's time
     incumbent_peak_bytes: int | None = None
@@ -105,8 +108,14 @@ class SolveStages:
         self.emit(Progress("plan", time.monotonic() - self.started, extra, peak_bytes, bound, gap))
 
     def formulate(self, source: Graph, request: Request, groups: tuple[BodyAlternatives, ...] = ()) -> Formulation:
-        """Formulate a graph. Raises CancellationError if `cancel` is set first, unless there are seeds."""
-        return formulate(source, request, groups, None if self.has_seeds else self.cancel)
+        """Formulate a graph. Raises CancellationError if `cancel` is set first, unless there are seeds.
+
+        The kernels of the search are loaded here, or compiled on first use, before any of its time has passed.
+        """
+        formulation = formulate(source, request, groups, None if self.has_seeds else self.cancel)
+        if request.planner in KERNEL_PLANNERS and formulation.lowered.problem.tasks > portfolio.TINY_TASKS:
+            warm.ready(lambda: self.emit(Progress("compile", time.monotonic() - self.started)))
+        return formulation
 
     def start_clock(self, formulation: Formulation) -> None:
         """Start the time of the search, which covers all from the first bound to the last address."""

@@ -1,0 +1,68 @@
+"""The time of a search: nothing compiles in it, and it covers bounds and addresses."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from planner.pipeline import progress
+from planner.pipeline.progress import Progress, SolveStages
+from planner.pipeline.solve import solve
+from planner.problem import jit
+from planner.request.plan_request import parse_request
+from planner.search import lexicographic
+from planner.warm import KERNEL_SETS
+from tests.app.conftest import chain
+
+
+def test_nothing_compiles_while_the_clock_of_a_search_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    genuine = lexicographic.search
+
+    def compile_(kernels: jit.Kernels) -> dict[str, jit.Kernel]:
+        seen.append("compiled")
+        return kernels.interpreted()
+
+    def search(*asked: Any) -> Any:
+        seen.append("search")
+        return genuine(*asked)
+
+    monkeypatch.setattr(jit, "_compiled", {})
+    monkeypatch.setattr(jit.Kernels, "is_on_disk", lambda kernels: False)
+    monkeypatch.setattr(jit.Kernels, "_compile", compile_)
+    monkeypatch.setattr(progress.lexicographic, "search", search)
+
+    def event(progress: Progress) -> None:
+        if progress.stage == "compile":
+            seen.append("event")
+
+    request = parse_request({"budget": "60%", "iterations": 2, "planner": "anneal", "layout": "best"})
+    solve(json.dumps(chain(12)).encode(), request, on_progress=event)
+    assert seen == ["event", *["compiled"] * len(KERNEL_SETS), "search"]
+
+
+def test_bounds_and_repair_leave_the_search_the_rest_of_the_time() -> None:
+    request = parse_request({"budget": "60%", "search_seconds": 40})
+    stages = SolveStages(None, threading.Event())
+    source = solve(json.dumps(chain(6)).encode(), parse_request({"iterations": 1, "budget": "60%"})).source
+    formulation = stages.formulate(source, request)
+    stages.start_clock(formulation)
+    stages.until -= 10  # as if the first bound had taken a quarter of the time
+    left = stages.for_search(formulation, request).goal.seconds
+    assert 18 < left <= 40 * (1 - 0.15 - 0.125) - 10
+    counted = stages.formulate(source, parse_request({"budget": "60%", "iterations": 7}))
+    assert stages.for_search(counted, request).goal == counted.goal
+
+
+def test_a_bound_whose_time_is_over_keeps_what_it_has() -> None:
+    request = parse_request({"budget": "60%", "search_seconds": 1e-3})
+    stages = SolveStages(None, threading.Event())
+    source = solve(json.dumps(chain(6)).encode(), parse_request({"iterations": 1, "budget": "60%"})).source
+    formulation = stages.formulate(source, request)
+    stages.until = time.monotonic() - 1
+    assert stages.bounded(formulation) is formulation
+    assert stages.with_tight_bound(formulation, formulation.baseline) is formulation
