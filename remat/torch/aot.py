@@ -15,7 +15,7 @@ from torch import fx
 from torch._C._profiler import _EventType
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
-from torch._dynamo.exc import BackendCompilerFailed, TorchRuntimeError, Unsupported
+from torch._dynamo.exc import BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
 from torch._guards import detect_fake_mode
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
@@ -25,6 +25,7 @@ __all__ = [
     "BackendCompilerFailed",
     "TorchRuntimeError",
     "Unsupported",
+    "UserError",
     "allocated_bytes",
     "allocated_peak",
     "allocations",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import fx, nn
 
-from remat.torch.aot import BackendCompilerFailed, TorchRuntimeError, Unsupported, eager_backend
+from remat.torch.aot import BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError, eager_backend
 from remat.torch.document import document
 from remat.torch.errors import NotCaptured
 from remat.torch.fusion import Fusion
@@ -101,6 +101,7 @@ def capture(
     name: str = "",
     measure: bool = False,
     compiler: CompilerName = "eager",
+    recording: Literal["graph", "eager"] = "graph",
     **kwargs: Any,
 ) -> Capture:
     """Record one training step of a module: forward pass, loss and backward pass, as one graph document.
@@ -120,10 +121,16 @@ def capture(
         measure: Run every op of the step on made-up data, so that its time and workspace are measured. The documents
             of two captures then differ in their costs.
         compiler: What will run the step: "eager", op by op, or "inductor". Plans are for one of them.
+        recording: `graph` captures with `torch.compile`. `eager` runs one step and records its ops, for models that are
+            not one graph: the document is for planning and prediction, `optimize` cannot train with it.
 
     Raises:
         NotCaptured: The step is not one graph of fixed shapes, or nothing in it needs a gradient.
     """
+    if recording == "eager":
+        from remat.torch.eager import record_eager_step
+
+        return Capture(*record_eager_step(module, args, kwargs, loss, name or type(module).__name__, measure))
     recorded: list[Step] = []
 
     def record(step: Step, *_: Any) -> Passes:
@@ -146,7 +153,7 @@ def capture(
     except BackendCompilerFailed as error:
         if not isinstance(error.inner_exception, _Recorded):
             raise capture_error(error) from None
-    except (TorchRuntimeError, Unsupported) as error:
+    except (TorchRuntimeError, Unsupported, UserError) as error:
         raise capture_error(error) from None
     if not recorded:
         raise NotCaptured(NO_GRADIENT)
@@ -198,7 +205,8 @@ def capture_error(error: Exception) -> Exception:
         )
     return NotCaptured(
         f"the module is not one graph: {reason}\nMove what breaks the graph out of the module, or plan the parts of "
-        "the model that can be recorded one by one"
+        'the model that can be recorded one by one; recording="eager" of `capture` records a step of any module, for '
+        "planning without training under the plan"
     )
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import fx, nn
 
 from remat.report import Report
-from remat.torch.aot import BackendCompilerFailed, TorchRuntimeError, Unsupported
+from remat.torch.aot import BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError
 from remat.torch.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep, compiled_budget_text
 from remat.torch.planning import PlanSource, order_for, plan_step
 from remat.torch.recording import NO_GRADIENT, CompilerName, Passes, Step, capture_error, step_backend
@@ -182,7 +182,7 @@ def optimize(
     try:
         with torch.random.fork_rng(accelerators), torch.enable_grad():
             planned(*args, **kwargs)
-    except (BackendCompilerFailed, TorchRuntimeError, Unsupported) as error:
+    except (BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError) as error:
         raise capture_error(error) from None
     finally:
         with torch.no_grad():

@@ -47,7 +47,7 @@ def code_values(signed: bool) -> np.ndarray:
 def _limits(signed: bool) -> np.ndarray:
     """float32[255]: a number above limit i has a code above i."""
     values = code_values(signed)
-    return (values[:-1] + values[1:]) / np.float32(2)
+    return np.asarray((values[:-1] + values[1:]) / np.float32(2))
 
 
 def quantized(state: np.ndarray, signed: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -118,7 +118,8 @@ def _blockwise(base: str, kernel: Kernel, body: Decomposition, signs: Sequence[b
     def decomposed(e: Emit, call: Call, w: Val, g: Val, *rest: Val) -> tuple[Val | None, ...]:
         states = [_dequantized_body(e, rest[2 * i], rest[2 * i + 1], signed) for i, signed in enumerate(signs)]
         new, *moved = body(e, inner(call), w, g, *states, *rest[2 * count :])
-        parts = [part for state, signed in zip(moved, signs, strict=True) for part in _quantized_body(e, state, signed)]
+        made = [(state, signed) for state, signed in zip(moved, signs, strict=True) if state is not None]
+        parts = [part for state, signed in made for part in _quantized_body(e, state, signed)]
         return (new, *parts)[: len(call.used)]
 
     overwritten = ((0, 0), *((1 + i, 2 + i) for i in range(2 * count)))
