@@ -54,7 +54,7 @@ MAY_IMPORT: dict[str, str] = {
         "app.jobs.batches app.models app.render app.settings app.solver app.store app.sweep app.telemetry app.zoo "
         "graph.analysis graph.errors graph.formats graph.ir graph.limits graph.transforms planner.algorithms "
         "planner.errors planner.formulation planner.layout planner.pipeline planner.report planner.request "
-        "planner.verify"
+        "planner.verify planner.wraps"
     ),
     "app.client": (
         "graph.autodiff graph.errors graph.formats graph.formats.document graph.formats.native graph.ir "
@@ -205,6 +205,7 @@ MAY_IMPORT: dict[str, str] = {
     "planner.search": "planner.algorithms planner.bounds planner.problem",
     "planner.verify": "planner.errors planner.problem",
     "planner.warm": "planner.algorithms planner.layout planner.problem",
+    "planner.wraps": "graph.ir planner.errors planner.formulation planner.lowering planner.problem planner.request",
     "remat": "app.client graph.errors graph.ir planner.errors remat.errors remat.facade remat.report",
     "remat.__main__": "app.cli",
     "remat.errors": "graph.errors remat.report",
@@ -214,7 +215,9 @@ MAY_IMPORT: dict[str, str] = {
         "remat.request_fields"
     ),
     "remat.keywords": "planner.request",
-    "remat.report": "app.atomic_files app.render graph.formats.native graph.ir planner.pipeline",
+    "remat.report": (
+        "app.atomic_files app.render graph.formats.native graph.ir planner.pipeline planner.request planner.wraps"
+    ),
     "remat.request_fields": "planner.request",
     "remat.torch": (
         "app.cli app.render graph.errors graph.formats graph.formats.native planner.errors planner.pipeline "
@@ -332,7 +335,7 @@ def test_the_checker_sees_problems_only() -> None:
 
 
 #: Beside errors and cancellation, which know nothing of graphs.
-KNOW_GRAPHS = {"advice", "body_plans", "formulation", "lowering", "pipeline", "report"}
+KNOW_GRAPHS = {"advice", "body_plans", "formulation", "lowering", "pipeline", "report", "wraps"}
 
 
 def test_algorithms_see_columns_only() -> None:

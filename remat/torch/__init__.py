@@ -18,6 +18,7 @@ except ImportError as error:
 
 from remat.torch.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep
 from remat.torch.measurement import measure_plan
+from remat.torch.ranks import plan_on_rank_0
 from remat.torch.recording import Capture, capture
 from remat.torch.training import Backend, backend, optimize, report_of
 
@@ -32,5 +33,6 @@ __all__ = [
     "capture",
     "measure_plan",
     "optimize",
+    "plan_on_rank_0",
     "report_of",
 ]

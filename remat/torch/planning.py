@@ -56,8 +56,9 @@ def order_for(step: Planned, given: PlanSource) -> list[tuple[str, int]]:
         OtherStep: The plan was made for other ops, shapes or inputs, or is not legal.
         OSError: The file cannot be read.
     """
+    saved: Mapping[str, Any]
     if isinstance(given, Report):
-        saved: Mapping[str, Any] = {**given.to_dict(), "source": document_of(given.source)}
+        saved = saved_plan(given)
     else:
         saved = given if isinstance(given, Mapping) else read_report(os.fspath(given))
     if saved.get("source") is None:
@@ -69,6 +70,11 @@ def order_for(step: Planned, given: PlanSource) -> list[tuple[str, int]]:
     except IllegalPlan as error:
         raise OtherStep(f"the plan is not legal: {error}") from None
     return [(name, run) for name, run in saved["plan"]["order"]]
+
+
+def saved_plan(report: Report) -> dict[str, Any]:
+    """The report with its source graph, as `Report.save` writes it."""
+    return {**report.to_dict(), "source": document_of(report.source)}
 
 
 def fingerprint(document: Mapping[str, Any]) -> str:

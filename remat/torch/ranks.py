@@ -1,0 +1,61 @@
+"""One plan for all processes of a distributed run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+
+from remat.torch.errors import OtherStep
+from remat.torch.planning import fingerprint, saved_plan
+
+if TYPE_CHECKING:
+    from remat.torch.recording import Capture
+
+
+def plan_on_rank_0(
+    captured: Capture,
+    budget: str | float | int | None = None,
+    *,
+    group: dist.ProcessGroup | None = None,
+    **request: Any,
+) -> dict[str, Any]:
+    """Plan a step once and hand the plan to every rank, for `optimize(..., plan=...)`.
+
+    Every rank calls it with its own step. Searches that end by the clock find other plans on other ranks; one plan for
+    all keeps their peaks and times equal.
+
+    >>> plan = remat.torch.plan_on_rank_0(remat.torch.capture(model, batch), "8GiB")
+    >>> model = DistributedDataParallel(remat.torch.optimize(model, (batch,), plan=plan))
+
+    Parameters:
+        captured: The step of this rank.
+        budget, request: As of `Capture.plan`; only those of rank 0 count.
+        group: The processes; all of them by default.
+
+    Raises:
+        OtherStep: The step of a rank is not that of rank 0; raised on every rank.
+        RuntimeError: Rank 0 has no plan; on rank 0 the error itself is raised.
+    """
+    prints: list[str] = [""] * dist.get_world_size(group)
+    dist.all_gather_object(prints, fingerprint(captured.document), group)
+    others = [rank for rank, found in enumerate(prints) if found != prints[0]]
+    if others:
+        raise OtherStep(
+            f"the step of rank {', '.join(map(str, others))} is not that of rank 0: other ops, shapes or inputs; "
+            "give every rank batches of one shape and the same model, or plan on each rank by itself"
+        )
+    sent: list[Any] = [None, ""]
+    failure: Exception | None = None
+    if dist.get_rank(group) == 0:
+        try:
+            sent[0] = saved_plan(captured.plan(budget, **request))
+        except Exception as error:  # the other ranks wait for an answer
+            failure, sent[1] = error, str(error)
+    dist.broadcast_object_list(sent, group=group, group_src=0)
+    if failure is not None:
+        raise failure
+    if sent[0] is None:
+        raise RuntimeError(f"rank 0 has no plan: {sent[1]}")
+    plan: dict[str, Any] = sent[0]
+    return plan

@@ -1,0 +1,106 @@
+"""Plans and wraps in two processes: DistributedDataParallel and FSDP2 train with the same gradients as without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+import remat.torch
+from graph.formats.readers import load
+from planner.pipeline import progress
+from planner.request.plan_request import parse_request
+from planner.wraps.wraps import wraps_for
+from tests.torch.modules import VOCABULARY, Block, Decoder
+from tests.torch.steps import equal
+
+QUICK: dict[str, Any] = {"iterations": 3}
+WIDTH, LENGTH = 16, 16
+
+
+def decoder() -> Decoder:
+    torch.manual_seed(0)
+    return Decoder(0.1, layers=2, width=WIDTH)
+
+
+def tokens(rank: int = 0, batch: int = 2) -> torch.Tensor:
+    return torch.randint(0, VOCABULARY, (batch, LENGTH), generator=torch.Generator().manual_seed(rank))
+
+
+def gradients(trained: nn.Module, rank: int) -> list[torch.Tensor]:
+    """Loss and gradients of one step, and what the random generator gives afterwards."""
+    torch.manual_seed(rank)
+    loss = trained(tokens(rank))
+    loss.backward()
+    found = [p.grad for p in trained.parameters() if p.grad is not None]
+    return [loss.detach(), *(g.full_tensor() if isinstance(g, DTensor) else g for g in found), torch.rand(3)]
+
+
+def sharded(module: Decoder) -> Decoder:
+    for block in module.blocks:
+        fully_shard(block)
+    fully_shard(module)
+    return module
+
+
+def wrapped(module: Decoder, patch: str) -> Decoder:
+    names: dict[str, Any] = {}
+    exec(patch, names)
+    made: Decoder = names["wrap"](module)
+    return made
+
+
+def example() -> torch.Tensor:
+    return torch.ones(2, LENGTH, WIDTH, requires_grad=True)
+
+
+def with_planned_blocks(module: Decoder, plan: dict[str, Any]) -> Decoder:
+    """Blocks of one shape share one plan."""
+    for i, block in enumerate(module.blocks):
+        module.blocks[i] = remat.torch.optimize(block, (example(),), plan=plan)
+    return module
+
+
+def trains(rank: int, patch: str) -> None:
+    plan = remat.torch.plan_on_rank_0(remat.torch.capture(decoder().blocks[0], example()), 0, **QUICK)
+    assert plan["plan"]["recomputed"]
+    for parallel in (DistributedDataParallel, sharded):
+        plain = gradients(parallel(decoder()), rank)
+        assert equal(plain, gradients(parallel(wrapped(decoder(), patch)), rank))
+        assert equal(plain, gradients(parallel(with_planned_blocks(decoder(), plan)), rank))
+
+
+def refuses_other_steps(rank: int, _: str) -> None:
+    module = Block(WIDTH, 4, 0.0)
+    other = remat.torch.capture(module, torch.ones(2 + rank, LENGTH, WIDTH))
+    with pytest.raises(remat.torch.OtherStep, match="step of rank 1 is not that of rank 0"):
+        remat.torch.plan_on_rank_0(other, 0, **QUICK)
+    same = remat.torch.capture(module, torch.ones(2, LENGTH, WIDTH))
+    with pytest.raises(remat.BadInput if rank == 0 else RuntimeError, match=r"arena|rank 0 has no plan"):
+        remat.torch.plan_on_rank_0(same, 0, runtime="none")
+
+
+def in_process(rank: int, store: str, patch: str, checks: list[Callable[[int, str], None]]) -> None:
+    torch.set_num_threads(1)
+    progress.with_multi_step_bound = lambda formulation, plan=None: formulation
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    for check in checks:
+        check(rank, patch)
+    dist.destroy_process_group()
+
+
+def test_plans_and_wraps_train_in_two_processes(tmp_path: Path) -> None:
+    captured = remat.torch.capture(decoder(), tokens())
+    plan = wraps_for(load(captured.to_json().encode()), parse_request({"device": "cpu-reference", "budget": "80%"}))
+    assert plan.modules
+    checks = [trains, refuses_other_steps]
+    torch.multiprocessing.spawn(in_process, (str(tmp_path / "store"), plan.patch, checks), nprocs=2)
