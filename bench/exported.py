@@ -209,7 +209,7 @@ def _compared(case: Case, outcome: Outcome, data: bytes, model: nn.Module, x: Te
     wrong, right, missing = "", 0, []
     for name, expected in double.items():
         norm = max(float(np.linalg.norm(expected)), NORM_FLOOR * largest)
-        if np.linalg.norm(expected[~seen[name]]) > NORM_FLOOR * largest:
+        if np.linalg.norm(expected[~seen[name]]) > NOISES * NOISE_FLOOR * largest:
             missing.append(name)
         apart = float(np.linalg.norm((ours[name] - expected)[seen[name]])) / norm
         rounding = max(noises[name] / norm, NOISE_FLOOR)

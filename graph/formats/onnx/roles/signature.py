@@ -74,10 +74,7 @@ def _is_synthetic(node: NodeProto, position: int, fx: str) -> bool:
     """True for an input that the decomposition of an FX node adds: epsilons, and the unit scales of a GroupNorm."""
     if node.op_type == "InstanceNormalization":
         return "instance_norm" not in fx
-    return not is_layer_weight({(node.op_type, position)}) and node.op_type not in (
-        "Add",
-        "Mul",
-        "Sub",
-        "Div",
-        "Gather",
-    )
+    if node.op_type in ("GatherND", "GatherElements", "Slice"):
+        return position > 0
+    is_read = node.op_type in ("Add", "Mul", "Sub", "Div", "Gather")
+    return not is_read and not is_layer_weight({(node.op_type, position)})

@@ -66,6 +66,15 @@ def test_weight_that_the_exporter_renamed_is_trained_and_is_no_guess() -> None:
     assert role_notes(graph) == []
 
 
+@pytest.mark.parametrize("op", ["Gather", "GatherND"])
+def test_weights_of_a_mixture_of_experts_are_trained_under_their_new_names(op: str) -> None:
+    fx = "%index : call_function[target=torch.ops.aten.index.Tensor](args = (%p_experts, [%chosen]), kwargs = {})"
+    chosen = helper.make_node("Cast", ["x"], ["chosen"], to=TensorProto.INT64)
+    nodes = [chosen, node(op, ["val_1", "chosen"], "y", fx)]
+    graph = load(model(nodes, {"val_1": weights(4, 3, 2)}, (2, 1), "p_experts: PARAMETER target='experts'\n"))
+    assert roles(graph) == {"val_1": Role.PARAMETER}
+
+
 def test_unit_scale_that_the_exporter_adds_to_a_norm_is_a_constant() -> None:
     fx = "%layer_norm : call_function[target=layer_norm](args = (%x, [8], None, None), kwargs = {})"
     nodes = [node("LayerNormalization", ["x", "val_0"], "h", fx), node("Add", ["h", "b"], "y")]
