@@ -49,7 +49,7 @@ INLINED = {
 }
 
 
-class _Partitioner(CustomPartitionerFn):  # type: ignore[misc]  # a class of PyTorch without types
+class _Partitioner(CustomPartitionerFn):
     """The partitioner that Inductor calls; it has no id, as a graph read from a cache would come without its plan."""
 
     def __init__(self, divide: Divide):
@@ -282,8 +282,8 @@ class _Memory(TorchDispatchMode):
         for tensor in result if isinstance(result, (list, tuple)) else [result]:
             if isinstance(tensor, torch.Tensor):
                 self._add(tensor.untyped_storage())
-        args, kwargs = tree_map_only(torch.Tensor, Layout.of, (args, kwargs))
-        self.moments.append(Moment(target, args, kwargs, self.live_bytes))
+        described_args, described_kwargs = tree_map_only(torch.Tensor, Layout.of, (args, kwargs))
+        self.moments.append(Moment(target, described_args, described_kwargs, self.live_bytes))
         return result
 
     def _add(self, storage: torch.UntypedStorage) -> None:

@@ -62,9 +62,10 @@ class Backend:
         from remat.torch.saved_sets import SavedSets, searched
 
         self._refuse_new_steps()
+        given = None if self.plan is None else order_for(step, self.plan)
         sets = SavedSets(step, plain, self.measure)
-        if self.plan is not None:
-            found, passes = sets.of_plan(order_for(step, self.plan))
+        if given is not None:
+            found, passes = sets.of_plan(given)
             self.reports.append(self.plan if isinstance(self.plan, Report) else None)
         else:
             found, passes, limit = searched(sets, self.budget, self.request)
