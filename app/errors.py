@@ -16,7 +16,8 @@ AppError
 ├── Busy             queue full
 ├── Unavailable      draining, or the store is not writable
 ├── BadUsage         command line that cannot be carried out
-└── SolveFailed      child process crashed, ran out of memory or timed out
+└── SolveFailed      child process crashed or timed out
+    └── OutOfMemory  the model needs more memory than a solve may have
 """
 
 from __future__ import annotations
@@ -120,7 +121,11 @@ class BadUsage(AppError):
 
 
 class SolveFailed(AppError):
-    """A child process crashed, ran out of memory or timed out."""
+    """A child process crashed or timed out."""
+
+
+class OutOfMemory(SolveFailed):
+    """The model needs more memory than REMAT_SOLVE_MEMORY_BYTES."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +161,7 @@ ERROR_TABLE: tuple[ErrorRow, ...] = (
     ErrorRow(Busy, 429, "busy", "Too many requests"),
     ErrorRow(Unavailable, 503, "unavailable", "Service unavailable"),
     ErrorRow(CannotWrite, 503, "cannot_write", "The output could not be written"),
+    ErrorRow(OutOfMemory, 422, "out_of_memory", "The model needs too much memory", 4),
     ErrorRow(SolveFailed, 500, "solve_failed", "The solve failed", 4),
     ErrorRow(BadUsage, 422, "usage", "Cannot do that"),
     ErrorRow(CancellationError, 409, "stopped", "Stopped before a plan was found", 3),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import multiprocessing
+import os
+import re
 import select
 import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -30,6 +34,23 @@ OnProgress = Callable[[Mapping[str, Any]], None]
 # forkserver with all imports preloaded; starting a child takes 20-40 ms.
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["__main__", f"{__package__}.preload"])
+
+
+#: Names of environment variables that child processes do not get: they parse what strangers send.
+SECRET = re.compile(r"KEY|SECRET|TOKEN|PASSW|CREDENTIAL|_URL$|^AWS_|^PG")
+
+
+@functools.cache
+def start_forkserver() -> None:
+    """Start the parent of all children without the secrets of this process in its environment.
+
+    Once: changing the environment is not safe beside threads that read it.
+    """
+    hidden = {name: os.environ.pop(name) for name in list(os.environ) if SECRET.search(name)}
+    try:
+        forkserver.ensure_running()
+    finally:
+        os.environ.update(hidden)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +96,7 @@ class Runner:
     ) -> ChildResult:
         parent_end, child_end = _CONTEXT.Pipe()
         process = _CONTEXT.Process(target=child_tasks.main, args=(child_end, task, self.memory_bytes), daemon=True)
+        start_forkserver()
         try:
             process.start()
         except (OSError, EOFError) as error:  # the forkserver has just died

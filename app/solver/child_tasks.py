@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from app.errors import SolveFailed, Unparseable, to_problem
+from app.errors import OutOfMemory, Unparseable, to_problem
 from graph.errors import BadGraph
 
 if TYPE_CHECKING:
@@ -105,11 +105,10 @@ def exceeded_limit(problem: Mapping[str, Any], limits: Mapping[str, int]) -> dic
     return None
 
 
-def _too_much_memory(memory_bytes: int) -> SolveFailed:
-    return SolveFailed(
+def _too_much_memory(memory_bytes: int) -> OutOfMemory:
+    return OutOfMemory(
         f"out of memory: the solve needs more than {memory_bytes} bytes; "
         "reduce the model size, or raise REMAT_SOLVE_MEMORY_BYTES",
-        code="out_of_memory",
         limit={"name": "REMAT_SOLVE_MEMORY_BYTES", "value": memory_bytes},
     )
 

@@ -127,7 +127,7 @@ def _of_id(table: sa.Table, *more: sa.ColumnElement[Any]) -> sa.Select[Any]:
 def _create_folder(folder: Path) -> None:
     """Create the folder if it does not exist, and check that it is writable. Raises CannotWrite."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # models are readable by their owner only
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:

@@ -183,8 +183,9 @@ class SqliteKeyStore:
 
     def record(self, entry: AuditEntry) -> None:
         with self._writing() as connection:
-            row = connection.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(asdict(entry).values()))
-            connection.execute("DELETE FROM audit WHERE rowid <= ?", (row.lastrowid - MAX_AUDIT_ROWS,))
+            connection.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?, ?, ?)", tuple(asdict(entry).values()))
+            oldest = "DELETE FROM audit WHERE rowid <= (SELECT max(rowid) FROM audit) - ?"
+            connection.execute(oldest, (MAX_AUDIT_ROWS,))
 
     def entries(self, limit: int) -> list[AuditEntry]:
         return [AuditEntry(*row) for row in self._rows("SELECT * FROM audit ORDER BY rowid DESC LIMIT ?", limit)]
@@ -200,7 +201,7 @@ class SqliteKeyStore:
         connection: sqlite3.Connection | None = getattr(self._own, "connection", None)
         if connection is None:
             try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 # Created with mode 0600, which SQLite copies to the WAL. An existing file is not opened: closing a
                 # descriptor drops the POSIX locks of all connections of this process.
                 with contextlib.suppress(FileExistsError):

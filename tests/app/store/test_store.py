@@ -73,6 +73,12 @@ def test_a_damaged_blob_is_told_found_and_mended_by_who_has_its_bytes(store: Sto
     assert not check_integrity(store).faults
 
 
+def test_a_new_data_folder_is_its_owners_only(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    Store(Settings(data=folder)).close()
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
 def test_what_is_kept_is_there_after_a_restart(store_settings: dict[str, Any]) -> None:
     first = opened(**store_settings)
     plan_id = records.save_plan(first, solved(), GRAPH_ID, "k1")
