@@ -230,7 +230,7 @@ class StepNetwork:
     def multiplier_near(self, price: Fraction) -> Multiplier:
         """The price in ticks of a grain, rounded as little as capacities allow."""
         total = Fraction(self.total_ticks) + price * (self.constant + int(self.size.sum()))
-        near = price.limit_denominator(max(1, int(MAX_CAPACITY // 2 / max(total, 1))))
+        near = price.limit_denominator(max(1, int(MAX_CAPACITY // 2 / max(total, Fraction(1)))))
         return Multiplier(near.denominator, near.numerator)
 
     def done(self, price: int) -> np.ndarray:
