@@ -151,7 +151,7 @@ class _Recorder(TorchDispatchMode):
         call = _Call(func, args, kwargs, {"val": result})
         name = self._name(func)
         in_place = {}
-        outputs = []
+        outputs: list[str] = []
         for storage in dict.fromkeys(self.storages[_number(tensor)] for tensor in written):
             outputs.append(f"{name}.{len(outputs)}")
             in_place[outputs[-1]] = storage.content
@@ -196,7 +196,7 @@ class _Recorder(TorchDispatchMode):
         named = {self._read(leaf): self._read(leaf.grad) for leaf in leaves if leaf.grad is not None}
         computed = {output for node in self.nodes for output in node["outputs"]}
         ends = [*map(self._read, returned), *(storage.content for storage in self.live.values())]
-        annotations = {"framework": f"torch {torch.__version__}", "recording": "eager"}
+        annotations: dict[str, Any] = {"framework": f"torch {torch.__version__}", "recording": "eager"}
         if self.unrecorded:
             annotations["import_warnings"] = [
                 f"{len(self.unrecorded)} tensors come from outside of PyTorch's dispatcher (the first is read by "
