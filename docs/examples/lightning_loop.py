@@ -52,7 +52,7 @@ class Classifier(lightning.LightningModule):
         return torch.optim.AdamW(self.parameters())
 
 
-def main(budget: str = "60%") -> None:
+def main(budget: str = "90%") -> None:
     lightning.seed_everything(0, verbose=False)
     data = TensorDataset(torch.randn(128, 64), torch.randint(0, 10, (128,)))
     trainer = lightning.Trainer(
