@@ -24,9 +24,11 @@ class Plan(TrainerCallback):
         print(*self.backend.reports, sep="\n")
 
 
-def main(budget: str = "60%") -> None:
+def main(budget: str = "90%") -> None:
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=16, n_head=2, n_positions=32, vocab_size=64))
+    model = GPT2LMHeadModel(
+        GPT2Config(n_layer=1, n_embd=16, n_head=2, n_positions=32, vocab_size=64, loss_type="ForCausalLM")
+    )
     tokens = [torch.randint(0, 64, (32,)) for _ in range(8)]
     data = [{"input_ids": row, "labels": row} for row in tokens]
     with tempfile.TemporaryDirectory() as folder:
