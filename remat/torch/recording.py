@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import fx, nn
@@ -19,7 +19,7 @@ from torch import fx, nn
 from remat.torch.aot import BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError, eager_backend
 from remat.torch.document import document
 from remat.torch.errors import NotCaptured
-from remat.torch.fusion import Fusion
+from remat.torch.inductor.fusion import Fusion
 from remat.torch.joint import Joint
 from remat.torch.measure import measured_costs
 
@@ -126,8 +126,13 @@ def capture(
 
     Raises:
         NotCaptured: The step is not one graph of fixed shapes, or nothing in it needs a gradient.
+        ValueError: `compiler` or `recording` is none of their choices, or `recording="eager"` meets another compiler.
     """
+    require_choice("recording", recording, ("graph", "eager"))
+    require_choice("compiler", compiler, get_args(CompilerName))
     if recording == "eager":
+        if compiler != "eager":
+            raise ValueError('recording="eager" is of a step that runs op by op; leave out the compiler')
         from remat.torch.eager import record_eager_step
 
         return Capture(*record_eager_step(module, args, kwargs, loss, name or type(module).__name__, measure))
@@ -139,7 +144,7 @@ def capture(
 
     named, root = name or type(module).__name__, "" if loss is None else "module"
     if compiler == "inductor":
-        from remat.torch.compiled import compiled_backend
+        from remat.torch.inductor.backend import compiled_backend
 
         backend = compiled_backend(record, named, measure, root)
     else:
@@ -158,6 +163,12 @@ def capture(
     if not recorded:
         raise NotCaptured(NO_GRADIENT)
     return Capture(recorded[0].document, recorded[0].device)
+
+
+def require_choice(name: str, given: str, choices: Sequence[str]) -> None:
+    """Raise ValueError for an argument that is none of its choices."""
+    if given not in choices:
+        raise ValueError(f"{name}={given!r} is not known; use {' or '.join(map(repr, choices))}")
 
 
 NO_GRADIENT = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import torch
 from torch import fx, nn
@@ -14,11 +14,11 @@ from remat.report import Report
 from remat.torch.aot import BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError
 from remat.torch.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep, compiled_budget_text
 from remat.torch.planning import PlanSource, order_for, plan_step
-from remat.torch.recording import NO_GRADIENT, CompilerName, Passes, Step, capture_error, step_backend
+from remat.torch.recording import NO_GRADIENT, CompilerName, Passes, Step, capture_error, require_choice, step_backend
 from remat.torch.split import split
 
 if TYPE_CHECKING:
-    from remat.torch.saved_sets import Compiled
+    from remat.torch.inductor.saved_sets import Compiled
 
 # Imports inside functions: Inductor takes seconds to load.
 
@@ -51,7 +51,7 @@ class Backend:
 
     def __call__(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         if self.compiler == "inductor":
-            from remat.torch.compiled import compiled_backend
+            from remat.torch.inductor.backend import compiled_backend
 
             return compiled_backend(self._divided, measure=self.measure)(graph, examples)
         compiled = step_backend(lambda step: split(step.joint, self._order(step)), measure=self.measure)
@@ -59,7 +59,7 @@ class Backend:
 
     def _divided(self, step: Step, plain: Callable[[], Passes]) -> Passes:
         """The passes that Inductor compiles."""
-        from remat.torch.saved_sets import SavedSets, searched
+        from remat.torch.inductor.saved_sets import SavedSets, searched
 
         self._refuse_new_steps()
         given = None if self.plan is None else order_for(step, self.plan)
@@ -115,6 +115,9 @@ def backend(
     """
     if plan is not None and (budget is not None or request):
         raise TypeError("give a budget and request fields, or a plan that was made with them; not both")
+    require_choice("new_steps", new_steps, ("plan", "refuse"))
+    require_choice("over_budget", over_budget, ("error", "train"))
+    require_choice("compiler", compiler, get_args(CompilerName))
     return Backend(budget, plan, measure, new_steps, over_budget, compiler, request)
 
 
@@ -161,6 +164,7 @@ def optimize(
         OtherStep: `plan` was made for another step.
         AlreadyPlanned: The module was returned by `optimize`.
         BadInput: A request field is invalid.
+        ValueError: `new_steps`, `over_budget` or `compiler` is none of its choices.
     """
     if "remat_backend" in module.__dict__:
         raise AlreadyPlanned("the module trains under a plan already; call optimize on the module it was made of")

@@ -15,11 +15,11 @@ from torch.nn import functional as F
 import remat.torch
 from planner.pipeline import progress
 from remat.torch import saved_sets
-from remat.torch.compiled import compiled_backend
 from remat.torch.document import TANGENTS
-from remat.torch.inductor import SEEDS, moments
+from remat.torch.inductor.backend import compiled_backend
+from remat.torch.inductor.lowering import SEEDS, moments
+from remat.torch.inductor.saved_sets import once
 from remat.torch.recording import Step
-from remat.torch.saved_sets import once
 from remat.torch.split import crossing
 from tests.torch.modules import VOCABULARY, Decoder
 from tests.torch.steps import equal, peak_bytes, results

@@ -258,3 +258,17 @@ def test_a_module_that_fails_is_refused_with_its_line(call: Callable[..., Any]) 
 
     with pytest.raises(remat.torch.NotCaptured, match=r"(?s)fails on these arguments.*test_training_under_plans.py"):
         call(Fails(), torch.ones(4, requires_grad=True))
+
+
+@pytest.mark.parametrize("wrong", [{"compiler": "Inductor"}, {"new_steps": "again"}, {"over_budget": "warn"}])
+def test_arguments_that_are_none_of_their_choices_are_refused(wrong: dict[str, Any]) -> None:
+    ((name, given),) = wrong.items()
+    with pytest.raises(ValueError, match=f"{name}='{given}' is not known; use '"):
+        remat.torch.backend("50%", **wrong)
+
+
+def test_an_eager_recording_is_for_no_other_compiler() -> None:
+    with pytest.raises(ValueError, match="leave out the compiler"):
+        remat.torch.capture(nn.Linear(2, 2), torch.ones(1, 2), recording="eager", compiler="inductor")
+    with pytest.raises(ValueError, match="recording='onnx' is not known"):
+        remat.torch.capture(nn.Linear(2, 2), torch.ones(1, 2), recording="onnx")  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from planner.request.plan_request import DEFAULT_OVERHEAD
 from remat.errors import BadInput
 from remat.report import Report
 from remat.torch.document import TANGENTS
-from remat.torch.inductor import Passes, moments
+from remat.torch.inductor.lowering import Passes, moments
 from remat.torch.joint import Joint, Result
 from remat.torch.measure import workspaces
 from remat.torch.planning import request_fields

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import fx
 
-from remat.torch.fusion import Fusion
-from remat.torch.inductor import Passes, inductor_backend, is_generated, is_inlined
+from remat.torch.inductor.fusion import Fusion
+from remat.torch.inductor.lowering import Passes, inductor_backend, is_generated, is_inlined
 from remat.torch.joint import Joint
 from remat.torch.recording import Compiler, Step, roles_of
 
