@@ -51,7 +51,7 @@ from remat.torch.document import STATE, TANGENTS
 from remat.torch.joint import BATCH_NORM, Joint, is_random
 from remat.torch.recording import Step, roles_of
 
-PEERS = ("resnet50", "unet", "convnext_tiny", "vit_base", "gpt2_small", "bert_base_dropout", "decoder_32")
+PEERS = ("resnet50", "unet", "convnext_tiny", "vit_base", "gpt2_small", "gpt2_small_dropout", "decoder_32")
 BUDGETS, GREEDY_BUDGETS = (1.0, 0.7, 0.5, 0.3, 0.1), (0.5,)
 TOLERANCE = 5e-5  # of the time of a step
 MIB = 2**20
