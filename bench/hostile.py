@@ -391,10 +391,10 @@ def main() -> None:
         settings = {"REMAT_WORKERS": "2", "REMAT_BODY_SECONDS": "5", "REMAT_HEAD_SECONDS": "5"}
         with serving(data, "--auth", **settings) as (url, pid):
             question: Json = {"graph": model(40, "read"), "budget": "70%", "planner": "greedy", "iterations": 20}
-            headers = {"authorization": f"Bearer {keys[1]}", "prefer": "wait=120"}
+            headers = {"authorization": f"Bearer {keys[1]}", "prefer": "wait=300"}
             graph = httpx2.post(f"{url}/v1/graphs", json=question.pop("graph"), headers=headers, timeout=120).json()
             question |= {"graph_id": graph["id"], "return": []}
-            path = httpx2.post(f"{url}/v1/plans", json=question, headers=headers, timeout=180).headers["location"]
+            path = httpx2.post(f"{url}/v1/plans", json=question, headers=headers, timeout=330).headers["location"]
             assert path.startswith("/v1/plans/"), path
             bystander = Bystander(url, keys[1], path, json.dumps(question))
             told: Json = {"cores": os.cpu_count(), "service_before_bytes": resident_bytes(pid)}
