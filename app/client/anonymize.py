@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from graph.autodiff.gradients.registry import GRADIENT_RULES
 from graph.errors import BadGraph
@@ -97,7 +98,7 @@ class PreparedModel:
             data = model if isinstance(model, bytes) else Path(model).read_bytes()
         graph, origin = load(data, Limits(), shapes), importer_of(data)
         if origin != "native":  # the service then differentiates it as it would the file
-            graph = replace(graph, annotations={**graph.annotations, IMPORTER_ANNOTATION: origin})
+            graph = structs.replace(graph, annotations={**graph.annotations, IMPORTER_ANNOTATION: origin})
         return cls(graph, names_key)
 
     def fields(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,9 +136,9 @@ class PreparedModel:
         values = tuple(self._value(value, uses.get(v, set()), is_outermost) for v, value in enumerate(graph.values))
         nodes = tuple(map(self._node, graph.nodes))
         if self._hasher is None:
-            return replace(graph, values=values, nodes=nodes)
+            return structs.replace(graph, values=values, nodes=nodes)
         hashed = self._hasher.hashed
-        return replace(
+        return structs.replace(
             graph,
             values=values,
             nodes=nodes,
@@ -157,7 +158,7 @@ class PreparedModel:
         if removed and value.data is not None:
             self._contents[name] = value.data
         data, annotations = None if removed else value.data, self._hash_annotations(value.annotations)
-        return replace(value, name=name, data=data, annotations=annotations)
+        return structs.replace(value, name=name, data=data, annotations=annotations)
 
     def _node(self, node: Node) -> Node:
         for name, attribute in node.attributes.items():
@@ -170,12 +171,12 @@ class PreparedModel:
                     "make them a constant; contents of constants are not sent",
                 )
         bodies = {key: Body(self._sent(body.graph), body.captures) for key, body in node.bodies.items()}
-        node = replace(node, bodies=bodies) if bodies else node
+        node = structs.replace(node, bodies=bodies) if bodies else node
         if self._hasher is None:
             return node
         hashed = self._hasher.hashed
         attributes = node.attributes if _is_known(node.op) else _map_strings(node.attributes, hashed)
-        return replace(
+        return structs.replace(
             node,
             name=hashed(node.name),
             op=self._op(node.op),

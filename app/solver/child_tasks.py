@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from app.errors import OutOfMemory, Unparseable, to_problem
 from graph.errors import BadGraph
@@ -135,7 +136,7 @@ def read(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -
         raise
     origin = importer_of(payload["data"])
     if origin != "native":  # kept in the document, because it decides the default of `differentiate`
-        graph = replace(graph, annotations={**graph.annotations, ORIGIN: origin})
+        graph = structs.replace(graph, annotations={**graph.annotations, ORIGIN: origin})
     return _graph_record(graph)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from graph.autodiff.gradients.accumulation import SYMBOLIC_ZERO, Cotangent, IndexedSlices
 from graph.autodiff.gradients.events import FINALISES, GradientCallback, GradientEvent

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from graph.ir import ABSENT, Body, Graph, Node, TensorType, Value
 from graph.ops.registry.onnx_fallback import dtype_name, onnx_dtype

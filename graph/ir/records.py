@@ -4,20 +4,20 @@ Ids are dense ints: a value's id is its index in `Graph.values`, a node's its in
 `Graph.nodes`. Nodes are in topological order. Each value is written by at most one node (SSA form).
 
     x ──▶ fc1 ──▶ h ──▶ relu1 ──▶ y        values: x h y     nodes: fc1 relu1
+
+The records are structs of msgspec, since there are hundreds of thousands: copy one with `msgspec.structs.replace`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-
-from graph.ir.fast_init import quick_init
+from msgspec import Struct
 
 ABSENT = -1  # id of an omitted optional input or an unused output
 OPERAND_OF = "operand_of"  # annotation of a value that no node reads: op of its file -> its name there as an operand
@@ -93,8 +93,7 @@ class Effect(StrEnum):
     UNSTABLE = "unstable"  # nondeterministic: a repeat may differ in the last bits
 
 
-@dataclass(frozen=True, slots=True)
-class TensorType:
+class TensorType(Struct, frozen=True):
     """Element type (an ONNX name in lower case) and shape of a tensor."""
 
     dtype: str
@@ -113,9 +112,7 @@ class TensorType:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Struct, frozen=True):
     """A named tensor. `type` is None when the document declares only its size in bytes."""
 
     name: str
@@ -124,7 +121,7 @@ class Value:
     bytes: int | None = None  # declared size; used when `type` is None or `fixed_bytes` is set
     fixed_bytes: bool = False  # `bytes` overrides the size of the type
     data: np.ndarray | None = None  # content of a constant, where known
-    annotations: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    annotations: Mapping[str, Any] = EMPTY
     stop_gradient: bool = False  # gradients stop here; no gradient is computed for it unless named
 
     @property
@@ -135,9 +132,7 @@ class Value:
         return self.type.nbytes
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """Declared cost of one run of a node; None where the document declares nothing."""
 
     seconds: float | None = None
@@ -149,24 +144,21 @@ class Cost:
 UNKNOWN_COST = Cost()
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(Struct, frozen=True):
     """Nested graph of a control-flow node. `graph.inputs` are its formal inputs, captures excluded."""
 
     graph: Graph
     captures: tuple[tuple[int, int], ...] = ()  # (value in the body, value outside)
 
 
-@quick_init
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """One application of an op. Positions in `views` and `in_place` count from 0."""
 
     name: str
     op: str  # an ONNX op ("MatMul") or "domain::Name"
     inputs: tuple[int, ...]  # value ids, ABSENT where left out
     outputs: tuple[int, ...]
-    attributes: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    attributes: Mapping[str, Any] = EMPTY
     phase: Phase = Phase.FORWARD
     after: tuple[int, ...] = ()  # node ids that run before this one
     cost: Cost = UNKNOWN_COST
@@ -177,8 +169,8 @@ class Node:
     recompute: str | None = None  # "allow" | "never" | "prefer"; None: allow
     heavy: bool | None = None  # None: as the op registry says
     gradient_reads: tuple[int, ...] | None = None  # value ids; for ops without a rule
-    bodies: Mapping[str, Body] = field(default_factory=lambda: EMPTY)
-    annotations: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    bodies: Mapping[str, Body] = EMPTY
+    annotations: Mapping[str, Any] = EMPTY
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -196,8 +188,7 @@ class Node:
         return tuple([v for v in outputs if v != ABSENT]) if ABSENT in outputs else outputs
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(Struct, frozen=True):
     """A program in SSA form. Build one with `graph.builder.builder.Builder`, which validates it."""
 
     name: str
@@ -205,11 +196,11 @@ class Graph:
     nodes: tuple[Node, ...]
     outputs: tuple[int, ...] = ()
     inputs: tuple[int, ...] = ()  # values of role INPUT, in document order
-    opset: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({"": 21}))
+    opset: Mapping[str, int] = MappingProxyType({"": 21})
     order_is_given: bool = False  # first runs of nodes keep the document's order
     gradients: tuple[tuple[int, int], ...] = ()  # (parameter, its gradient), after differentiation
-    annotations: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-    gradient_rules: Mapping[str, Any] = field(default_factory=lambda: EMPTY)  # op -> declaration, as in the document
+    annotations: Mapping[str, Any] = EMPTY
+    gradient_rules: Mapping[str, Any] = EMPTY  # op -> declaration, as in the document
 
     def value_named(self, name: str) -> int:
         """Id of the value called `name`. Raises KeyError if there is none."""
@@ -248,8 +239,7 @@ def walk(graph: Graph) -> Iterator[Graph]:
             yield from walk(body.graph)
 
 
-@dataclass(frozen=True, slots=True)
-class Val:
+class Val(Struct, frozen=True):
     """Typed handle of a value in a graph under construction."""
 
     id: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from graph.ir import ABSENT, Body, Graph, Node, Role, Value
 from graph.ir.names import reserve_name

@@ -11,9 +11,10 @@ for the others. With a tail an earlier backward iteration writes the values it r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from graph.errors import BadGraph
 from graph.ir import ABSENT, Body, TensorType

@@ -9,8 +9,10 @@ Values of the forward body come first and keep their ids.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from graph.ir import ABSENT, Body, Effect, Graph, Node, Phase, Role, Value, walk
 from graph.ir.names import reserve_name

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from graph.errors import BadGraph
 from graph.ir import ABSENT, Body, Graph, Node, TensorType, Value

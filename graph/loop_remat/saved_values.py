@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from graph.errors import BadGraph
 from graph.ir import Graph, producers
 from graph.ir.renumber import restrict_values
@@ -97,13 +99,13 @@ def apply_save_policies(graph: Graph, savings: Mapping[BodyPair, SavePolicy]) ->
     values, nodes, gone = list(graph.values), list(graph.nodes), set[int]()
     names = {value.name for value in values}
     for pair, saving in savings.items():
-        now = replace(graph, values=tuple(values))
+        now = structs.replace(graph, values=tuple(values))
         kind = CheckpointRewrite if saving.checkpoints else PairRewrite
         rewrite = kind(now, pair, saving, joint_graphs_under(now, pair, saving.inner), names)
         rewrite.rewrite()
         values, gone = rewrite.values, gone | rewrite.gone
         nodes[pair.forward], nodes[pair.backward] = rewrite.new_forward, rewrite.new_backward
-    return replace(graph, values=tuple(values), nodes=tuple(nodes)), gone
+    return structs.replace(graph, values=tuple(values), nodes=tuple(nodes)), gone
 
 
 def joint_graphs_under(
@@ -127,7 +129,7 @@ def _without(graph: Graph, gone: set[int]) -> Graph:
     nodes = [
         node
         if node.gradient_reads is None or gone.isdisjoint(node.gradient_reads)
-        else replace(node, gradient_reads=tuple(v for v in node.gradient_reads if v not in gone))
+        else structs.replace(node, gradient_reads=tuple(v for v in node.gradient_reads if v not in gone))
         for node in graph.nodes
     ]
     return restrict_values(graph, [v for v in range(len(graph.values)) if v not in gone], nodes)

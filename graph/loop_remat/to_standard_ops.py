@@ -11,12 +11,12 @@ Results are bit-identical. Saved states become plain values, freed after their l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from graph.errors import BadGraph, quoted
 from graph.ir import ABSENT, Body, Graph, Node, Role, TensorType, Value, consumers, walk

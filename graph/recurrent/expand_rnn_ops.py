@@ -12,11 +12,12 @@ Source: ONNX operator specification, LSTM, GRU and RNN.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit

@@ -11,11 +11,12 @@ are concatenated from the parts; the parts of G read those of F directly.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
 
 import numpy as np
+from msgspec.structs import replace
 
 from graph.ir import ABSENT, Graph, Node, Phase, Role, TensorType, Value, consumers
 from graph.ir.names import reserve_name

@@ -10,8 +10,10 @@ whatever passes changed in the graph.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from graph.formats.document.type_inference import TYPE_RULE_ERRORS, TypeInference
 from graph.ir import ABSENT, EMPTY, Graph, Node, Role, Value, producers

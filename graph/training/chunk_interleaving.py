@@ -9,8 +9,9 @@ value that all chunks read, such as the weights of the product, becomes a runnin
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from graph.analysis.effects import effect_of
 from graph.autodiff.gradients.events import FINALISES

@@ -13,10 +13,12 @@ Source: Hsu et al., "Liger Kernel: Efficient Triton Kernels for LLM Training", 2
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit

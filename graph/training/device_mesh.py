@@ -10,8 +10,9 @@ Source: Paddle's distribution attributes.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from graph.errors import Findings, quoted
 from graph.ir import Graph, Node, Phase, Role, Value

@@ -9,7 +9,8 @@ which does this for dropout.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from graph.analysis.effects import effect_of
 from graph.builder.builder import Builder

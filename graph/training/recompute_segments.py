@@ -11,9 +11,11 @@ pass, except for the position of the copies (its search from the end may place t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from graph.analysis.effects import is_repeatable
 from graph.errors import BadGraph, Findings, quoted

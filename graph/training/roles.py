@@ -6,9 +6,10 @@ frozen `*`, trainable `head.*`:   encoder.weight → CONSTANT,   head.weight →
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
+
+from msgspec.structs import replace
 
 from graph.errors import BadGraph, listed, quoted
 from graph.ir import FLOAT_DTYPES, Graph, Role, Value

@@ -12,11 +12,11 @@ the backward pass reads what these save instead of running the body again.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 
 import numpy as np
+from msgspec.structs import replace
 
 from graph.analysis.effects import effect_of
 from graph.builder.builder import Builder

@@ -7,8 +7,9 @@ a ──▶ b ──▶ c ──▶ out
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from graph.analysis.aliasing import views_of
 from graph.analysis.effects import has_side_effects

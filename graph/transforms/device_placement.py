@@ -9,7 +9,9 @@ The annotation `device` of a node is its device; a node without it runs on the d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from graph.errors import BadGraph, Findings, quoted
 from graph.ir import ABSENT, EMPTY, Graph, Node, Role, Value

@@ -7,7 +7,8 @@ a ──▶ b ──▶ c ──▶ out        extract(graph, ["out"], given=["b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from graph.errors import Findings, quoted
 from graph.ir import Graph, Role, Value

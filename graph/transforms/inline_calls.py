@@ -5,8 +5,9 @@ x ──▶ call: [ a ──▶ b ] ──▶ y        becomes        x ──�
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from graph.analysis.effects import effect_of
 from graph.ir import ABSENT, Body, Effect, Graph, Node, Role, Value, walk

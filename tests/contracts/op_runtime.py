@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+from msgspec import structs
 from onnx import helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
@@ -19,7 +20,7 @@ def in_float32(use: Use) -> Use:
     """The use with float32 for float64, which onnxruntime has for few ops."""
     arrays = tuple(None if a is None else a.astype(np.float32) if a.dtype == np.float64 else a for a in use.arrays)
     outputs = tuple(
-        replace(t, dtype="float32") if t is not None and t.dtype == "float64" else t for t in use.call.outputs
+        structs.replace(t, dtype="float32") if t is not None and t.dtype == "float64" else t for t in use.call.outputs
     )
     types = tuple(None if a is None else type_of_array(a) for a in arrays)
     return Use(replace(use.call, inputs=types, outputs=outputs), arrays)

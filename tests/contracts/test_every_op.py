@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from graph.analysis.aliasing import inplace_candidates, is_view, storage_roots, views_of
 from graph.autodiff.differentiate import differentiate
@@ -290,7 +291,7 @@ def test_an_op_shaped_by_data_keeps_its_declaration_where_it_may(op: str):
     assert [a.shape for a in results if a is not None] == shapes
     made = tuple(type_of_array(a) for a in results if a is not None)
     assert infer(replace(call, outputs=made)) == made
-    wrong = tuple(replace(t, dtype="bool") for t in made)
+    wrong = tuple(structs.replace(t, dtype="bool") for t in made)
     with pytest.raises(ValueError, match="declared"):
         infer(replace(call, outputs=wrong))
 

@@ -7,10 +7,10 @@ Reshape(x, constant [64, 28, 28])       the leading 64 is the old batch: the con
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from graph.errors import Findings, quoted
 from graph.formats.document.shape_overrides import bind_symbols, check_lengths, check_names

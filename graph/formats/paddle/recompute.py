@@ -13,6 +13,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from msgspec import structs
+
 from graph.ir import Graph, Node
 from graph.training.device_mesh import check_mesh, renamed_mapping, without_stale_mappings
 from graph.training.recompute_segments import RECOMPUTED_ANNOTATION, RecomputedGraph, with_recomputation, written_value
@@ -95,9 +97,9 @@ def _with_roles(graph: Graph) -> Graph:
     if not any(ROLE in node.annotations for node in graph.nodes):
         return graph
     nodes = [
-        replace(node, annotations={**node.annotations, ROLE: "backward"})
+        structs.replace(node, annotations={**node.annotations, ROLE: "backward"})
         if node.annotations.get(RECOMPUTED_ANNOTATION)
         else node
         for node in graph.nodes
     ]
-    return replace(graph, nodes=tuple(nodes))
+    return structs.replace(graph, nodes=tuple(nodes))

@@ -7,12 +7,13 @@ reader per attribute. A node without a converter is left unchanged; the writer r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from graph.formats.shared.rows import Origin
 from graph.ir import ABSENT, Graph, Node, Phase, TensorType

@@ -9,7 +9,9 @@ Versions of a name share it where that overwrites no value that an op of the fil
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from graph.errors import quoted
 from graph.formats.shared.groups import OpGroup, not_representable, note_of, op_groups, origin_of, run_of

@@ -10,9 +10,11 @@ Scan    [states..., sequences...]                 <->   [states..., elements...]
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from graph.ir import ABSENT, Body, Graph, Node, Role, TensorType, Value
 

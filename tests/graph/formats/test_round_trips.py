@@ -6,10 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bench.mxnet_symbols import Symbols
 from bench.paddle_program import Program

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from graph.builder.builder import Builder
 from graph.errors import BadGraph
@@ -163,7 +164,7 @@ def test_a_scalar_output_is_the_loss_itself():
 @pytest.mark.parametrize("forward", [regression, classifier])
 def test_an_output_that_is_listed_twice_is_one(forward):
     graph = forward()
-    step, _ = training_step(replace(graph, outputs=(*graph.outputs, *graph.outputs)))
+    step, _ = training_step(structs.replace(graph, outputs=(*graph.outputs, *graph.outputs)))
     assert step.nodes == training_step(graph)[0].nodes
 
 

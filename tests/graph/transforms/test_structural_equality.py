@@ -1,10 +1,10 @@
 """Structural equality: data flow is compared, names are not."""
 
-import dataclasses
 import random
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from graph.builder.builder import Builder
 from graph.ir import Body, Effect, Phase, Role, TensorType
@@ -110,8 +110,8 @@ def test_constants_are_compared_by_content():
 
 def test_equal_values_have_equal_numbers():
     graph = chain("abc", ("Relu", "Relu", "Add"))
-    graph = dataclasses.replace(
-        graph, nodes=(*graph.nodes[:1], dataclasses.replace(graph.nodes[1], inputs=(0,)), graph.nodes[2])
+    graph = structs.replace(
+        graph, nodes=(*graph.nodes[:1], structs.replace(graph.nodes[1], inputs=(0,)), graph.nodes[2])
     )
     numbers = value_numbers(graph)
     assert numbers[1] == numbers[2] != numbers[3]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from graph.errors import BadGraph, Finding
 from graph.ir import Body, Cost, Graph, Node, Role, TensorType, Value

@@ -10,8 +10,10 @@ Not saved: formal inputs that the backward node can read, captures, constants, a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from graph.analysis.aliasing import is_view
 from graph.autodiff.gradients.spec import GradientSpec

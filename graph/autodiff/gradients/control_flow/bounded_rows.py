@@ -7,7 +7,8 @@ Loop ──▶ rows (at most 6) ──Mul──▶ at most 6 ──ReduceSum─�
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from graph.builder.builder import Builder
 from graph.ir import ABSENT, Graph, Node, Phase, Role, TensorType

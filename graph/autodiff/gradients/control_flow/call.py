@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from graph.autodiff.gradients.control_flow.backward_body import build_backward_body, require_type
 from graph.autodiff.gradients.control_flow.registry import BodyGradientContext, BodyGradients, body_gradient

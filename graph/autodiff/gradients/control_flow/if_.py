@@ -7,8 +7,9 @@ F = If(c)   then: a, saved          G = If(c)   then: gradients from dy and the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from graph.autodiff.gradients.control_flow.backward_body import BackwardBody, build_backward_body, require_type
 from graph.autodiff.gradients.control_flow.registry import BodyGradientContext, BodyGradients, body_gradient

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from graph.autodiff.gradients.control_flow.backward_body import BackwardBody, build_backward_body, require_type
 from graph.autodiff.gradients.control_flow.bounded_rows import add_padded_inputs, bounded_values, with_padded_rows

@@ -6,13 +6,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 from app.api.service.service import Service

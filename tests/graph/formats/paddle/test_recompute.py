@@ -1,9 +1,8 @@
 """A transformer with four checkpoints on a mesh of two by two processes, run again as Paddle names it."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from graph.builder.builder import Builder
 from graph.errors import BadGraph
