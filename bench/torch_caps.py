@@ -31,7 +31,7 @@ from torch._functorch import config, partitioners
 import remat.torch
 from bench.torch_instances import SMALL, instance
 from bench.torch_peers import with_checkpoints
-from remat.torch.aot import eager_backend
+from remat.torch.step.aot import eager_backend
 from tests.torch.steps import equal, peak_bytes
 
 MODELS = ("gpt2_small", "resnet18", "vit_base")

@@ -46,10 +46,10 @@ from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
 from planner.problem.plan import Candidate
 from planner.request.plan_request import parse_request
-from remat.torch.aot import BackendCompilerFailed, eager_backend
-from remat.torch.document import STATE, TANGENTS
-from remat.torch.joint import BATCH_NORM, Joint, is_random
-from remat.torch.recording import Step, roles_of
+from remat.torch.step.aot import BackendCompilerFailed, eager_backend
+from remat.torch.step.document import STATE, TANGENTS
+from remat.torch.step.joint import BATCH_NORM, Joint, is_random
+from remat.torch.step.recording import Step, roles_of
 
 PEERS = ("resnet50", "unet", "convnext_tiny", "vit_base", "gpt2_small", "gpt2_small_dropout", "decoder_32")
 BUDGETS, GREEDY_BUDGETS = (1.0, 0.7, 0.5, 0.3, 0.1), (0.5,)

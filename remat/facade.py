@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Unpack
 
-from app.cli.commands.files import read_report
+from app.cli.console.files import read_report
 from graph import cancellation
 from graph.errors import BadGraph, Finding
 from graph.ir import Graph

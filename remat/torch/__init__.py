@@ -16,10 +16,10 @@ try:
 except ImportError as error:
     raise ImportError('remat.torch needs PyTorch: pip install "remat[torch]"') from error
 
-from remat.torch.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep
+from remat.torch.capturing import Capture, capture
 from remat.torch.measurement import measure_plan
 from remat.torch.ranks import plan_on_rank_0
-from remat.torch.recording import Capture, capture
+from remat.torch.step.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep
 from remat.torch.training import Backend, backend, optimize, report_of
 
 __all__ = [

@@ -25,10 +25,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from app.cli.commands.files import read_report
-from remat.torch.aot import allocated_peak
-from remat.torch.planning import PlanSource
-from remat.torch.recording import Loss, WithLoss
+from app.cli.console.files import read_report
+from remat.torch.capturing import Loss, WithLoss
+from remat.torch.step.aot import allocated_peak
+from remat.torch.step.planning import PlanSource
 from remat.torch.training import Budget, arguments, optimize, report_of
 
 FORMAT = "remat-measurement/1"

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
-from remat.torch.errors import OtherStep
-from remat.torch.planning import fingerprint, saved_plan
+from remat.torch.step.errors import OtherStep
+from remat.torch.step.planning import fingerprint, saved_plan
 
 if TYPE_CHECKING:
-    from remat.torch.recording import Capture
+    from remat.torch.capturing import Capture
 
 
 def plan_on_rank_0(

@@ -11,11 +11,19 @@ import torch
 from torch import fx, nn
 
 from remat.report import Report
-from remat.torch.aot import BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError
-from remat.torch.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep, compiled_budget_text
-from remat.torch.planning import PlanSource, order_for, plan_step
-from remat.torch.recording import NO_GRADIENT, CompilerName, Passes, Step, capture_error, require_choice, step_backend
-from remat.torch.split import split
+from remat.torch.step.aot import BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError
+from remat.torch.step.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep, compiled_budget_text
+from remat.torch.step.planning import PlanSource, order_for, plan_step
+from remat.torch.step.recording import (
+    NO_GRADIENT,
+    CompilerName,
+    Passes,
+    Step,
+    capture_error,
+    require_choice,
+    step_backend,
+)
+from remat.torch.step.split import split
 
 if TYPE_CHECKING:
     from remat.torch.inductor.saved_sets import Compiled

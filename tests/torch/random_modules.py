@@ -8,8 +8,8 @@ import torch
 from torch import fx, nn
 from torch.nn import functional as F
 
-from remat.torch.document import STATE, TANGENTS
-from remat.torch.joint import BATCH_NORM, Joint, is_random
+from remat.torch.step.document import STATE, TANGENTS
+from remat.torch.step.joint import BATCH_NORM, Joint, is_random
 
 WIDTH, ROWS = 8, 6
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from remat.torch.aot import allocated_bytes as peak_and_kept_bytes
-from remat.torch.aot import allocated_peak as peak_bytes
+from remat.torch.step.aot import allocated_bytes as peak_and_kept_bytes
+from remat.torch.step.aot import allocated_peak as peak_bytes
 
 __all__ = ["Loss", "equal", "peak_and_kept_bytes", "peak_bytes", "results"]
 

@@ -14,13 +14,13 @@ from torch.nn import functional as F
 
 import remat.torch
 from planner.pipeline import progress
-from remat.torch import saved_sets
-from remat.torch.document import TANGENTS
+from remat.torch.inductor import saved_sets
 from remat.torch.inductor.backend import compiled_backend
 from remat.torch.inductor.lowering import SEEDS, moments
 from remat.torch.inductor.saved_sets import once
-from remat.torch.recording import Step
-from remat.torch.split import crossing
+from remat.torch.step.document import TANGENTS
+from remat.torch.step.recording import Step
+from remat.torch.step.split import crossing
 from tests.torch.modules import VOCABULARY, Decoder
 from tests.torch.steps import equal, peak_bytes, results
 

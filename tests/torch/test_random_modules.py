@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import fx
 
-from remat.torch.aot import eager_backend
-from remat.torch.joint import Joint
-from remat.torch.split import split
+from remat.torch.step.aot import eager_backend
+from remat.torch.step.joint import Joint
+from remat.torch.step.split import split
 from tests.torch.random_modules import ROWS, WIDTH, RandomModule, random_order
 from tests.torch.steps import equal, results
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.catalogue import devices, planners, schema
-from app.cli.commands.files import to_json
+from app.cli.console.files import to_json
 from app.render.text import format_bytes, table
 
 

@@ -73,7 +73,7 @@ def list_keys(data: Data = None, as_json: Annotated[bool, typer.Option("--json",
     """List the keys, oldest first, without secrets."""
     import time
 
-    from app.cli.commands.files import to_json
+    from app.cli.console.files import to_json
     from app.render.text import table
 
     now = time.time()
@@ -111,7 +111,7 @@ def revoke(
 def _key_store(data: Path | None, there: bool = False) -> SqliteKeyStore:
     """Key store of a data folder; `there`: the folder must exist. Raises BadUsage."""
     from app.api.auth.key_store import SqliteKeyStore
-    from app.cli.commands.files import demand_data_folder
+    from app.cli.console.files import demand_data_folder
     from app.settings import Settings
 
     given: dict[str, Any] = {} if data is None else {"data": data}

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from app.cli.commands.files import demand_data_folder, to_json
+from app.cli.console.files import demand_data_folder, to_json
 from app.jobs.queue import Queue
 from app.render.text import format_bytes
 from app.settings import Settings

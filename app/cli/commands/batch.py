@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from app.atomic_files import write_atomic
-from app.cli.commands.files import STANDARD_INPUT, demand_writable, to_json
-from app.cli.commands.signals import EXIT_STOPPED, stop_on_signal
+from app.cli.console.files import STANDARD_INPUT, demand_writable, to_json
+from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
 from app.client.blocking import Client
 from app.errors import BadUsage
 from app.sweep import executors, table

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.cli.commands.diff import difference_lines
-from app.cli.commands.files import STANDARD_INPUT, read_bytes, read_report, to_json
+from app.cli.console.files import STANDARD_INPUT, read_bytes, read_report, to_json
 from app.errors import BadUsage
 from app.models import diff
 from app.render.text import format_bytes, format_percent, format_seconds, table

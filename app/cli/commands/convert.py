@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from app.cli.commands.files import format_of, read_bytes, to_json, write_graph
+from app.cli.console.files import format_of, read_bytes, to_json, write_graph
 from graph.formats.readers import load
 from graph.ir import Graph
 from graph.limits import ShapeOverrides

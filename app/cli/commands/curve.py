@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.cli.commands.files import demand_writable, read_bytes, to_json
-from app.cli.commands.signals import EXIT_STOPPED, stop_on_signal
+from app.cli.console.files import demand_writable, read_bytes, to_json
+from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
 from app.render import svg, terminal_chart
 from app.render import text as terminal
 from app.render.text import format_bytes, format_percent, format_seconds, table

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from app.cli.commands.files import STANDARD_INPUT, is_report, read_bytes, to_json
+from app.cli.console.files import STANDARD_INPUT, is_report, read_bytes, to_json
 from app.errors import BadUsage
 from app.models.diff import find_differences
 from app.render.text import format_bytes, format_change, format_percent, format_seconds, table

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from app.atomic_files import write_atomic
-from app.cli.commands.files import demand_writable, read_report, to_json
+from app.cli.console.files import demand_writable, read_report, to_json
 from app.render.graph_names import describe_node, describe_type
 from app.render.plan.trace import trace
 from app.render.report_sections import limiting_op, optional_sections

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from app.atomic_files import write_atomic
-from app.cli.commands.files import demand_writable, read_bytes, to_json
 from app.cli.commands.plan import SAVED_SECTIONS
-from app.cli.commands.signals import EXIT_STOPPED, stop_on_signal
+from app.cli.console.files import demand_writable, read_bytes, to_json
+from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
 from app.render import text as terminal
 from app.render.text import format_bytes, format_percent, table
 from planner.pipeline.fit import fit

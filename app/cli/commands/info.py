@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.cli.commands.files import read_bytes, to_json
+from app.cli.console.files import read_bytes, to_json
 from app.render.text import format_bytes, format_seconds, table
 from planner.formulation.training_graph import load_model
 from planner.report.model_summary import info

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from app.atomic_files import write_atomic
-from app.cli.commands.files import read_bytes, to_json
-from app.cli.commands.signals import EXIT_STOPPED, stop_on_signal
+from app.cli.console.files import read_bytes, to_json
+from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
 from app.render.text import format_bytes
 from planner.errors import BadRequest, Finding
 from planner.layout.csv_buffers import BUFFER_FIELDS, COLUMNS, pack, parse_buffers

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from app.atomic_files import check_writable, write_atomic
-from app.cli.commands.files import read_report, to_json
+from app.cli.console.files import read_report, to_json
 from app.errors import BadUsage
 from app.render.text import format_bytes, format_percent, format_seconds, table
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from app.atomic_files import write_atomic
 from app.cli.commands import wraps
-from app.cli.commands.files import demand_writable, format_of, read_bytes, to_json, write_graph
-from app.cli.commands.signals import EXIT_STOPPED, stop_on_signal
+from app.cli.console.files import demand_writable, format_of, read_bytes, to_json, write_graph
+from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
 from app.render import svg, terminal_chart, text
 from app.render.report_sections import optional_sections
 from planner.pipeline.progress import Outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from app.atomic_files import write_atomic
-from app.cli.commands.files import is_report, read_format, read_report, to_json
+from app.cli.console.files import is_report, read_format, read_report, to_json
 from app.render.text import format_bytes, format_percent
 from planner.errors import IllegalPlan
 from planner.report import saved_report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from app.cli.commands.files import to_json
+from app.cli.console.files import to_json
 from app.render.text import format_bytes, format_percent
 from graph.formats.readers import load
 from planner.pipeline.progress import Outcome

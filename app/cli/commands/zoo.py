@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from app.atomic_files import CannotWrite, remedy
-from app.cli.commands.files import to_json
+from app.cli.console.files import to_json
 from app.render.text import table
 from app.zoo.build import build_zoo, has_torch, select_networks
 from app.zoo.catalogue import ZooNetwork

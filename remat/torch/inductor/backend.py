@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import fx
 
-from remat.torch.inductor.fusion import Fusion
 from remat.torch.inductor.lowering import Passes, inductor_backend, is_generated, is_inlined
-from remat.torch.joint import Joint
-from remat.torch.recording import Compiler, Step, roles_of
+from remat.torch.step.fusion import Fusion
+from remat.torch.step.joint import Joint
+from remat.torch.step.recording import Compiler, Step, roles_of
 
 
 def compiled_backend(

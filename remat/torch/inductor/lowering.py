@@ -32,7 +32,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from remat.torch.aot import outside_of_tracing
+from remat.torch.step.aot import outside_of_tracing
 
 Passes = tuple[fx.GraphModule, fx.GraphModule]
 Divide = Callable[[fx.GraphModule, int, Callable[[], Passes]], Passes]

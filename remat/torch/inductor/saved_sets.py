@@ -20,13 +20,13 @@ from planner.request.curve_and_fit_request import parse_curve
 from planner.request.plan_request import DEFAULT_OVERHEAD
 from remat.errors import BadInput
 from remat.report import Report
-from remat.torch.document import TANGENTS
 from remat.torch.inductor.lowering import Passes, moments
-from remat.torch.joint import Joint, Result
-from remat.torch.measure import workspaces
-from remat.torch.planning import request_fields
-from remat.torch.recording import Step
-from remat.torch.split import crossing, split
+from remat.torch.step.document import TANGENTS
+from remat.torch.step.joint import Joint, Result
+from remat.torch.step.measure import workspaces
+from remat.torch.step.planning import request_fields
+from remat.torch.step.recording import Step
+from remat.torch.step.split import crossing, split
 
 BUDGETS = ("90%", "80%", "70%", "60%", "50%", "40%", "30%", 0)  # of the candidates, of the peak without recomputation
 Order = list[tuple[str, int]]

@@ -25,9 +25,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from remat.torch.document import COLLECTIVES, dtype_name, flops_of, noted, op_name, stored_bytes
-from remat.torch.errors import NotCaptured
-from remat.torch.joint import is_random
+from remat.torch.step.document import COLLECTIVES, dtype_name, flops_of, noted, op_name, stored_bytes
+from remat.torch.step.errors import NotCaptured
+from remat.torch.step.joint import is_random
 
 UNRECORDED = "eager::Unrecorded"
 _TORCH = str(Path(torch.__file__).parent)

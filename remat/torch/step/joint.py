@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from remat.torch.errors import NotCaptured
+from remat.torch.step.errors import NotCaptured
 
 BACKWARD = ("is_backward", "must_be_in_backward")
 _ROOT = re.compile(r"^L\['\w+'\]\.?")  # the module that is recorded, in paths

@@ -10,14 +10,14 @@ from typing import Any, Protocol
 
 import torch
 
-from app.cli.commands.files import read_report
+from app.cli.console.files import read_report
 from graph.formats.native.writer import document as document_of
 from graph.formats.readers import load
 from planner.errors import IllegalPlan
 from planner.report import saved_report
 from remat.facade import plan
 from remat.report import Report
-from remat.torch.errors import OtherStep
+from remat.torch.step.errors import OtherStep
 
 PlanSource = Report | Mapping[str, Any] | str | os.PathLike[str]
 

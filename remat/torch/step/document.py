@@ -19,8 +19,8 @@ import torch
 from torch import fx
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
-from remat.torch.aot import fake_random_state
-from remat.torch.joint import (
+from remat.torch.step.aot import fake_random_state
+from remat.torch.step.joint import (
     BATCH_NORM,
     Joint,
     is_mutation,

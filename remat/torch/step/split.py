@@ -18,16 +18,16 @@ from typing import Any
 import torch
 from torch import fx
 
-from remat.torch.aot import (
+from remat.torch.step.aot import (
     fake_random_state,
     graph_module,
     run_and_save_rng_state,
     run_with_rng_state,
     saved_description,
 )
-from remat.torch.document import STATE, TANGENTS
-from remat.torch.errors import OtherStep
-from remat.torch.joint import BATCH_NORM, BATCH_NORM_GRADIENT, Joint, Result, is_random, tensors_of
+from remat.torch.step.document import STATE, TANGENTS
+from remat.torch.step.errors import OtherStep
+from remat.torch.step.joint import BATCH_NORM, BATCH_NORM_GRADIENT, Joint, Result, is_random, tensors_of
 
 BATCH_NORM_ALONE = torch.ops.aten._native_batch_norm_legit.no_stats
 

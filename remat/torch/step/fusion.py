@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import fx
 
-from remat.torch.joint import Joint, is_random
+from remat.torch.step.joint import Joint, is_random
 
 Kinds = Callable[[fx.Node], bool]
 

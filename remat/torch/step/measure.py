@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from remat.torch.aot import allocations, outside_of_tracing
-from remat.torch.joint import Joint, storage_of, tensors_of
+from remat.torch.step.aot import allocations, outside_of_tracing
+from remat.torch.step.joint import Joint, storage_of, tensors_of
 
 RUNS = 3  # timed runs of a call; the fastest counts
 Call = Callable[[], Any]

@@ -1,0 +1,130 @@
+"""Recording one training step of a module: a backend of `torch.compile` that sees the joint graph.
+
+module, arguments ──torch.compile──▶ joint graph of the forward and the backward pass ──▶ document
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import fx, nn
+
+from remat.torch.step.aot import BackendCompilerFailed, TorchRuntimeError, eager_backend
+from remat.torch.step.document import document
+from remat.torch.step.errors import NotCaptured
+from remat.torch.step.fusion import Fusion
+from remat.torch.step.joint import Joint
+from remat.torch.step.measure import measured_costs
+
+Passes = tuple[fx.GraphModule, fx.GraphModule]
+CompilerName = Literal["eager", "inductor"]
+Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+_PART = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]|\[(?:'([^']*)'|(\d+))\]|\.(\w+)")
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A recorded step: the joint graph, its document, the kind of device it runs on, and what Inductor fuses."""
+
+    joint: Joint
+    document: dict[str, Any]
+    device: torch.device
+    fusion: Fusion | None = None
+
+    @staticmethod
+    def of(
+        module: fx.GraphModule,
+        forward_outputs: int,
+        inputs: Mapping[int, tuple[str, str]],
+        name: str = "",
+        measure: bool = False,
+        root: str = "",
+        fuse: Callable[[Joint], Fusion] | None = None,
+    ) -> Step:
+        """The step of a joint graph; `inputs` gives role and name of the inputs by their number.
+
+        With `fuse`, ops that share a kernel are one node of the document, and random ops never run again.
+        """
+        joint = Joint(module, forward_outputs)
+        roles = {
+            node.name: inputs[node.meta["desc"].idx]
+            for node in joint.inputs
+            if getattr(node.meta.get("desc"), "idx", None) in inputs
+        }
+        costs = measured_costs(joint) if measure else {}
+        if fuse is None:
+            return Step(joint, document(joint, name, roles, costs, root=root), joint.device)
+        fusion = fuse(joint)
+        written = document(joint, name, roles, costs, replay=False, root=root)
+        return Step(joint, fusion.document(written), joint.device, fusion)
+
+
+def require_choice(name: str, given: str, choices: Sequence[str]) -> None:
+    """Raise ValueError for an argument that is none of its choices."""
+    if given not in choices:
+        raise ValueError(f"{name}={given!r} is not known; use {' or '.join(map(repr, choices))}")
+
+
+NO_GRADIENT = (
+    "the step has no backward pass: no parameter or argument that requires a gradient reaches what is returned"
+)
+
+
+def step_backend(divide: Callable[[Step], Passes], name: str = "", measure: bool = False, root: str = "") -> Compiler:
+    """A backend of `torch.compile` that runs the forward and the backward pass into which `divide` divides a step."""
+
+    def compiled(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        inputs = roles_of(graph, examples)
+
+        def partition(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Passes:
+            return divide(Step.of(joint, num_fwd_outputs, inputs, name, measure, root))
+
+        return eager_backend(partition)(graph, examples)
+
+    return compiled
+
+
+def capture_error(error: Exception) -> Exception:
+    """The exception to raise in place of one of `torch.compile`."""
+    if isinstance(error, BackendCompilerFailed):
+        return error.inner_exception.with_traceback(None)
+    reason = str(error).split("\n\nSet TORCHDYNAMO_VERBOSE")[0].strip()
+    if isinstance(error, TorchRuntimeError):
+        return NotCaptured(
+            f"the module fails on these arguments: {reason}\nCall it once without a plan to see the error"
+        )
+    return NotCaptured(
+        f"the module is not one graph: {reason}\nMove what breaks the graph out of the module, or plan the parts of "
+        'the model that can be recorded one by one; recording="eager" of `capture` records a step of any module, for '
+        "planning without training under the plan"
+    )
+
+
+def roles_of(graph: fx.GraphModule, examples: Sequence[Any]) -> dict[int, tuple[str, str]]:
+    """Role in the document, and name in the module, of the inputs of a graph, by their number."""
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    return {
+        number: (_role(example), _origin(node))
+        for number, (node, example) in enumerate(zip(placeholders, examples, strict=True))
+    }
+
+
+def _role(example: Any) -> str:
+    if isinstance(example, nn.Parameter):
+        return "parameter"
+    return "state" if isinstance(example, nn.Buffer) else "input"
+
+
+def _origin(node: fx.Node) -> str:
+    """`layer.weight` for a parameter or buffer, the name of the argument for an input."""
+    argument = node.meta.get("grapharg")
+    source = getattr(getattr(argument, "source", None), "name", None)
+    text = source() if callable(source) else source
+    if not isinstance(text, str):
+        return node.name
+    parts = [next(filter(None, found.groups()), "") for found in _PART.finditer(text)]
+    return ".".join(parts[1:] if parts[:1] == ["self"] else parts)
