@@ -77,7 +77,9 @@ def test_a_default_in_the_help_of_a_command_is_the_one_that_it_uses() -> None:
 
 def test_a_new_row_appears_on_every_interface(monkeypatch: pytest.MonkeyPatch) -> None:
     kind = field_kinds.one_of("red", "blue")
-    row = RequestField(kind, "red", "Colour of the plan", frozenset({"plan"}), "colour", "colour", "--colour", "Colour")
+    row = RequestField(
+        kind, "red", "Colour of the plan", frozenset({"plan"}), "Report", "colour", "colour", "--colour", "Colour"
+    )
     monkeypatch.setitem(FIELDS, "colour", row)
     assert request_schema()["properties"]["colour"] == {
         "enum": ["red", "blue"],

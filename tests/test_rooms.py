@@ -85,7 +85,7 @@ MAY_IMPORT: dict[str, str] = {
     "app.solver": (
         "app.errors app.jobs.answers app.models app.render app.telemetry graph.cancellation graph.errors "
         "graph.formats graph.formats.native graph.formats.onnx graph.ir graph.limits planner.formulation "
-        "planner.layout planner.pipeline planner.request planner.warm"
+        "planner.layout planner.pipeline planner.report planner.request planner.warm"
     ),
     "app.store": "app.atomic_files app.catalogue app.errors app.settings app.telemetry planner.errors",
     "app.sweep": (

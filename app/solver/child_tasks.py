@@ -270,8 +270,10 @@ def _solved(outcome: Outcome, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Figures and sections of a report as JSON, and the exit code."""
     from app.jobs.answers.form import SEARCH
     from app.render.plan.preview import SECTION, encode_preview
+    from planner.report.report import report_id
 
-    report = outcome.report | {"request": fields}
+    made = outcome.report
+    report = made | {"request": fields, "id": report_id(made["model"]["hash"], fields, made["plan"]["order"])}
     sketch = encode_preview(report)
     sections = {name: msgspec.json.encode(report.pop(name)) for name in SECTIONS if name in report}
     if sketch is not None:

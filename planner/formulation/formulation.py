@@ -274,10 +274,11 @@ def _certified(formulation: Formulation, bound: LowerBound) -> Formulation:
     return replace(formulation, bound=bound, warnings=(*formulation.warnings, *reasons))
 
 
-def with_claims(formulation: Formulation, given: Sequence[claims.Claim]) -> Formulation:
+def with_claims(formulation: Formulation, given: Sequence[claims.Claim], proof: str) -> Formulation:
     """The formulation with the bound that a saved report claims. Raises IllegalPlan for a claim that is not proven.
 
-    The value must be all that the proof supports, and the scope that of the goal or of a bound without a search.
+    The value must be all that the proof supports, and the scope that of the goal or of a bound without a search. A
+    search that was stopped early has the claims of the formulation, with its `proof`.
     """
     problem, goal, plain = formulation.lowered.problem, formulation.goal, formulation.bound.claims
     if [claim.get("of") for claim in given] != ["peak", "cost"]:
@@ -294,6 +295,8 @@ def with_claims(formulation: Formulation, given: Sequence[claims.Claim]) -> Form
             raise IllegalPlan(f"{place}.{scope}: not that of the goal; re-plan the graph")
         if (proven := claims.proven_value(problem, claim)) != claim["value"]:
             raise IllegalPlan(f"{place}.value: the report says {claim['value']}, its proof gives {proven}")
+    if proof == formulation.bound.proof and list(given) == list(plain):
+        return formulation
     bound = LowerBound.of_claims(given[0], given[1], formulation.bound.single_run_cost, "certified")
     return replace(formulation, bound=bound)
 

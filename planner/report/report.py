@@ -46,7 +46,7 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
     runs = [list(run) for run in data.runs.runs(formulation.lowered)]
     report = {
         "format": FORMAT,
-        "id": _report_id(model["hash"], request.given, runs),
+        "id": report_id(model["hash"], request.given, runs),
         "model": dict(model),
         "runtime": request.runtime,
         "device": request.device if isinstance(request.device, str) else dict(request.device),
@@ -276,7 +276,7 @@ def _holder(formulation: Formulation, plan: Plan) -> dict[str, Any] | None:
     return {"value": found[0]["value"], "bytes": found[0]["bytes"]} if found else None
 
 
-def _report_id(model_hash: str, given: Mapping[str, Any], runs: list[list[Any]]) -> str:
+def report_id(model_hash: str, given: Mapping[str, Any], runs: list[list[Any]]) -> str:
     """Report id: a hash of model, request fields and order."""
     text = json.dumps([model_hash, dict(given), runs], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]

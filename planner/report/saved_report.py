@@ -43,7 +43,8 @@ def verify(document: Mapping[str, Any]) -> dict[str, Any]:
     formulation.check(plan)
     if plan.offsets is None and claimed["arena_bytes"] is not None:
         plan = replace(plan, arena_bytes=claimed["arena_bytes"] - formulation.count.reserve_bytes)
-    formulation = with_claims(formulation, claimed["bound"]["certificate"].get("claims", ()))
+    bound = claimed["bound"]
+    formulation = with_claims(formulation, bound["certificate"].get("claims", ()), bound["proof"])
     unchecked = check_report(document, request, formulation, plan, runs)
     if has_searched_budget(document["request"]):
         unchecked.append("plan.budget_bytes")

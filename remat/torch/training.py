@@ -182,7 +182,7 @@ def optimize(
     planned = copy.copy(module)
     planned.__dict__["remat_backend"] = made
     planned._compiled_call_impl = torch.compile(
-        types.MethodType(_call, planned),
+        types.MethodType(_call, planned) if _is_of_torch(planned) else planned._call_impl,
         backend=made,
         fullgraph=True,
         dynamic=False,
@@ -218,8 +218,13 @@ def report_of(module: nn.Module) -> Report | None:
     return report
 
 
+def _is_of_torch(module: nn.Module) -> bool:
+    """Whether the forward function is one of PyTorch, in which `torch.compile` does not start."""
+    return type(module).forward.__module__.startswith("torch.")
+
+
 def _call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """A call of a module, hooks included: `torch.compile` starts here, since it skips functions of torch.nn."""
+    """A call of a module, hooks included, in which `torch.compile` starts."""
     return self._call_impl(*args, **kwargs)
 
 

@@ -12,14 +12,19 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def codes_in(source: str) -> set[str]:
-    """Codes of findings and problems made in the source: `code="x"`, `Finding("x", ...)`, `problem(422, "x", ...)`."""
+    """Codes of findings and problems made in the source.
+
+    `code="x"`, `Finding("x", ...)`, `_refuse("x", ...)`, `problem(422, "x", ...)`.
+    """
     found: set[str] = set()
     for place in ast.walk(ast.parse(source)):
         if not isinstance(place, ast.Call):
             continue
         name = place.func.attr if isinstance(place.func, ast.Attribute) else getattr(place.func, "id", "")
         said = [word.value for word in place.keywords if word.arg == "code"]
-        said += place.args[:1] if name in ("one", "Finding") else place.args[1:2] if name == "problem" else []
+        said += (
+            place.args[:1] if name in ("one", "Finding", "_refuse") else place.args[1:2] if name == "problem" else []
+        )
         found |= {word.value for word in said if isinstance(word, ast.Constant) and isinstance(word.value, str)}
     return found
 

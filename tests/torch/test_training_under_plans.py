@@ -74,14 +74,14 @@ def test_the_peak_is_the_one_predicted(name: str) -> None:
     assert report is not None
     held = sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers(), *args))
 
-    def step(trained: nn.Module) -> None:
+    def measured(trained: nn.Module) -> int:
+        trained(*args).backward()  # the first step allocates more
         trained.zero_grad(set_to_none=True)
-        trained(*args).backward()
+        return peak_bytes(lambda: trained(*args).backward())
 
-    step(planned)
-    measured = peak_bytes(lambda: step(planned))
-    assert measured == pytest.approx(report.peak_bytes - held, rel=0.01)
-    assert measured < 0.7 * peak_bytes(lambda: step(module))
+    peak = measured(planned)
+    assert peak == pytest.approx(report.peak_bytes - held, rel=0.01)
+    assert peak < 0.7 * measured(module)
 
 
 def test_a_module_whose_class_is_of_pytorch_is_planned() -> None:
@@ -89,7 +89,8 @@ def test_a_module_whose_class_is_of_pytorch_is_planned() -> None:
     args = (torch.ones(64, 16),)
     planned = remat.torch.optimize(copy.deepcopy(module), args, 0, over_budget="train", **QUICK)
     report = remat.torch.report_of(planned)
-    assert report is not None and {"0.weight", "4.bias"} <= {value.name for value in report.source.values}
+    assert report is not None
+    assert {"0.weight", "4.bias"} <= {value.annotations.get("origin") for value in report.source.values}
     assert equal(results(module, args, torch.sum), results(planned, args, torch.sum))
 
 

@@ -45,10 +45,10 @@ async def post_measurement(
 
     A plan keeps the newest 100 of a tenant; one that is stored already is not stored again.
     """
+    await anyio.to_thread.run_sync(service.store.row, plans, plan_id)
     media_type = media_type_of(request.headers)
     require_media_type(media_type, list(ACCEPTED_BODIES))
     body = await read_body(request, service.settings)
-    await anyio.to_thread.run_sync(service.store.row, plans, plan_id)
     claimed = idempotency_key, request.url.path, body
     await anyio.to_thread.run_sync(service.require_key_free, *claimed)
     if media_type == PICKLE:
