@@ -83,7 +83,7 @@ def certificate(document: Mapping[str, Any]) -> dict[str, Any]:
             "a report whose bound has its certificate",
             "re-plan the model and save the report with -o",
         )
-    proven = with_claims(formulation, given).bound
+    proven = with_claims(formulation, given, bound["proof"]).bound
     found = {
         "peak_bytes": formulation.count.counted(proven.peak_bytes),
         "seconds": proven.cost * formulation.lowered.problem.tick,
