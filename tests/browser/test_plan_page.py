@@ -223,7 +223,7 @@ def test_a_memory_snapshot_is_drawn_over_the_prediction(opened: Any) -> None:
         " return [name, steps.length === after.steps.length, steps[0], peak]; }"
     )
     assert drawn == ["measured", True, 1 << 28, 3 << 28]
-    assert "measured: 768.00 MiB" in opened.text_content("#memory [data-part=holders]")
+    assert "measured: 768.0 MiB" in opened.text_content("#memory [data-part=holders]")
     opened.reload()
     opened.wait_for_selector("html[data-read]", state="attached")
     opened.click("#measured [data-do=draw]")

@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 import remat
 from app.client.blocking import AsyncClient, Client
 from app.client.transport import BlockingTransport
+from tests.app.api.routes.test_measurements import MEASURED
 from tests.app.client.test_anonymize import model
 from tests.app.clients import Forgetful, Recording, Threaded
 from tests.app.conftest import chain, one_layer
@@ -155,6 +156,8 @@ def arguments_of(asking: Client) -> dict[str, tuple[tuple[Any, ...], dict[str, A
         "source": ((plan_id,), {}),
         "layout": ((plan_id,), {}),
         "timeline": ((plan_id,), {}),
+        "add_measurement": ((plan_id, MEASURED), {}),
+        "measurements": ((plan_id,), {}),
         "operation": ((operation_id,), {}),
         "operations": (("succeeded", 1), {}),
         "wait": ((operation_id,), {"timeout": 60}),
