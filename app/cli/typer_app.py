@@ -93,7 +93,7 @@ def plan(
 ) -> int:
     """Plan a model under a memory budget.
 
-    Writes the report and the rewritten graph where asked; exits with 1 if the budget is not met.
+    Writes the report and the rewritten graph on request; exits with 1 if the budget is not met.
     """
     from app.cli.commands.plan import OutputFiles, run
 

@@ -15,7 +15,7 @@ _WEIGHTS_ONLY = f"the file holds weights without ops; load them into their modul
 
 
 def describe(data: bytes) -> tuple[str, str]:
-    """What the file is, as far as its first bytes tell, and what to send instead.
+    """Kind of the file by its first bytes, and what to send instead.
 
     Example:
         >>> describe(b"")[0]

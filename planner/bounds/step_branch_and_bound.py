@@ -90,9 +90,9 @@ def make_branch(model: StepModel, task: int, fixed: dict[int, int] | None = None
     """The node with its best multiplier under `fixed`, and the largest buffer in which the choices around it differ."""
     fixed = fixed or {}
     network = StepNetwork(model, task, fixed, model.grain)
-    free, dearest = Multiplier(1, 0), network.dearest()
-    over, within = network.choice_at(free), network.choice_at(dearest)
-    best, price = max((over.value(free), free), (within.value(dearest), dearest))
+    free, highest = Multiplier(1, 0), network.highest_multiplier()
+    over, within = network.choice_at(free), network.choice_at(highest)
+    best, price = max((over.value(free), free), (within.value(highest), highest))
     if within.bytes > 0 or over.bytes <= 0:
         return BranchNode(task, fixed, best, price, -1)
     for _ in range(MAX_CUTS_PER_LEAF):

@@ -222,7 +222,7 @@ class StepNetwork:
         """The best choice at a multiplier, which prices grains."""
         return self._cut(*multiplier)
 
-    def dearest(self) -> Multiplier:
+    def highest_multiplier(self) -> Multiplier:
         """The highest price of a grain in whole ticks that capacities allow."""
         total = int(self.size.sum()) + int(self.bytes_of[self.bytes_of != UNCUTTABLE].sum())
         return Multiplier(1, (MAX_CAPACITY - self.total_ticks) // max(1, total))

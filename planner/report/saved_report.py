@@ -121,8 +121,13 @@ def timed_steps(document: Mapping[str, Any]) -> list[TimedStep]:
 
 def explain(document: Mapping[str, Any]) -> dict[str, Any]:
     """Section `explain` of a saved plan: worth of recomputations, limiting node, largest values at the peak."""
+    return explain_with_source(document)[0]
+
+
+def explain_with_source(document: Mapping[str, Any]) -> tuple[dict[str, Any], Graph]:
+    """(section `explain` of a saved plan, its source graph)."""
     _, formulation, plan = _saved_plan(document)
-    return explain_section(formulation, plan)
+    return explain_section(formulation, plan), formulation.lowered.graph
 
 
 def _saved_formulation(document: Mapping[str, Any]) -> tuple[Request, Formulation]:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import nn
 
-from remat.torch.step.aot import BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError
 from remat.torch.step.errors import NotCaptured
 from remat.torch.step.recording import (
+    COMPILE_ERRORS,
     NO_GRADIENT,
     CompilerName,
     Passes,
@@ -115,11 +115,10 @@ def capture(
             torch.compile(trained, backend=backend, fullgraph=True, dynamic=False, isolate_recompiles=True)(
                 *args, **kwargs
             )
-    except BackendCompilerFailed as error:
-        if not isinstance(error.inner_exception, _Recorded):
-            raise capture_error(error) from None
-    except (TorchRuntimeError, Unsupported, UserError) as error:
-        raise capture_error(error) from None
+    except COMPILE_ERRORS as error:
+        ours = capture_error(error)
+        if not isinstance(ours, _Recorded):
+            raise ours from None
     if not recorded:
         raise NotCaptured(NO_GRADIENT)
     return Capture(recorded[0].document, recorded[0].device)

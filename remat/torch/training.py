@@ -11,10 +11,10 @@ import torch
 from torch import fx, nn
 
 from remat.report import Report
-from remat.torch.step.aot import BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError
 from remat.torch.step.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep, compiled_budget_text
 from remat.torch.step.planning import PlanSource, order_for, plan_step
 from remat.torch.step.recording import (
+    COMPILE_ERRORS,
     NO_GRADIENT,
     CompilerName,
     Passes,
@@ -195,7 +195,7 @@ def optimize(
     try:
         with torch.random.fork_rng(accelerators), torch.enable_grad():
             planned(*args, **kwargs)
-    except (BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError) as error:
+    except COMPILE_ERRORS as error:
         raise capture_error(error) from None
     finally:
         with torch.no_grad():

@@ -8,7 +8,7 @@ from app.api.service.process_admission import REQUEST_MEMORY, Admission, Request
 from app.api.wire.open_paths import is_open
 from app.errors import AppError, send_problem
 
-METRICS_PATH = "/metrics"  # answered while others are refused, as it tells why
+METRICS_PATH = "/metrics"  # answered under overload too; it shows the cause
 BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
 
 

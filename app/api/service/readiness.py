@@ -20,7 +20,7 @@ STALE_S = 10.0  # age of the last result at which a probe counts as hanging
 
 
 class Readiness:
-    """Probes while somebody asks, one at a time. For one event loop."""
+    """Probes on request, one at a time. For one event loop."""
 
     def __init__(self, probe: Callable[[], None], clock: Callable[[], float] = time.monotonic):
         self._probe, self._clock = probe, clock

@@ -24,11 +24,8 @@ def run(plan: str, top: int, trace_file: Path | None, as_json: bool) -> int:
     report = read_report(plan)
     if trace_file is not None:
         write_atomic(trace_file, msgspec.json.encode(trace(report)))
-    explained = saved_report.explain(report)
-    if as_json:
-        print(to_json(explained))
-    else:
-        print("\n".join(lines(report, explained, saved_report.parse_embedded(report)[1], top)))
+    explained, source = saved_report.explain_with_source(report)
+    print(to_json(explained) if as_json else "\n".join(lines(report, explained, source, top)))
     return 0
 
 

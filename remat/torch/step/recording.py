@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import fx, nn
 
-from remat.torch.step.aot import BackendCompilerFailed, TorchRuntimeError, eager_backend
+from remat.torch.step.aot import BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError, eager_backend
 from remat.torch.step.document import document
 from remat.torch.step.errors import NotCaptured
 from remat.torch.step.fusion import Fusion
@@ -86,6 +86,10 @@ def step_backend(divide: Callable[[Step], Passes], name: str = "", measure: bool
         return eager_backend(partition)(graph, examples)
 
     return compiled
+
+
+#: Errors of `torch.compile` that `capture_error` turns into ours.
+COMPILE_ERRORS = (BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError)
 
 
 def capture_error(error: Exception) -> Exception:
