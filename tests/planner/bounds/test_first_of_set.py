@@ -13,6 +13,7 @@ from planner.problem.recompute import base_order
 from tests.planner.bounds.test_step_cut import suited
 from tests.planner.drawn import drawn
 from tests.planner.optimum import least_cost
+from tests.planner.proven import assert_accepted_and_no_more
 
 
 def gradients(rng: random.Random) -> Problem:
@@ -45,8 +46,7 @@ def test_no_set_proves_more_than_the_optimum_and_each_is_accepted(count: int):
         if claim is None:
             continue
         least = least_cost(problem, goal, budget)
-        assert claims.rejection_reason(problem, [claim]) == ""
-        assert "is claimed" in claims.rejection_reason(problem, [{**claim, "value": claim["value"] + 1}])
+        assert_accepted_and_no_more(problem, claim)
         assert least is None or alone < claim["value"] <= least
         more += least is not None
     assert more > count // 20

@@ -15,7 +15,6 @@ from planner.formulation import arena_repair
 from planner.formulation.arena_repair import repair_arena, with_extra_workspace
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
-from planner.pipeline import progress
 from planner.pipeline import solve as pipeline
 from planner.problem import Choices, Csr
 from planner.problem.alternatives import resolve_choices
@@ -40,7 +39,7 @@ def repairs(outcome: pipeline.Outcome) -> list[str]:
 def test_a_plan_whose_arena_exceeds_the_budget_is_replaced_by_one_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     found, repeated = solved(), solved()
     monkeypatch.setattr(
-        progress, "repair_arena", lambda question, plan, layout, *_: (question.placed(plan, layout), ())
+        arena_repair, "repair_arena", lambda question, plan, layout, *_: (question.placed(plan, layout), ())
     )
     before = solved()
     plan, loose = found.report["plan"], before.report["plan"]

@@ -24,6 +24,7 @@ from tests.planner.bounds.test_step_cut import suited, there_and_back
 from tests.planner.drawn import drawn
 from tests.planner.optimum import least_cost
 from tests.planner.problem.test_alternatives import vectors, with_random_choices
+from tests.planner.proven import assert_accepted_and_no_more
 from tests.planner.random_problems import random_problem, training_problem
 
 MODES = [Goal(order_is_given=given, strict_phases=strict) for given in (False, True) for strict in (False, True)]
@@ -48,8 +49,7 @@ def test_what_the_bounds_claim_is_accepted_and_one_more_is_not(count: int):
         if not is_runnable(problem):
             continue
         for claim in claimed(problem, rng.choice(MODES)):
-            assert claims.rejection_reason(problem, [claim]) == ""
-            assert "is claimed" in claims.rejection_reason(problem, [{**claim, "value": claim["value"] + 1}])
+            assert_accepted_and_no_more(problem, claim)
 
 
 @pytest.mark.parametrize("count", [25, pytest.param(500, marks=pytest.mark.heavy)])
