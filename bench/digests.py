@@ -2,6 +2,7 @@
 
     python bench/digests.py            # writes bench/digests.json
     python bench/digests.py --check    # exit 1 when a plan differs from it, naming which
+    python bench/digests.py --check --only " 0.5 "    # plans at half the peak, as `.ci/run` does
 
 Each digest is the sha256 of a plan's task numbers, choices and offsets for a fixed document, planner, seed and
 iteration limit. Planners that are not in the file are added by writing it again.

@@ -15,10 +15,19 @@ SLOW = frozenset(Path(__file__).with_name("slow.txt").read_text().splitlines())
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks the slow tests as heavy. A heavy test runs with all bounds only: what quick bounds do, these do first."""
     for item in items:
         if item.nodeid in SLOW:
             item.add_marker(pytest.mark.heavy)
+    twice = [item for item in items if item.get_closest_marker("heavy") and parameters(item).get("bounds") == "quick"]
+    if twice:
+        config.hook.pytest_deselected(items=twice)
+        items[:] = [item for item in items if item not in twice]
+
+
+def parameters(item: pytest.Item) -> dict[str, object]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 @pytest.fixture(params=["quick", pytest.param("all", marks=pytest.mark.heavy)])
