@@ -35,18 +35,21 @@ FIRST_STEPS = """\
 remat plans the memory of a training step: which values to keep, and which to compute again.
 
 Start here:
-  remat zoo light_densenet121 -o zoo                                write a model file to try
-  remat plan zoo/light_densenet121.onnx --batch 16 --budget 50%     plan it for half of its memory
+  remat try                                                         plan ResNet-50 for half of its memory, in seconds
+  remat plan MODEL.onnx --batch 16 --budget 50%                     plan a model of your own
   remat info MODEL                                                  what takes the memory of a model
   remat serve                                                       plans over HTTP, with pages
 
 remat --help lists all commands, remat COMMAND --help the options of one, with examples."""
 
 
-def _command(group: str, *examples: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """`app.command` under a heading of `remat --help`, with examples below the command's own help."""
+def _command(group: str, *examples: str, name: str | None = None) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """`app.command` under a heading of `remat --help`, with examples below the command's own help.
+
+    `name`: default that of the function.
+    """
     epilog = "\n\n".join(["[bold]Examples[/bold]", *examples]) if examples else None
-    return app.command(rich_help_panel=group, epilog=epilog)
+    return app.command(name, rich_help_panel=group, epilog=epilog)
 
 
 _one_model, _plans, _many, _service, _reference = (
@@ -71,6 +74,28 @@ def start(
 ) -> None:
     if context.invoked_subcommand is None:
         print(FIRST_STEPS)
+
+
+@_one_model("remat try", "remat try light_densenet121 --budget 30%", name="try")
+def try_network(
+    network: Annotated[
+        str,
+        typer.Argument(
+            metavar="[NETWORK]", help="A network; see `remat zoo --list`.", autocompletion=completion.network
+        ),
+    ] = "light_resnet50",
+    budget: Annotated[str, typer.Option(metavar="BUDGET", help="Memory budget, as of `remat plan`.")] = "50%",
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="Output folder.")] = Path(
+        "remat-try"
+    ),
+) -> int:
+    """Plan a well-known network in seconds.
+
+    Writes the model, its plan, the rewritten graph and a picture of memory over time.
+    """
+    from app.cli.commands import zoo
+
+    return zoo.try_network(network, budget, output)
 
 
 @_one_model(

@@ -18,6 +18,7 @@ import typer
 import remat
 from app.cli import typer_app
 from app.cli.commands import plan as plan_command
+from app.cli.commands import zoo as zoo_command
 from tests.app.conftest import chain, one_layer
 
 Run = Any
@@ -338,7 +339,7 @@ def test_without_a_command_the_first_steps_are_shown(run: Run) -> None:
     code, out, err = run()
     assert (code, err) == (0, "")
     shown = [line.split("  ")[1] for line in out.splitlines() if line.startswith("  remat ")]
-    assert [line.split()[1] for line in shown] == ["zoo", "plan", "info", "serve"]
+    assert [line.split()[1] for line in shown] == ["try", "plan", "info", "serve"]
 
 
 def test_version_and_help_are_found_under_every_usual_name(run: Run) -> None:
@@ -393,3 +394,20 @@ def test_a_reader_who_has_seen_enough_is_no_fault(unbuffered: str) -> None:
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_first_try_leaves_a_plan_that_verifies_and_says_what_is_next(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zoo_command, "TRY_SECONDS", 0.2)
+    code, out, _ = run("try", "light_squeezenet", "--budget", "60%", "-o", tmp_path / "first")
+    assert code == 0 and out.startswith("fits ")
+    files = {path.name for path in (tmp_path / "first").iterdir()}
+    assert files == {"light_squeezenet.onnx", "manifest.json", "plan.json", "rewritten.onnx", "memory.svg"}
+    assert f"remat plan {tmp_path}/first/light_squeezenet.onnx --batch 16 --budget 60%" in out
+    assert run("verify", tmp_path / "first" / "plan.json")[0] == 0
+
+
+def test_a_first_try_of_a_network_nobody_knows_lists_those_of_the_zoo(run: Run, tmp_path: Path) -> None:
+    code, _, err = run("try", "lenet", "-o", tmp_path / "first")
+    assert code == 2 and "known networks: light_bvlc_alexnet" in err and not (tmp_path / "first").exists()
