@@ -13,6 +13,7 @@ from graph.analysis.cost import DEVICES
 from planner.algorithms import PLANNERS, module_of
 
 SCHEMA_FOLDER = Path(__file__).parent / "api" / "schemas" / "json"
+PROBLEM_CODES = Path(__file__).parent / "api" / "wire" / "problem_codes.json"  # written by `python -m docs.generate`
 SCHEMA_NAMES = ("document", "columns", "request", "report", "transform", "operation", "problem")
 AUTO_SUMMARY = "every planner of the table in turn, each started from the best plan so far"
 
@@ -57,3 +58,10 @@ def versions() -> dict[str, str]:
     """Versions of remat, the API, the graph format, and the libraries that plans depend on."""
     libraries = {name: importlib.metadata.version(name) for name in ("numpy", "onnx", "numba")}
     return {"remat": importlib.metadata.version("remat"), "api": "v1", "format": "remat/1", **libraries}
+
+
+@cache
+def problem_codes() -> dict[str, dict[str, Any]]:
+    """Error code -> {"status", "meaning", "remedy"}; status or remedy may be null."""
+    codes: dict[str, dict[str, Any]] = json.loads(PROBLEM_CODES.read_text())
+    return codes

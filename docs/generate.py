@@ -390,6 +390,24 @@ def error_kinds() -> str:
     return page("Kinds of errors", "the table in `app/errors.py`", table(head, rows))
 
 
+def problem_codes() -> str:
+    """`app/api/wire/problem_codes.json`: the tables of error codes, as `GET /problems/CODE` answers them."""
+    rows: dict[str, dict[str, Any]] = {}
+    for line in (REFERENCE / "errors.md").read_text().splitlines():
+        if match := re.fullmatch(r"\| `(\w+)` \| (.*) \| (.*) \|", line):
+            rows[match[1]] = {"status": 422, "meaning": _plain(match[2]), "remedy": _plain(match[3])}
+    for line in (REFERENCE / "service-errors.md").read_text().splitlines():
+        if match := re.fullmatch(r"\| `(\w+)` \| (?:(\d{3}|4xx) )?\| (.*) \|", line):
+            status = int(match[2]) if (match[2] or "").isdigit() else None
+            rows[match[1]] = {"status": status, "meaning": _plain(match[3]), "remedy": None}
+    return json.dumps(dict(sorted(rows.items())), indent=1) + "\n"
+
+
+def _plain(text: str) -> str:
+    """The text without links and code marks."""
+    return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("`", "").strip()
+
+
 def catalogue() -> str:
     """Planners, layouts, target runtimes and device profiles."""
     from app.catalogue import devices, planners
@@ -480,6 +498,7 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 GENERATED = {REFERENCE / name: make for name, make in PAGES.items()}
 GENERATED[ROOT / "remat" / "request_fields.py"] = keyword_types
+GENERATED[ROOT / "app" / "api" / "wire" / "problem_codes.json"] = problem_codes
 
 
 # Commands in hand-written pages

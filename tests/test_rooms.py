@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, str] = {
     "app.api.middleware": "app.api.service app.api.wire app.errors app.settings app.telemetry",
     "app.api.routes": (
         "app.api.auth app.api.schemas app.api.service app.api.wire app.catalogue app.errors app.jobs "
-        "app.jobs.answers app.jobs.batches app.models app.render app.store app.telemetry graph.cancellation "
+        "app.jobs.batches app.models app.render app.settings app.store app.telemetry graph.cancellation "
         "graph.errors planner.errors planner.layout planner.request"
     ),
     "app.api.schemas": (
@@ -42,7 +42,8 @@ MAY_IMPORT: dict[str, str] = {
         "planner.report planner.request"
     ),
     "app.api.service": (
-        "app.atomic_files app.errors app.jobs app.jobs.batches app.settings app.solver app.store app.telemetry"
+        "app.atomic_files app.errors app.jobs app.jobs.answers app.jobs.batches app.settings app.solver app.store "
+        "app.telemetry"
     ),
     "app.api.wire": (
         "app.api.schemas app.api.service app.errors app.models app.settings app.telemetry graph.errors "
@@ -87,7 +88,9 @@ MAY_IMPORT: dict[str, str] = {
         "graph.formats graph.formats.native graph.formats.onnx graph.ir graph.limits planner.formulation "
         "planner.layout planner.pipeline planner.report planner.request planner.warm"
     ),
-    "app.store": "app.atomic_files app.catalogue app.errors app.settings app.telemetry planner.errors",
+    "app.store": (
+        "app.atomic_files app.catalogue app.errors app.settings app.telemetry planner.errors planner.request"
+    ),
     "app.sweep": (
         "app.api.schemas app.atomic_files app.catalogue app.client app.errors app.models app.render app.settings "
         "app.solver app.zoo graph.errors graph.limits planner.errors planner.request"

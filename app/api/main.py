@@ -18,6 +18,7 @@ from app.api.auth.batch_access import BatchKeyStore
 from app.api.auth.middleware import AuthMiddleware
 from app.api.auth.rate_limit import RateLimiter
 from app.api.auth.tenant_view import AccessControl
+from app.api.middleware.compression import CompressionMiddleware
 from app.api.middleware.head import HeadMiddleware
 from app.api.middleware.request_admission import AdmissionMiddleware
 from app.api.middleware.request_id import RequestIdMiddleware
@@ -79,6 +80,7 @@ def create_app(
         access.key_store = BatchKeyStore(access.key_store, service.store)
         app.add_middleware(AuthMiddleware, access=access, limiter=RateLimiter(service.settings.requests_per_second))
     app.add_middleware(AdmissionMiddleware, admission=service.admission)
+    app.add_middleware(CompressionMiddleware)
     app.add_middleware(HeadMiddleware)
     if hosts is not None:
         app.add_middleware(TrustedHostMiddleware, hosts=hosts)

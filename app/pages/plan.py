@@ -16,7 +16,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from app.api.auth.tenant_view import plan_scope, tenant_of
 from app.api.routes.dependencies import ServiceDep, immutable_response
 from app.api.service.service import Service
-from app.api.wire.negotiation import accepts_gzip
+from app.api.wire.negotiation import accepted_coding
 from app.errors import BadUsage, Gone, NotFound
 from app.models.formats import FORMATS
 from app.pages import assets, fit_query, frame
@@ -213,7 +213,7 @@ async def _columns(request: Request, service: Service, plan_id: str, task: str) 
         data = await run_child_task(service, plan_id, task)
         service.responses.put(key, data)
     etag, headers = f"{plan_id}-{task}-{assets.assets_digest()}", {"Vary": "Accept-Encoding"}
-    if accepts_gzip(request.headers.get("accept-encoding", "")):
+    if accepted_coding(request.headers.get("accept-encoding", ""), ["gzip"]):
         return immutable_response(request, data, f"{etag}-gzip", BINARY, **headers, **{"Content-Encoding": "gzip"})
     return immutable_response(request, await anyio.to_thread.run_sync(gzip.decompress, data), etag, BINARY, **headers)
 

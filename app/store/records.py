@@ -28,6 +28,7 @@ from app.store.tables import (
     to_timestamp,
 )
 from app.telemetry import metrics
+from planner.request.field_kinds import NOT_IN_SUMMARY
 
 DEFAULT_SECTIONS = ("plan", "timeline")
 
@@ -213,11 +214,35 @@ def report_of(store: Store, plan_id: str, wanted: Iterable[str] = DEFAULT_SECTIO
     """The report as JSON, with those of the `wanted` sections that the plan has. Raises NotFound."""
     row = store.row(plans, plan_id)
     report = msgspec.json.decode(store.blobs.get(row["figures"]), type=dict[str, msgspec.Raw])
-    parts = _sections(store, plan_id)
-    for name in wanted:
+    parts, names = _sections(store, plan_id), list(wanted)
+    for name in names:
         if name in parts:
             report[name] = msgspec.Raw(store.blobs.get(parts[name]))
+    if "source" not in names or "summary" in names:  # only with its source can a bound be checked
+        report["plan"] = _without_proof(report["plan"], NOT_IN_SUMMARY if "summary" in names else ())
     return msgspec.json.encode(report)
+
+
+def certificate_of(store: Store, plan_id: str) -> bytes:
+    """The certificate of a plan's bound as JSON. Raises NotFound."""
+    report = msgspec.json.decode(store.blobs.get(store.row(plans, plan_id)["figures"]), type=dict[str, msgspec.Raw])
+    bound = _members(_members(report["plan"])["bound"])
+    return bytes(bound["certificate"])
+
+
+def _without_proof(plan: msgspec.Raw, left_out: Iterable[str]) -> msgspec.Raw:
+    """Section `plan` without the certificate of its bound, which is most of it, and without `left_out`."""
+    members = _members(plan)
+    bound = _members(members["bound"])
+    bound.pop("certificate", None)
+    for name in left_out:
+        members.pop(name, None)
+    return msgspec.Raw(msgspec.json.encode(members | {"bound": msgspec.Raw(msgspec.json.encode(bound))}))
+
+
+def _members(section: msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """The undecoded members of a JSON object."""
+    return msgspec.json.decode(section, type=dict[str, msgspec.Raw])
 
 
 def result_of(store: Store, kind: str, id: str) -> bytes:

@@ -26,8 +26,10 @@ LENGTH_TEXT = re.compile("[0-9]{1,10}")
 # Types of Python keywords, named by `Kind.keyword`.
 Bytes = int | str  # 8589934592, "8GiB" or "8GB"
 Names = list[str] | tuple[str, ...]
-Section = Literal["plan", "timeline", "layout", "explain", "source", "graph"]
+Section = Literal["plan", "timeline", "layout", "explain", "source", "graph", "summary"]
 RETURNABLE: tuple[str, ...] = get_args(Section)
+#: Parts of the section `plan` that "summary" leaves out, besides the certificate of the bound.
+NOT_IN_SUMMARY = ("order", "kept", "recomputed", "choices", "offloaded")
 
 
 @dataclass(frozen=True, slots=True)

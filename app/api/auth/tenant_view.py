@@ -100,6 +100,10 @@ class Caller:
                 headers={"Retry-After": str(int(DAY_S - now % DAY_S) + 1)},
             )
 
+    def usage(self, jobs: Jobs) -> tuple[int, float]:
+        """(unfinished solves, solver seconds charged today) of the key."""
+        return len(self._running(jobs)), self.access.key_store.spent(self.key.id, self.access.clock())
+
     def _running(self, jobs: Jobs) -> list[str]:
         """Ids of unfinished solves, a batch once per item in the queue; ended solves are charged their actual time."""
         key_store, running = self.access.key_store, list[str]()

@@ -17,6 +17,7 @@ from app.api.routes.fits import router as fits
 from app.api.routes.graphs import router as graphs
 from app.api.routes.health import router as health
 from app.api.routes.layouts import router as layouts
+from app.api.routes.me import router as me
 from app.api.routes.measurements import router as measurements
 from app.api.routes.operations import router as operations
 from app.api.routes.plans import router as plans
@@ -33,6 +34,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     operations,
     savings,
     lists,
+    me,
     health,
     docs,
 )

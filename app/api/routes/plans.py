@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import anyio.to_thread
+import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app.api.auth.tenant_view import tenant_of
@@ -38,7 +39,8 @@ EXAMPLE = {
     "budget": "50%",
 }
 SectionsQuery = Annotated[
-    list[Section] | None, Query(alias="return", description="sections; default: plan and timeline")
+    list[Section] | None,
+    Query(alias="return", description="sections; default: plan and timeline; summary: no order, names or proofs"),
 ]
 
 
@@ -54,12 +56,13 @@ SectionsQuery = Annotated[
         get_source="plan_id",
         get_layout="plan_id",
         get_timeline="plan_id",
+        get_certificate="plan_id",
     ),
     openapi_extra=body_docs({"application/json": ref("Question")}, {"one node": EXAMPLE}),
 )
 async def post_plan(submission: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
     """Plan a graph. A repeated request returns the stored plan."""
-    return await submit_or_wait(submission, service, _parse, _render)
+    return await submit_or_wait(submission, service, _parse, _render, {"return": msgspec.Raw(b'"summary"')})
 
 
 async def _parse(service: Service, sent: RawFields) -> SolveRequest:
@@ -145,6 +148,21 @@ async def get_layout(request: Request, service: ServiceDep, plan_id: str) -> Res
 async def get_timeline(request: Request, service: ServiceDep, plan_id: str) -> Response:
     """Bytes live at every step, of the baseline and of the plan."""
     return await _section(request, service, plan_id, "timeline")
+
+
+@router.get(
+    "/v1/plans/{plan_id}/certificate",
+    response_class=Response,
+    responses=response_docs(
+        200, "Format and claims", {"application/json": ref("Certificate")}, ETag="tag of the certificate"
+    )
+    | NOT_MODIFIED
+    | problem_docs(404, 422),
+)
+async def get_certificate(request: Request, service: ServiceDep, plan_id: str) -> Response:
+    """Certificate of the plan's lower bound. A report has it with `return=source`, for `remat verify`."""
+    data = await anyio.to_thread.run_sync(records.certificate_of, service.store, plan_id)
+    return immutable_response(request, data, f"{plan_id}-certificate", "application/json")
 
 
 async def _graph(request: Request, service: Service, plan_id: str, section: str) -> Response:

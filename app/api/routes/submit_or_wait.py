@@ -6,7 +6,7 @@ body ──▶ SolveRequest ──▶ stored result? ──▶ 201 with the resu
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -15,16 +15,17 @@ import msgspec
 from fastapi import Header, Request, Response
 
 from app.api.auth.tenant_view import grant_result, scope_request, tenant_of
-from app.api.routes.answer_lookup import lookup_answer
 from app.api.routes.dependencies import IdempotencyKey, immutable_response, require_media_type
+from app.api.service.answer_lookup import lookup_answer
 from app.api.service.process_admission import request_memory
 from app.api.service.service import Service
-from app.api.wire.negotiation import preferred_wait
+from app.api.wire.negotiation import Preferences, parse_prefer
 from app.api.wire.openapi import NOT_MODIFIED, Responses, problem_docs, ref, response_docs, with_links
 from app.api.wire.request_body import media_type_of, raw_fields, read_body
 from app.errors import Busy, ProblemDetails
 from app.jobs.interface import SolveRequest
 from app.models.json_object import decode_object
+from app.settings import Settings
 from app.store import records
 from app.store.blobs import blob_key
 from app.store.states import RESULT_PATHS
@@ -33,7 +34,15 @@ from graph.errors import Finding
 from planner.errors import BadRequest
 
 GRAPH_FIELDS = ("graph", "graph_id")
-Prefer = Annotated[str | None, Header(description="wait=N: seconds to wait for the result; default: 20")]
+Prefer = Annotated[
+    str | None,
+    Header(
+        description="wait=N: seconds to wait for the result, default 20; respond-async: do not wait; return=minimal: "
+        "the summary of a plan"
+    ),
+]
+APPLIED = "preferences that were applied"
+NO_FIELDS: Mapping[str, msgspec.Raw] = {}
 RawFields = Mapping[str, msgspec.Raw]
 #: SolveRequest of the fields of a body. Raises BadRequest, ProblemDetails, NotFound.
 ParseRequest = Callable[[Service, RawFields], Awaitable[SolveRequest]]
@@ -55,18 +64,26 @@ async def get_submission(request: Request, prefer: Prefer = None, idempotency_ke
 
 
 async def submit_or_wait(
-    submission: Submission, service: Service, parse: ParseRequest, render: RenderResult
+    submission: Submission,
+    service: Service,
+    parse: ParseRequest,
+    render: RenderResult,
+    minimal: Mapping[str, msgspec.Raw] = NO_FIELDS,
 ) -> Response:
     """201 with the stored or computed result; 202 with the operation if it takes longer than the wait.
 
+    `minimal` are fields to add under `Prefer: return=minimal`; none: the preference is not applied.
     Raises the errors of `parse`, Busy, OverQuota, Conflict, Unavailable, and the problem of a failed operation.
     """
     request, settings = submission.request, service.settings
     require_media_type(media_type_of(request.headers), ["application/json"])
     body = await read_body(request, settings)
     sent = await parse_body(request, service, body)
-    preferred = preferred_wait(request.headers.getlist("prefer"))
-    seconds = settings.wait_seconds if preferred is None else min(preferred, settings.longest_wait_seconds)
+    preferred = parse_prefer(request.headers.getlist("prefer"))
+    seconds, applied = _wait_seconds(preferred, settings), list[str]()
+    if preferred.minimal and minimal:
+        sent |= minimal
+        applied.append("return=minimal")
     key = submission.idempotency_key
     await anyio.to_thread.run_sync(service.require_key_free, key, request.url.path, body)
     solve = scope_request(service, await parse(service, sent))
@@ -75,37 +92,55 @@ async def submit_or_wait(
     if operation_id is None:
         if (stored_id := await lookup_answer(service, solve)) is not None:
             await anyio.to_thread.run_sync(grant_result, service, solve.kind, stored_id)
-            return _created(path, stored_id, await render(service, solve, stored_id))
+            return _created(path, stored_id, await render(service, solve, stored_id), applied)
         operation_id = (await anyio.to_thread.run_sync(service.jobs.submit, solve)).id
         await anyio.to_thread.run_sync(service.bind, key, path, operation_id)
+    if preferred.wait is not None:
+        applied.append(f"wait={seconds:g}")
     try:
         request_memory(request).require_stream(service.tenant)
     except Busy:  # 202 at once
         seconds = 0
     operation = await service.jobs.wait(operation_id, seconds)
     if operation.answer is not None:
-        return _created(path, operation.answer, await render(service, solve, operation.answer))
+        return _created(path, operation.answer, await render(service, solve, operation.answer), applied)
     if operation.error is not None:
         raise ProblemDetails(operation.error)
     if operation.finished:
         raise CancellationError(f"the operation was cancelled before it had a {operation.kind}")
-    headers = {"Location": f"/v1/operations/{operation.id}", "Retry-After": "1"}
+    applied = ["respond-async"] * preferred.respond_async + [each for each in applied if each != "return=minimal"]
+    headers = {"Location": f"/v1/operations/{operation.id}", "Retry-After": "1"} | _applied(applied)
     return Response(msgspec.json.encode(operation.wire()), 202, headers, "application/json")
 
 
-def _created(path: str, id: str, data: bytes) -> Response:
-    return Response(data, 201, {"Location": f"{path}/{id}"}, "application/json")
+def _wait_seconds(preferred: Preferences, settings: Settings) -> float:
+    """Seconds to wait for a result, within REMAT_LONGEST_WAIT_SECONDS."""
+    if preferred.wait is not None:
+        return min(preferred.wait, settings.longest_wait_seconds)
+    return 0 if preferred.respond_async else settings.wait_seconds
+
+
+def _created(path: str, id: str, data: bytes, applied: Sequence[str]) -> Response:
+    return Response(data, 201, {"Location": f"{path}/{id}"} | _applied(applied), "application/json")
+
+
+def _applied(preferences: Sequence[str]) -> dict[str, str]:
+    """The header that names the preferences that were applied (RFC 7240, section 3)."""
+    return {"Preference-Applied": ", ".join(preferences)} if preferences else {}
 
 
 def submit_docs(description: str, schema: str, **linked: str) -> Responses:
     """Documentation of the responses of `submit_or_wait`; the result id is a parameter of each linked operation."""
-    created = response_docs(201, description, {"application/json": ref(schema)}, Location="path of the result")
+    created = response_docs(
+        201, description, {"application/json": ref(schema)}, Location="path of the result", Preference_Applied=APPLIED
+    )
     later = response_docs(
         202,
         "Not finished within the wait; poll or stream the operation",
         {"application/json": ref("Operation")},
         Location="path of the operation",
         Retry_After="seconds until the next poll",
+        Preference_Applied=APPLIED,
     )
     following = dict.fromkeys(("get_operation", "cancel_operation", "stream_operation"), "operation_id")
     return (

@@ -157,6 +157,48 @@ class Savings(Open):
     rows: list[SavingsRow]
 
 
+class Certificate(Open):
+    """Certificate of a lower bound, checked by `remat verify --certificate`."""
+
+    format: str = Field(description="format of the claims")
+    claims: list[dict[str, Any]] = Field(description="proven inequalities, one record each")
+
+
+class KeyRecord(Open):
+    """The API key of a request, without its secret."""
+
+    id: str = Field(description="middle part of the key")
+    name: str = Field(description="name given when the key was made")
+    scopes: list[str] = Field(description="read, plan, operator")
+    created_at: str = Field(description="ISO 8601 time")
+    expires_at: str | None = Field(description="ISO 8601 time; null: never")
+
+
+class QuotaLimits(Open):
+    """Limits of a key; null: the limit of the service."""
+
+    nodes: int | None = Field(description="nodes of a graph")
+    bytes: int | None = Field(description="bytes of a decompressed body")
+    solves: int | None = Field(description="concurrent solves")
+    solver_seconds: float | None = Field(description="solver seconds per day (UTC)")
+
+
+class QuotaUse(Open):
+    """Use of the quotas of a key."""
+
+    solves: int = Field(description="unfinished solves")
+    solver_seconds: float = Field(description="solver seconds charged today (UTC)")
+
+
+class Me(Open):
+    """The caller of a request."""
+
+    tenant: str | None = Field(description="tenant of the key; null: no authentication")
+    key: KeyRecord | None = Field(description="the API key; null: no authentication")
+    quotas: QuotaLimits = Field(description="limits of the key")
+    used: QuotaUse | None = Field(description="use of the quotas; null: no authentication")
+
+
 class Health(Open):
     status: Literal["ok", "ready"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from app.errors import NotAcceptable
 
@@ -20,10 +21,12 @@ def negotiate(accept: str, offers: Sequence[str]) -> str:
     return best[2]
 
 
-def accepts_gzip(accept: str) -> bool:
-    """Whether Accept-Encoding allows gzip."""
+def accepted_coding(accept: str, offers: Sequence[str]) -> str | None:
+    """The content coding of highest quality in Accept-Encoding, the first of equals; None: identity."""
     codings = dict(re.findall(r"([\w*-]+)\s*(?:;\s*q\s*=\s*([01](?:\.\d*)?))?", accept.lower()))
-    return float(codings.get("gzip", codings.get("*", "0")) or 1) > 0
+    quality = {offer: float(codings.get(offer, codings.get("*", "0")) or 1) for offer in offers}
+    best = max(offers, key=quality.__getitem__)
+    return best if quality[best] > 0 else None
 
 
 def _range(part: str) -> tuple[str, float] | None:
@@ -45,13 +48,25 @@ def _quality(offer: str, ranges: Sequence[tuple[str, float]]) -> float:
     return 0.0
 
 
-def preferred_wait(prefer: Sequence[str]) -> int | None:
-    """Seconds of `wait=N` in Prefer headers; None if absent or malformed."""
-    for header in prefer:
-        for preference in header.split(","):
-            if match := re.fullmatch(r'\s*wait\s*=\s*"?(\d{1,9})"?\s*(;.*)?', preference, re.IGNORECASE):
-                return int(match[1])
-    return None
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """Preferences of a request (RFC 7240); the others are ignored."""
+
+    wait: int | None = None  # seconds
+    respond_async: bool = False
+    minimal: bool = False  # return=minimal
+
+
+def parse_prefer(headers: Sequence[str]) -> Preferences:
+    """Preferences of all Prefer headers; of a repeated one, the first that is well-formed."""
+    given: dict[str, str] = {}
+    for preference in ",".join(headers).split(","):
+        name, _, value = preference.partition(";")[0].partition("=")
+        name, value = name.strip().lower(), value.strip().strip('"').lower()
+        if name in ("wait", "return", "respond-async") and (name != "wait" or re.fullmatch(r"\d{1,9}", value)):
+            given.setdefault(name, value)
+    wait = int(given["wait"]) if "wait" in given else None
+    return Preferences(wait, given.get("respond-async") == "", given.get("return") == "minimal")
 
 
 def etag_matches(if_none_match: str, etag: str) -> bool:

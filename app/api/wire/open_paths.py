@@ -6,4 +6,4 @@ OPEN_PATHS = frozenset({"/livez", "/readyz", "/version", "/openapi.json", "/docs
 
 
 def is_open(path: str) -> bool:
-    return path in OPEN_PATHS or path.startswith(("/docs/", "/assets/"))
+    return path in OPEN_PATHS or path.startswith(("/docs/", "/assets/", "/problems/"))

@@ -18,7 +18,7 @@ from app.api.schemas.request import request_schema
 from app.errors import ERROR_TABLE, PROBLEM_TYPE
 from planner.report.schema import schema_components
 from planner.request.curve_and_fit_request import MAX_BUDGETS, MEMORY_FIELDS
-from planner.request.field_kinds import BUDGET
+from planner.request.field_kinds import BUDGET, NOT_IN_SUMMARY
 from planner.request.plan_request import FIELDS, GOALS, fields_of
 
 REF = "#/components/schemas/"
@@ -99,6 +99,7 @@ def components() -> dict[str, Any]:
     all_schemas["Analysis"]["properties"]["baseline"] = {"$ref": f"{REF}Measured"}
     for schema in (schema for name, schema in write.json_schemas().items() if name in ("document", "columns")):
         all_schemas |= {name: _relocated(record) for name, record in schema["$defs"].items()}
+    all_schemas["Plan"]["required"] = [name for name in all_schemas["Plan"]["required"] if name not in NOT_IN_SUMMARY]
     request = _relocated(request_schema())
     all_schemas |= request.pop("$defs")
     all_schemas["Request"] = request

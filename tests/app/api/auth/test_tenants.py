@@ -290,3 +290,17 @@ def test_savings_are_of_the_tenants_own_plans_even_of_a_graph_that_others_plan(g
     curve = {"graph": graph, "budgets": ["80%"], "planner": "greedy", "iterations": 5}
     assert gated.client.post("/v1/curves", json=curve, headers=tenant("other saver")).status_code == 201
     assert (plans("saver"), plans("other saver")) == (2, 2)
+
+
+def test_me_has_the_scopes_and_the_use_of_the_key(gated: Gated) -> None:
+    headers = gated.key("introspective", solver_seconds=50.0)
+    assert gated.plan(headers, graph=chain(2, "introspective")).status_code == 201
+    me = gated.client.get("/v1/me", headers=headers).json()
+    assert (me["tenant"], me["key"]["scopes"], me["quotas"]["solver_seconds"]) == (
+        "introspective",
+        ["plan", "read"],
+        50,
+    )
+    assert me["used"]["solves"] == 0
+    assert 0 < me["used"]["solver_seconds"] < 50
+    assert headers["Authorization"].rpartition("_")[2] not in str(me)

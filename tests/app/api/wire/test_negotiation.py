@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.api.wire.negotiation import accepts_gzip, etag_matches, negotiate, preferred_wait
+from app.api.wire.negotiation import Preferences, accepted_coding, etag_matches, negotiate, parse_prefer
 from app.errors import NotAcceptable
 
 OFFERS = ["application/json", "application/onnx", "text/plain"]
@@ -34,11 +34,18 @@ def test_nothing_acceptable_names_what_there_is(accept: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prefer", "seconds"),
-    [([], None), (["wait=5"], 5), (["respond-async, Wait = 10"], 10), (["wait=soon"], None), (["a", "wait=0"], 0)],
+    ("prefer", "understood"),
+    [
+        ([], Preferences()),
+        (["wait=5"], Preferences(5)),
+        (["respond-async, Wait = 10"], Preferences(10, respond_async=True)),
+        (["wait=soon; a=b, wait=7"], Preferences(7)),
+        (["a", "wait=0", 'return="minimal"'], Preferences(0, minimal=True)),
+        (["return=representation"], Preferences()),
+    ],
 )
-def test_preferences_that_are_not_understood_are_passed_over(prefer: list[str], seconds: int | None) -> None:
-    assert preferred_wait(prefer) == seconds
+def test_preferences_that_are_not_understood_are_passed_over(prefer: list[str], understood: Preferences) -> None:
+    assert parse_prefer(prefer) == understood
 
 
 def test_weak_and_strong_tags_count_alike() -> None:
@@ -61,5 +68,10 @@ def test_weak_and_strong_tags_count_alike() -> None:
         ("gzip;q=0.000, *", False),
     ],
 )
-def test_gzip_is_sent_to_who_takes_it(accept: str, takes: bool) -> None:
-    assert accepts_gzip(accept) is takes
+def test_gzip_is_sent_to_clients_that_accept_it(accept: str, takes: bool) -> None:
+    assert (accepted_coding(accept, ["gzip"]) == "gzip") is takes
+
+
+@pytest.mark.parametrize(("accept", "coding"), [("gzip, zstd", "zstd"), ("zstd;q=0.4, gzip", "gzip"), ("br", None)])
+def test_the_content_coding_of_highest_quality_is_chosen(accept: str, coding: str | None) -> None:
+    assert accepted_coding(accept, ["zstd", "gzip"]) == coding
