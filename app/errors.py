@@ -12,6 +12,7 @@ AppError
 ├── Unsupported      unsupported content type or content encoding
 ├── NotAcceptable    no representation matches Accept
 ├── Conflict         idempotency key reused with a different body
+├── InUse            resource with unfinished work
 ├── Gone             section that the plan was made without
 ├── Busy             queue full
 ├── Unavailable      draining, or the store is not writable
@@ -104,6 +105,12 @@ class Conflict(AppError):
     """The idempotency key was used with a different body."""
 
 
+class InUse(AppError):
+    """The resource has unfinished work."""
+
+    code = "in_use"
+
+
 class Gone(AppError):
     """The plan was made without this section."""
 
@@ -154,6 +161,7 @@ ERROR_TABLE: tuple[ErrorRow, ...] = (
     ErrorRow(NotAcceptable, 406, "not_acceptable", "Not acceptable"),
     ErrorRow(TooSlow, 408, "too_slow", "Request timeout"),
     ErrorRow(Conflict, 409, "idempotency_conflict", "Idempotency key reused with a different body"),
+    ErrorRow(InUse, 409, "in_use", "Unfinished work"),
     ErrorRow(TooLarge, 413, "too_large", "Size limit exceeded"),
     ErrorRow(Unsupported, 415, "unsupported_media_type", "Unsupported content type"),
     ErrorRow(UnknownHost, 421, "unknown_host", "Unknown host"),

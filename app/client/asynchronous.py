@@ -114,6 +114,16 @@ class AsyncClient:
         """Document of a graph, or its bytes in the media type `accept`."""
         return await self._document(f"/v1/graphs/{path_segment(graph_id)}", accept)
 
+    async def graphs(self, **filters: Any) -> AsyncGenerator[Json]:
+        """All graphs, newest first, fetched page by page on demand; filters `name`, `format`, `created_after`."""
+        async for graph in self._calls.pages("/v1/graphs", "graphs", _list_parameters(filters)):
+            yield graph
+
+    async def delete_graph(self, graph_id: str) -> None:
+        """Delete a graph with its plans, curves, fits, operations and files; other owners of the graph keep it."""
+        call = HttpCall("DELETE", _in("/v1/graphs", graph_id))
+        await send_with_retries(self._wire, call, self._calls.new_retries())
+
     async def analysis(
         self, graph_id: str, *, start: Mapping[str, int] | None = None, before: Sequence[str] = ()
     ) -> Json:
@@ -225,6 +235,26 @@ class AsyncClient:
         }
         return await self._calls.result(PendingRequest("/v1/layouts", fields), timeout, on_progress)
 
+    async def plans(self, **filters: Any) -> AsyncGenerator[Json]:
+        """Figures of all plans, newest first; filters `graph_id`, `model`, `planner`, `status`, `created_after`."""
+        async for plan in self._calls.pages("/v1/plans", "plans", _list_parameters(filters)):
+            yield plan
+
+    async def curves(self, **filters: Any) -> AsyncGenerator[Json]:
+        """Ids and models of all curves, newest first; filters `graph_id`, `created_after`."""
+        async for curve in self._calls.pages("/v1/curves", "curves", _list_parameters(filters)):
+            yield curve
+
+    async def fits(self, **filters: Any) -> AsyncGenerator[Json]:
+        """Ids, models and sizes of all fits, newest first; filters `graph_id`, `created_after`."""
+        async for fit in self._calls.pages("/v1/fits", "fits", _list_parameters(filters)):
+            yield fit
+
+    async def packings(self, **filters: Any) -> AsyncGenerator[Json]:
+        """Ids of all layouts, newest first; filter `created_after`."""
+        async for layout in self._calls.pages("/v1/layouts", "layouts", _list_parameters(filters)):
+            yield layout
+
     async def get_curve(self, curve_id: str) -> Json:
         """A stored curve; `curve_id` is its id, or the result path of its operation."""
         return await self._calls.get(_in("/v1/curves", curve_id))
@@ -248,6 +278,10 @@ class AsyncClient:
     async def source(self, plan_id: str, accept: str | None = None) -> Any:
         """Source graph of a plan, after differentiation, as a document or as bytes."""
         return await self._document(f"{_in('/v1/plans', plan_id)}/source", accept)
+
+    async def certificate(self, plan_id: str) -> Json:
+        """Certificate of a plan's lower bound: format and claims."""
+        return await self._calls.get(f"{_in('/v1/plans', plan_id)}/certificate")
 
     async def layout(self, plan_id: str) -> Json:
         """Offset of every value of a plan."""
@@ -325,6 +359,11 @@ class AsyncClient:
                 if pause is None:
                     raise Unreachable(f"GET {path}: {retries.tries + 1} event streams ended before the operation")
             await self._wire.pause(pause)
+
+    async def retry(self, operation_id: str) -> Json:
+        """Submit the request of an operation a second time; the new operation."""
+        call = HttpCall("POST", f"/v1/operations/{path_segment(operation_id)}:retry")  # joins an unfinished operation
+        return dict((await send_with_retries(self._wire, call, self._calls.new_retries())).json())
 
     async def cancel(self, operation_id: str) -> Json:
         """Cancel an operation; its best result so far is kept."""
@@ -433,6 +472,10 @@ class AsyncClient:
         """All device profiles."""
         return list((await self._calls.get("/v1/devices"))["devices"])
 
+    async def me(self) -> Json:
+        """Tenant, key, scopes, quotas and their use."""
+        return await self._calls.get("/v1/me")
+
     async def schema(self, name: str) -> Json:
         """A JSON Schema: document, columns, request, report, transform, operation or problem."""
         return await self._calls.get(f"/v1/schemas/{path_segment(name)}")
@@ -488,6 +531,11 @@ def http_options(url: str | None, key: str | None, http: dict[str, Any]) -> dict
     if key:
         headers["Authorization"] = f"Bearer {key}"
     return {"base_url": url or os.environ.get(URL_VARIABLE) or DEFAULT_URL, "headers": headers, **http}
+
+
+def _list_parameters(filters: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Query parameters of a list; the service refuses unknown ones."""
+    return [("limit", PAGE_SIZE), *filters.items()]
 
 
 def _in(collection: str, id: str) -> str:

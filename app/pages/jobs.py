@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
@@ -11,13 +11,10 @@ import sqlalchemy as sa
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import RedirectResponse
 
-from app.api.auth.tenant_view import scope_request
 from app.api.routes.dependencies import ServiceDep
-from app.api.routes.submit_or_wait import data_request, require_search_time
-from app.api.service.service import Service
-from app.errors import Conflict
+from app.api.routes.operations import SEARCH_SECONDS, resubmit
 from app.jobs.batches.repository import batch_id_of
-from app.jobs.interface import Operation, SolveRequest
+from app.jobs.interface import Operation
 from app.pages.frame import PageRoute, render_page
 from app.pages.login import demand_same_origin
 from app.pages.result_view import result_view
@@ -25,9 +22,6 @@ from app.store import records
 from app.store.states import STATES
 from app.store.store import Store
 from app.store.tables import graphs, plans, result_plans
-from planner.layout.csv_buffers import parse_seconds
-from planner.request.curve_and_fit_request import parse_curve, parse_fit
-from planner.request.plan_request import parse_request
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -93,35 +87,9 @@ async def job(request: Request, service: ServiceDep, operation_id: str) -> Respo
 async def retry(request: Request, service: ServiceDep, operation_id: str) -> Response:
     """Submit the same request again; the response has the page of the new job."""
     demand_same_origin(request)
-    operation = await anyio.to_thread.run_sync(_resubmit, service, operation_id)
+    operation = await anyio.to_thread.run_sync(resubmit, service, operation_id)
     body = msgspec.json.encode({"id": operation.id, "page": f"/jobs/{operation.id}"})
     return Response(body, 201, {"Cache-Control": "no-store"}, "application/json")
-
-
-#: Kind of operation -> requested search seconds. Raises BadRequest.
-SEARCH_SECONDS: dict[str, Callable[[Mapping[str, Any]], float]] = {
-    "plan": lambda fields: parse_request(fields).search_seconds,
-    "curve": lambda fields: parse_curve(fields).request.search_seconds,
-    "fit": lambda fields: parse_fit(fields).request.search_seconds,
-    "layout": parse_seconds,
-}
-
-
-def _resubmit(service: Service, operation_id: str) -> Operation:
-    """A new operation for the same request, or the old one if it is unfinished. Raises as posting the request does."""
-    old = service.jobs.status(operation_id)
-    if old.kind not in SEARCH_SECONDS:
-        raise Conflict(f"{operation_id} is a {old.kind}; retry its failed items on its own page")
-    if not old.finished:
-        return old
-    require_search_time(service, SEARCH_SECONDS[old.kind](old.fields))
-    if old.graph_id is not None:
-        service.has_graph(old.graph_id)
-        key = records.request_key(old.graph_id, old.fields, old.kind)
-        solve_request = SolveRequest(key, old.graph_id, old.fields, kind=old.kind)
-    else:
-        solve_request = data_request(service.store.blobs.get(str(old.asked)), old.fields, old.kind)
-    return service.jobs.submit(scope_request(service, solve_request))
 
 
 def graph_names(store: Store, ids: list[str]) -> dict[str, str]:

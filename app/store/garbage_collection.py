@@ -6,7 +6,7 @@ blobs are locked out; `Store.writing` checks after its commit that its blobs sti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -107,6 +107,16 @@ def _delete(store: Store, table: sa.Table, *which: sa.ColumnElement[bool]) -> in
             return count
         if len(ids) < CHUNK_SIZE:
             return count
+
+
+def remove_unreferenced(store: Store, keys: Iterable[str]) -> None:
+    """Remove those of the blobs that no row references, whatever their age. Raises CannotWrite, Unavailable."""
+    remaining = list(dict.fromkeys(keys))
+    for start in range(0, len(remaining), CHUNK_SIZE):
+        chunk = remaining[start : start + CHUNK_SIZE]
+        with _without_new_references(store) as connection:
+            for key in set(chunk) - referenced(connection, chunk):
+                store.blobs.remove(key)
 
 
 def _remove(store: Store, names: list[tuple[str, int]], done: CollectionCounts) -> None:

@@ -79,13 +79,13 @@ def savings(
 
 def in_scope(store: Store, owned: OperationScope, plan: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
     """SQL condition that the plan id is in the scope."""
-    own = operations.c.id.in_(_listed(store, owned.operations))
+    own = operations.c.id.in_(listed_ids(store, owned.operations))
     direct = sa.select(operations.c.result).where(own)
     through_results = sa.select(result_plans.c.plan_id).join(operations, operations.c.found == result_plans.c.result_id)
     return plan.in_(direct) | plan.in_(through_results.where(own))
 
 
-def _listed(store: Store, ids: Sequence[str]) -> sa.Select[Any]:
+def listed_ids(store: Store, ids: Sequence[str]) -> sa.Select[Any]:
     """The ids as rows of a subquery, passed as one JSON parameter."""
     text = sa.literal(msgspec.json.encode(ids).decode())
     if store.is_sqlite:

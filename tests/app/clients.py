@@ -47,6 +47,7 @@ class Threaded(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         def send() -> httpx2.Response:
             answer = self.wire.handle_request(request)
-            return httpx2.Response(answer.status_code, headers=answer.headers, content=answer.read())
+            headers = [pair for pair in answer.headers.multi_items() if pair[0] != "content-encoding"]
+            return httpx2.Response(answer.status_code, headers=headers, content=answer.read())  # decoded
 
         return await anyio.to_thread.run_sync(send)

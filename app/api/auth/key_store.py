@@ -73,6 +73,12 @@ class KeyStore(Protocol):
     def grants(self, tenant: str, kind: str) -> list[str]:
         """Ids of all resources of that kind granted to the tenant."""
 
+    def owners(self, kind: str, id: str) -> set[str]:
+        """Tenants that have access to a resource."""
+
+    def withdraw(self, tenant: str, kind: str, ids: Collection[str]) -> None:
+        """Take access to resources away from the tenant."""
+
     def charge(self, key_id: str, id: str, seconds: float, now: float) -> None:
         """Charge a started solve with its maximum time; a known solve is not charged twice."""
 
@@ -150,6 +156,14 @@ class SqliteKeyStore:
 
     def grants(self, tenant: str, kind: str) -> list[str]:
         return [id for (id,) in self._rows("SELECT id FROM grants WHERE tenant = ? AND kind = ?", tenant, kind)]
+
+    def owners(self, kind: str, id: str) -> set[str]:
+        return {tenant for (tenant,) in self._rows("SELECT tenant FROM grants WHERE kind = ? AND id = ?", kind, id)}
+
+    def withdraw(self, tenant: str, kind: str, ids: Collection[str]) -> None:
+        query = "DELETE FROM grants WHERE tenant = ? AND kind = ? AND id = ?"
+        with self._writing() as connection:
+            connection.executemany(query, [(tenant, kind, id) for id in ids])
 
     def charge(self, key_id: str, id: str, seconds: float, now: float) -> None:
         with self._writing() as connection:

@@ -26,6 +26,8 @@ from app.jobs.batches.operations import BatchOperation
 from app.jobs.batches.repository import BatchRecord
 from app.jobs.interface import JobEvent, Jobs, Operation, Page, SolveRequest
 from app.store.blobs import blob_key
+from app.store.deletion import delete_graph, fitted_graphs
+from app.store.listing import ListScope
 from app.store.savings import OperationScope
 from app.store.store import Store
 from app.store.tables import graphs, operations, plans, result_plans, results
@@ -184,6 +186,33 @@ def plan_scope(service: Service) -> OperationScope | None:
     if caller is None or "operator" in caller.key.scopes:
         return None
     return OperationScope(caller.access.key_store.grants(caller.key.tenant, "operations"), caller.key.tenant)
+
+
+def list_scope(service: Service) -> ListScope | None:
+    """Scope of lists for the caller; None: no authentication."""
+    caller: Caller | None = getattr(service, "caller", None)
+    if caller is None:
+        return None
+    grants, tenant = caller.access.key_store.grants, caller.key.tenant
+    return ListScope(tenant, grants(tenant, "graphs"), grants(tenant, "results"))
+
+
+def delete_owned_graph(service: Service, graph_id: str) -> None:
+    """Delete the graph and what was made of it; other tenants who own the graph keep it.
+
+    The graph itself goes last, so that a deletion that was refused or cut off can be repeated. Raises NotFound, InUse.
+    """
+    service.has_graph(graph_id)
+    caller, tenant = getattr(service, "caller", None), tenant_of(service)
+    for id in (*fitted_graphs(service.store, graph_id, tenant), graph_id):
+        if caller is None:
+            delete_graph(service.store, id, None, shared=False)
+            continue
+        key_store = caller.access.key_store
+        deleted = delete_graph(service.store, id, tenant, shared=bool(key_store.owners("graphs", id) - {tenant}))
+        key_store.withdraw(tenant, "operations", deleted.operations)
+        key_store.withdraw(tenant, "results", deleted.results)
+        key_store.withdraw(tenant, "graphs", [id])
 
 
 class _Store:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.api.routes.dependencies import ServiceDep
+from app.api.routes.dependencies import GraphFilter, PageDep, ServiceDep, page_docs
 from app.api.routes.plans import EXAMPLE
 from app.api.routes.submit_or_wait import (
     RawFields,
@@ -17,6 +17,7 @@ from app.api.routes.submit_or_wait import (
     require_search_time,
     result_bytes,
     result_docs,
+    result_page,
     result_response,
     submit_docs,
     submit_or_wait,
@@ -47,6 +48,12 @@ async def _parse(service: Service, sent: RawFields) -> SolveRequest:
     fields = request_fields(sent)
     require_search_time(service, parse_curve(fields).request.search_seconds)
     return await graph_request(service, sent, fields, "curve")
+
+
+@router.get("/v1/curves", response_class=Response, responses=page_docs("Curves"))
+async def list_curves(service: ServiceDep, page: PageDep, graph_id: GraphFilter = None) -> Response:
+    """Stored curves, newest first."""
+    return await result_page(service, "curve", page, graph_id)
 
 
 @router.get("/v1/curves/{curve_id}", response_class=Response, responses=result_docs("The curve", "Curve"))

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import Depends, Header, Request, Response
+import msgspec
+from fastapi import Depends, Header, Query, Request, Response
 from fastapi.dependencies.models import Dependant
 
 from app.api.auth.middleware import CALLER
 from app.api.auth.tenant_view import Caller, view_for
 from app.api.service.service import Service
 from app.api.wire.negotiation import etag_matches, negotiate
-from app.api.wire.openapi import ref
+from app.api.wire.openapi import Responses, problem_docs, ref, response_docs
 from app.errors import Unsupported
 from app.models.formats import FORMATS
+from app.store.listing import CURSOR_PATTERN, PageRequest, Rows
+from app.store.tables import to_timestamp
 from graph.errors import Finding
 from planner.errors import BadRequest
 
+TIME_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$"
+GraphFilter = Annotated[str | None, Query(description="id of a graph")]
 CACHE_FOREVER = "public, max-age=31536000, immutable"
 IdempotencyKey = Annotated[
     str | None,
@@ -109,3 +115,41 @@ async def graph_response(request: Request, service: Service, document_key: str, 
         return immutable_response(request, b"", format_etag, media_type, Vary="Accept")
     data = await service.write_graph(document_key, name)
     return immutable_response(request, data, format_etag, media_type, Vary="Accept")
+
+
+async def page_request(
+    limit: Annotated[int, Query(ge=1, le=1000, description="page size")] = 100,
+    cursor: Annotated[str | None, Query(pattern=CURSOR_PATTERN, description="`next` of the previous page")] = None,
+    created_after: Annotated[
+        str | None, Query(pattern=TIME_PATTERN, description="earliest creation time, inclusive (ISO 8601)")
+    ] = None,
+) -> PageRequest:
+    """Dependency of lists."""
+    if cursor is not None:
+        utc_time(cursor.partition("~")[0], "query.cursor")
+    return PageRequest(limit, cursor, utc_time(created_after, "query.created_after"))
+
+
+PageDep = Annotated[PageRequest, Depends(page_request)]
+
+
+def page_response(name: str, page: Rows) -> Response:
+    """200 with the rows of a page under `name`."""
+    body = {name: page.rows, "next": page.next}
+    return Response(msgspec.json.encode(body), 200, {"Cache-Control": "no-store"}, "application/json")
+
+
+def page_docs(schema: str) -> Responses:
+    """Documentation of the responses of a list."""
+    return response_docs(200, "A page, newest first", {"application/json": ref(schema)}) | problem_docs(422)
+
+
+def utc_time(text: str | None, path: str) -> str | None:
+    """The time in wire format; times without an offset are UTC. Raises BadRequest."""
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+        return to_timestamp(time if time.tzinfo else time.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        raise BadRequest.one("bad_parameter", path, text, "a time from the year 1 to 9999", "correct it") from None

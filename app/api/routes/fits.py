@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.api.routes.dependencies import ServiceDep
+from app.api.routes.dependencies import GraphFilter, PageDep, ServiceDep, page_docs
 from app.api.routes.plans import EXAMPLE
 from app.api.routes.submit_or_wait import (
     RawFields,
@@ -18,6 +18,7 @@ from app.api.routes.submit_or_wait import (
     require_search_time,
     result_bytes,
     result_docs,
+    result_page,
     result_response,
     submit_docs,
     submit_or_wait,
@@ -50,6 +51,12 @@ async def _parse(service: Service, sent: RawFields) -> SolveRequest:
     if "graph" in sent:  # stored as a graph only at its final size; until then its dimensions are symbolic
         return data_request(bytes(sent["graph"]), fields, "fit")
     return await graph_request(service, sent, fields, "fit")
+
+
+@router.get("/v1/fits", response_class=Response, responses=page_docs("Fits"))
+async def list_fits(service: ServiceDep, page: PageDep, graph_id: GraphFilter = None) -> Response:
+    """Stored fits, newest first."""
+    return await result_page(service, "fit", page, graph_id)
 
 
 @router.get("/v1/fits/{fit_id}", response_class=Response, responses=result_docs("The fit", "Fit"))

@@ -10,13 +10,23 @@ import anyio.to_thread
 import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 
-from app.api.routes.dependencies import GRAPH_CONTENT, IdempotencyKey, ServiceDep, graph_response, require_media_type
+from app.api.auth.tenant_view import delete_owned_graph, list_scope
+from app.api.routes.dependencies import (
+    GRAPH_CONTENT,
+    IdempotencyKey,
+    PageDep,
+    ServiceDep,
+    graph_response,
+    page_docs,
+    page_response,
+    require_media_type,
+)
 from app.api.routes.submit_or_wait import parse_body
 from app.api.service.service import Service
 from app.api.wire.negotiation import etag_matches
 from app.api.wire.openapi import NOT_MODIFIED, body_docs, problem_docs, ref, response_docs, with_links
 from app.api.wire.request_body import media_type_of, read_body
-from app.store import records
+from app.store import listing, records
 from planner.errors import BadRequest
 from planner.request.named_lengths import parse_named_lengths
 
@@ -80,6 +90,37 @@ async def post_graph(
     record = await service.read_graph(data, shapes)
     await anyio.to_thread.run_sync(service.claim, *claimed)
     return _graph_created(record, {})
+
+
+@router.get("/v1/graphs", response_class=Response, responses=page_docs("Graphs"))
+async def list_graphs(
+    service: ServiceDep,
+    page: PageDep,
+    name: Annotated[str | None, Query(description="name of the model")] = None,
+    format: Annotated[str | None, Query(description="native, or the framework of the posted file")] = None,
+) -> Response:
+    """Stored graphs, newest first."""
+    scope = await anyio.to_thread.run_sync(list_scope, service)
+    only = {"name": name, "format": format}
+    rows = await anyio.to_thread.run_sync(listing.page_of_graphs, service.store, page, scope, only)
+    return page_response("graphs", rows)
+
+
+@router.delete(
+    "/v1/graphs/{graph_id}",
+    status_code=204,
+    response_class=Response,
+    responses={204: {"description": "Deleted"}} | problem_docs(404, 409, 422),
+)
+async def remove_graph(service: ServiceDep, graph_id: str) -> Response:
+    """Delete a graph with its plans, curves, fits, measurements, operations, batch items and files.
+
+    Other tenants who posted the same graph keep it. Graphs made by transforms are deleted by their own ids. Files left
+    by repeated solves go with the next garbage collection.
+    """
+    await anyio.to_thread.run_sync(delete_owned_graph, service, graph_id)
+    service.responses.clear()
+    return Response(status_code=204)
 
 
 @router.post(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
-from app.api.routes.dependencies import ServiceDep
+from app.api.routes.dependencies import PageDep, ServiceDep, page_docs
 from app.api.routes.submit_or_wait import (
     RawFields,
     Submission,
@@ -16,6 +16,7 @@ from app.api.routes.submit_or_wait import (
     require_search_time,
     result_bytes,
     result_docs,
+    result_page,
     result_response,
     submit_docs,
     submit_or_wait,
@@ -49,6 +50,12 @@ async def _parse(service: Service, sent: RawFields) -> SolveRequest:
     )
     require_search_time(service, seconds)
     return data_request(msgspec.json.encode(sent), {"search_seconds": seconds}, "layout")
+
+
+@router.get("/v1/layouts", response_class=Response, responses=page_docs("PackedLayouts"))
+async def list_layouts(service: ServiceDep, page: PageDep) -> Response:
+    """Stored layouts, newest first."""
+    return await result_page(service, "layout", page)
 
 
 @router.get("/v1/layouts/{layout_id}", response_class=Response, responses=result_docs("Offsets", "PackedLayout"))

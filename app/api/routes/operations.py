@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Annotated, Literal
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Annotated, Any, Literal
 
 import anyio.to_thread
 import msgspec
 from fastapi import APIRouter, Header, HTTPException, Query, Request, Response
 from starlette.responses import StreamingResponse
 
+from app.api.auth.tenant_view import scope_request
 from app.api.routes.dependencies import ServiceDep
+from app.api.routes.submit_or_wait import data_request, require_search_time
 from app.api.service.process_admission import request_memory
 from app.api.service.service import Service
 from app.api.wire.openapi import problem_docs, ref, response_docs
-from app.jobs.interface import Operation
+from app.errors import Conflict
+from app.jobs.interface import Operation, SolveRequest
+from app.store import records
+from planner.layout.csv_buffers import parse_seconds
+from planner.request.curve_and_fit_request import parse_curve, parse_fit
+from planner.request.plan_request import parse_request
 
 router = APIRouter(tags=["operations"])
 
@@ -29,6 +36,32 @@ EVENT_SCHEMA = {
     },
 }
 OPERATION_CONTENT = {"application/json": ref("Operation")}
+
+
+#: Kind of operation -> requested search seconds. Raises BadRequest.
+SEARCH_SECONDS: dict[str, Callable[[Mapping[str, Any]], float]] = {
+    "plan": lambda fields: parse_request(fields).search_seconds,
+    "curve": lambda fields: parse_curve(fields).request.search_seconds,
+    "fit": lambda fields: parse_fit(fields).request.search_seconds,
+    "layout": parse_seconds,
+}
+
+
+def resubmit(service: Service, operation_id: str) -> Operation:
+    """A new operation for the same request, or the old one if it is unfinished. Raises as posting the request does."""
+    old = service.jobs.status(operation_id)
+    if old.kind not in SEARCH_SECONDS:
+        raise Conflict(f"{operation_id} is a {old.kind}; retry its failed items on its own page")
+    if not old.finished:
+        return old
+    require_search_time(service, SEARCH_SECONDS[old.kind](old.fields))
+    if old.graph_id is not None:
+        service.has_graph(old.graph_id)
+        key = records.request_key(old.graph_id, old.fields, old.kind)
+        solve_request = SolveRequest(key, old.graph_id, old.fields, kind=old.kind)
+    else:
+        solve_request = data_request(service.store.blobs.get(str(old.asked)), old.fields, old.kind)
+    return service.jobs.submit(scope_request(service, solve_request))
 
 
 def _response(operation: Operation) -> Response:
@@ -63,6 +96,23 @@ async def cancel_operation(service: ServiceDep, operation_id: str) -> Response:
     return _response(await anyio.to_thread.run_sync(service.jobs.cancel, operation_id))
 
 
+@router.post(
+    "/v1/operations/{operation_id}:retry",
+    status_code=202,
+    response_class=Response,
+    responses=response_docs(
+        202, "The new operation, or this one if it is unfinished", OPERATION_CONTENT, Location="path of the operation"
+    )
+    | problem_docs(404, 409, 422, 429),
+)
+async def retry_operation(service: ServiceDep, operation_id: str) -> Response:
+    """Submit the request of an operation a second time. Failed items of a batch are retried by the batch."""
+    operation = await anyio.to_thread.run_sync(resubmit, service, operation_id)
+    response = _response(operation)
+    response.status_code, response.headers["Location"] = 202, f"/v1/operations/{operation.id}"
+    return response
+
+
 @router.get(
     "/v1/operations/{operation_id}",
     response_class=Response,
@@ -73,7 +123,7 @@ async def cancel_operation(service: ServiceDep, operation_id: str) -> Response:
 )
 async def get_operation(service: ServiceDep, operation_id: str) -> Response:
     """State and progress; 200 in every state."""
-    if operation_id.endswith(":cancel"):
+    if operation_id.endswith((":cancel", ":retry")):
         raise HTTPException(405, headers={"Allow": "POST"})
     return _response(await anyio.to_thread.run_sync(service.jobs.status, operation_id))
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import anyio.to_thread
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from app.api.auth.tenant_view import tenant_of
-from app.api.routes.dependencies import GRAPH_CONTENT, ServiceDep, graph_response, immutable_response
+from app.api.auth.tenant_view import list_scope, tenant_of
+from app.api.routes.dependencies import (
+    GRAPH_CONTENT,
+    GraphFilter,
+    PageDep,
+    ServiceDep,
+    graph_response,
+    immutable_response,
+    page_docs,
+    page_response,
+)
 from app.api.routes.submit_or_wait import (
     RawFields,
     Submission,
@@ -23,7 +32,7 @@ from app.api.routes.submit_or_wait import (
 from app.api.service.service import Service
 from app.api.wire.openapi import NOT_MODIFIED, body_docs, problem_docs, ref, response_docs
 from app.jobs.interface import SolveRequest
-from app.store import records
+from app.store import listing, records
 from planner.request.field_kinds import Section
 from planner.request.plan_request import parse_request
 
@@ -38,6 +47,7 @@ EXAMPLE = {
     },
     "budget": "50%",
 }
+PlanStatus = Literal["proven", "found", "over_budget"]
 SectionsQuery = Annotated[
     list[Section] | None,
     Query(alias="return", description="sections; default: plan and timeline; summary: no order, names or proofs"),
@@ -83,6 +93,22 @@ async def _report(service: Service, plan_id: str, sections: tuple[str, ...]) -> 
         report = await anyio.to_thread.run_sync(records.report_of, service.store, plan_id, sections)
         service.responses.put(key, report)
     return report
+
+
+@router.get("/v1/plans", response_class=Response, responses=page_docs("Plans"))
+async def list_plans(
+    service: ServiceDep,
+    page: PageDep,
+    graph_id: GraphFilter = None,
+    model: Annotated[str | None, Query(description="name of the model")] = None,
+    planner: Annotated[str | None, Query(description="planner that found the plan")] = None,
+    status: Annotated[PlanStatus | None, Query(description="status of the plan")] = None,
+) -> Response:
+    """Stored plans, newest first."""
+    scope = await anyio.to_thread.run_sync(list_scope, service)
+    only = {"graph_id": graph_id, "planner": planner, "status": status}
+    rows = await anyio.to_thread.run_sync(listing.page_of_plans, service.store, page, scope, only, model)
+    return page_response("plans", rows)
 
 
 @router.get(

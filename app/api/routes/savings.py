@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 import anyio.to_thread
@@ -10,12 +9,10 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from app.api.auth.tenant_view import plan_scope
-from app.api.routes.dependencies import ServiceDep
+from app.api.routes.dependencies import TIME_PATTERN, ServiceDep, utc_time
 from app.api.wire.openapi import problem_docs, ref, response_docs
 from app.render.csv_table import as_csv
 from app.store.savings import AGGREGATES, GROUPS, savings
-from app.store.tables import to_timestamp
-from planner.errors import BadRequest
 
 router = APIRouter(tags=["savings"])
 
@@ -28,7 +25,6 @@ GroupBy = Annotated[
         description=f"comma-separated: {', '.join(GROUPS)}",
     ),
 ]
-TIME_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$"
 From = Annotated[
     str | None, Query(alias="from", pattern=TIME_PATTERN, description="earliest creation time, inclusive (ISO 8601)")
 ]
@@ -52,7 +48,7 @@ async def get_savings(
 ) -> Response:
     """Bytes saved and overhead, of the plans of the tenant, or of all plans for operators. Times default to UTC."""
     by = list(dict.fromkeys(group_by.split(",")))
-    first, last = _utc(since, "query.from"), _utc(until, "query.to")
+    first, last = utc_time(since, "query.from"), utc_time(until, "query.to")
     owned = await anyio.to_thread.run_sync(plan_scope, service)
     rows = await anyio.to_thread.run_sync(savings, service.store, by, first, last, owned)
     headers = {"Cache-Control": "no-store"}
@@ -60,13 +56,3 @@ async def get_savings(
         return Response(as_csv([*by, *(figure.name for figure in AGGREGATES)], rows), 200, headers, "text/csv")
     body = {"group_by": by, "from": first, "to": last, "rows": rows}
     return Response(msgspec.json.encode(body), 200, headers, "application/json")
-
-
-def _utc(text: str | None, path: str) -> str | None:
-    if text is None:
-        return None
-    try:
-        time = datetime.fromisoformat(text)
-        return to_timestamp(time if time.tzinfo else time.replace(tzinfo=UTC))
-    except (ValueError, OverflowError):
-        raise BadRequest.one("bad_parameter", path, text, "a time from the year 1 to 9999", "correct it") from None

@@ -14,8 +14,8 @@ import anyio.to_thread
 import msgspec
 from fastapi import Header, Request, Response
 
-from app.api.auth.tenant_view import grant_result, scope_request, tenant_of
-from app.api.routes.dependencies import IdempotencyKey, immutable_response, require_media_type
+from app.api.auth.tenant_view import grant_result, list_scope, scope_request, tenant_of
+from app.api.routes.dependencies import IdempotencyKey, immutable_response, page_response, require_media_type
 from app.api.service.answer_lookup import lookup_answer
 from app.api.service.process_admission import request_memory
 from app.api.service.service import Service
@@ -26,8 +26,9 @@ from app.errors import Busy, ProblemDetails
 from app.jobs.interface import SolveRequest
 from app.models.json_object import decode_object
 from app.settings import Settings
-from app.store import records
+from app.store import listing, records
 from app.store.blobs import blob_key
+from app.store.listing import PageRequest
 from app.store.states import RESULT_PATHS
 from graph.cancellation import CancellationError
 from graph.errors import Finding
@@ -158,6 +159,13 @@ async def result_bytes(service: Service, request: SolveRequest, id: str) -> byte
 async def result_response(request: Request, service: Service, kind: str, id: str) -> Response:
     """200 with a curve, fit or layout, which is immutable. Raises NotFound."""
     return immutable_response(request, await _result(service, kind, id), id, "application/json")
+
+
+async def result_page(service: Service, kind: str, page: PageRequest, graph_id: str | None = None) -> Response:
+    """200 with a page of curves, fits or layouts."""
+    scope = await anyio.to_thread.run_sync(list_scope, service)
+    rows = await anyio.to_thread.run_sync(listing.page_of_results, service.store, page, scope, kind, graph_id)
+    return page_response(f"{kind}s", rows)
 
 
 def result_docs(description: str, schema: str) -> Responses:

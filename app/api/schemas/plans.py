@@ -104,6 +104,94 @@ class GraphRecord(Open):
     created_at: str = Field(description="ISO 8601 time")
 
 
+class Graphs(Open):
+    """One page of graphs, newest first."""
+
+    graphs: list[GraphRecord]
+    next: str | None = Field(description="cursor of the next page; null: last page")
+
+
+class PlanRecord(Open):
+    """Figures of a stored plan."""
+
+    id: str = Field(description="id of the plan")
+    model: str = Field(description="name of the model")
+    graph_id: str = Field(description="id of the graph")
+    planner: str = Field(description="planner that found the plan")
+    status: Literal["proven", "found", "over_budget"] = Field(description="status of the plan")
+    runtime: str = Field(description="allocator modelled")
+    device: str = Field(description="device profile; custom: one of the request")
+    counts: str = Field(description="bytes that count: everything or activations")
+    budget: str | None = Field(description="budget as requested; null: another goal")
+    budget_bytes: int | None = Field(description="budget in bytes; null: the goal is max_overhead")
+    max_overhead: float | None = Field(description="overhead limit, as a fraction; null: the goal is a budget")
+    baseline_peak_bytes: int = Field(description="peak without recomputation, in bytes")
+    peak_bytes: int = Field(description="peak in bytes")
+    arena_bytes: int | None = Field(description="size of the arena after layout, in bytes; null: no layout")
+    saved_bytes: int = Field(description="baseline peak minus peak, in bytes")
+    saved: float = Field(description="saved_bytes as a fraction of the baseline peak")
+    seconds: float = Field(description="predicted time of one training step, in seconds")
+    overhead: float | None = Field(description="extra time as a fraction of the baseline time")
+    bound_overhead: float | None = Field(description="proven lower bound on the overhead, as a fraction")
+    gap: float | None = Field(description="distance from the lower bound, as a fraction")
+    created_at: str = Field(description="ISO 8601 time")
+
+
+class Plans(Open):
+    """One page of plans, newest first."""
+
+    plans: list[PlanRecord]
+    next: str | None = Field(description="cursor of the next page; null: last page")
+
+
+class CurveRecord(Open):
+    """A stored curve."""
+
+    id: str = Field(description="id of the curve")
+    model: str | None = Field(description="name of the model")
+    graph_id: str | None = Field(description="id of the graph")
+    created_at: str = Field(description="ISO 8601 time")
+
+
+class Curves(Open):
+    """One page of curves, newest first."""
+
+    curves: list[CurveRecord]
+    next: str | None = Field(description="cursor of the next page; null: last page")
+
+
+class FitRecord(Open):
+    """A stored fit."""
+
+    id: str = Field(description="id of the fit")
+    model: str | None = Field(description="name of the model; null: no size fits")
+    graph_id: str | None = Field(description="id of the graph at the largest size; null: no size fits")
+    grow: str | None = Field(description="batch, sequence or the name of the growing dimension")
+    size: int | None = Field(description="largest size that fits; null: none fits")
+    created_at: str = Field(description="ISO 8601 time")
+
+
+class Fits(Open):
+    """One page of fits, newest first."""
+
+    fits: list[FitRecord]
+    next: str | None = Field(description="cursor of the next page; null: last page")
+
+
+class LayoutRecord(Open):
+    """A stored layout of buffers."""
+
+    id: str = Field(description="id of the layout")
+    created_at: str = Field(description="ISO 8601 time")
+
+
+class PackedLayouts(Open):
+    """One page of layouts, newest first."""
+
+    layouts: list[LayoutRecord]
+    next: str | None = Field(description="cursor of the next page; null: last page")
+
+
 class Planner(Open):
     name: str
     summary: str

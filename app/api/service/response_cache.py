@@ -40,5 +40,10 @@ class ResponseCache:
         while self.bytes > self.most_bytes:
             self._remove(next(iter(self._entries)))
 
+    def clear(self) -> None:
+        """Forget everything, after a deletion."""
+        self._entries.clear()
+        self.bytes = 0
+
     def _remove(self, key: Hashable) -> None:
         self.bytes -= len(self._entries.pop(key)[1])

@@ -76,8 +76,10 @@ def test_what_is_anothers_is_answered_as_what_is_not_there_on_every_path(gated: 
             foreign, unknown = ask(ids[name], "b"), ask(UNKNOWN[name], "b")
             assert foreign.status_code == unknown.status_code == 404, (method, template)
             assert foreign.text.replace(ids[name], "ID") == unknown.text.replace(UNKNOWN[name], "ID")
-            assert ask(ids[name], "a").status_code in (200, 201, 204, 409), (method, template)
             asked += 1
+            if method == "delete":  # what is asked next is still needed
+                continue
+            assert ask(ids[name], "a").status_code in (200, 201, 204, 409), (method, template)
     assert asked >= 10
 
 
@@ -304,3 +306,33 @@ def test_me_has_the_scopes_and_the_use_of_the_key(gated: Gated) -> None:
     assert me["used"]["solves"] == 0
     assert 0 < me["used"]["solver_seconds"] < 50
     assert headers["Authorization"].rpartition("_")[2] not in str(me)
+
+
+@pytest.mark.parametrize("kind", ["graphs", "plans", "curves", "fits"])
+def test_lists_have_the_resources_of_the_tenant_only(kind: str, gated: Gated, tenant: Tenant) -> None:
+    def listed(who: str) -> set[str]:
+        rows = gated.client.get(f"/v1/{kind}", headers=tenant(who), params={"limit": 1000}).json()[kind]
+        return {row["id"] for row in rows}
+
+    ids = ids_of(gated, tenant("lister"))
+    assert ids[f"{kind[:-1]}_id"] in listed("lister")
+    assert listed("other lister") == set()
+
+
+def test_a_tenant_deletes_a_graph_and_another_keeps_the_same_content(gated: Gated, tenant: Tenant) -> None:
+    shared = {"graph": chain(3, "held by two"), "budget": "90%"}
+    ids = {who: gated.plan(tenant(who), **shared).json() for who in ("leaver", "stayer")}
+    graph_id = gated.client.post("/v1/graphs", json=shared["graph"], headers=tenant("leaver")).json()["id"]
+    path, plan = f"/v1/graphs/{graph_id}", f"/v1/plans/{ids['stayer']['id']}"
+
+    def status(who: str, path: str) -> int:
+        return int(gated.client.get(path, headers=tenant(who)).status_code)
+
+    assert gated.client.delete(path, headers=gated.key("leaver", frozenset({"read"}))).status_code == 403
+    assert gated.client.delete(path, headers=tenant("leaver")).status_code == 204
+    assert (status("leaver", path), status("leaver", plan)) == (404, 404)
+    assert (status("stayer", path), status("stayer", plan)) == (200, 200)
+    assert gated.client.get("/v1/operations", headers=tenant("leaver")).json()["operations"] == []
+    assert gated.client.delete(path, headers=tenant("stayer")).status_code == 204
+    assert status("stayer", path) == 404
+    assert gated.access.key_store.owners("graphs", graph_id) == set()

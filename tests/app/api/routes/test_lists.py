@@ -1,0 +1,114 @@
+"""Lists of graphs, plans and results; deletion of a graph; retry of an operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from app.store.tables import plans, results
+from tests.app.conftest import chain, one_layer
+
+SMALL = {"planner": "greedy", "iterations": 5}
+
+
+def made(client: TestClient, name: str) -> dict[str, str]:
+    """Ids of a graph, and of a plan, a curve and a fit of it."""
+    graph_id = client.post("/v1/graphs", json={**one_layer(), "name": name}).json()["id"]
+    ids = {"graph": graph_id}
+    goals: dict[str, dict[str, Any]] = {
+        "plan": {"budget": "90%"},
+        "curve": {"budgets": ["90%"]},
+        "fit": {"budget": "1MiB", "grow": "batch"},
+    }
+    for kind, goal in goals.items():
+        answer = client.post(f"/v1/{kind}s", json={"graph_id": graph_id, **SMALL, **goal})
+        assert answer.status_code == 201, answer.text
+        ids[kind] = answer.headers["location"].rpartition("/")[2]
+    return ids
+
+
+@pytest.fixture(scope="module")
+def listed(client: TestClient) -> dict[str, str]:
+    return made(client, "listed")
+
+
+@pytest.mark.parametrize("kind", ["graph", "plan", "curve", "fit"])
+def test_lists_are_paged_newest_first_without_gap_or_repeat(
+    client: TestClient, listed: dict[str, str], kind: str
+) -> None:
+    every = client.get(f"/v1/{kind}s", params={"limit": 1000}).json()
+    rows = every[f"{kind}s"]
+    assert every["next"] is None
+    assert listed[kind] in {row["id"] for row in rows}
+    assert rows == sorted(rows, key=lambda row: (row["created_at"], row["id"]), reverse=True)
+    paged, cursor = [], {}
+    while True:
+        page = client.get(f"/v1/{kind}s", params={"limit": 2, **cursor}).json()
+        paged += page[f"{kind}s"]
+        if page["next"] is None:
+            break
+        cursor = {"cursor": page["next"]}
+    assert paged == rows
+
+
+def test_lists_are_filtered(client: TestClient, listed: dict[str, str]) -> None:
+    def ids(path: str, **filters: Any) -> set[str]:
+        rows = client.get(path, params=filters).json()
+        return {row["id"] for row in next(iter(rows.values()))}
+
+    of_graph = ids("/v1/plans", graph_id=listed["graph"])
+    assert listed["plan"] in of_graph
+    assert ids("/v1/plans", model="listed") > of_graph  # with that of the fit, whose graph is another
+    assert ids("/v1/plans", graph_id=listed["graph"], status="proven") == set()
+    assert listed["graph"] in ids("/v1/graphs", name="listed")
+    assert ids("/v1/graphs", name="listen") == set()
+    assert ids("/v1/graphs", format="onnx", name="listed") == set()
+    assert ids("/v1/curves", graph_id=listed["graph"]) == {listed["curve"]}
+    assert ids("/v1/fits", graph_id=listed["graph"], created_after="2999-01-01") == set()
+    assert client.get("/v1/plans", params={"colour": "blue"}).status_code == 422
+    assert client.get("/v1/plans", params={"cursor": "9999-99-99T99:99:99.999Z~" + "0" * 64}).status_code == 422
+
+
+def test_a_deleted_graph_is_gone_with_all_that_was_made_of_it(client: TestClient) -> None:
+    store = client.app.state.service.store  # type: ignore[attr-defined]
+    ids = made(client, "confidential")
+    batch = {"graph_ids": [ids["graph"]], "budgets": ["90%"], "planners": ["greedy"], "iterations": 5}
+    batch_id = client.post("/v1/batches", json=batch).json()["id"]
+    client.get(f"/v1/operations/op{batch_id[2:]}/events")  # until it ends
+    assert client.get(f"/v1/plans/{ids['plan']}").status_code == 200  # cached
+    blobs = [ids["graph"], store.row(plans, ids["plan"])["figures"], store.row(results, ids["curve"])["blob"]]
+    assert all(map(store.blobs.has, blobs))
+    assert client.delete(f"/v1/graphs/{ids['graph']}").status_code == 204
+    assert not any(map(store.blobs.has, blobs))
+    for kind, id in ids.items():
+        assert client.get(f"/v1/{kind}s/{id}").status_code == 404, kind
+    assert client.get(f"/v1/batches/{batch_id}").status_code == 404
+    assert "confidential" not in client.get("/v1/operations", params={"limit": 1000}).text
+    assert client.delete(f"/v1/graphs/{ids['graph']}").status_code == 404
+    assert client.get("/v1/graphs", params={"name": "confidential"}).json()["graphs"] == []  # that of the fit neither
+    assert made(client, "confidential") == ids  # made anew
+
+
+def test_a_graph_with_unfinished_work_is_not_deleted(client: TestClient) -> None:
+    asked = {"graph": chain(6, "at work"), "budget": "60%", "search_seconds": 30, "planner": "anneal"}
+    operation = client.post("/v1/plans", json=asked, headers={"prefer": "respond-async"}).json()["id"]
+    (graph,) = client.get("/v1/graphs", params={"name": "at work"}).json()["graphs"]
+    refused = client.delete(f"/v1/graphs/{graph['id']}")
+    assert (refused.status_code, refused.json()["code"]) == (409, "in_use")
+    assert operation in refused.json()["detail"]
+    client.post(f"/v1/operations/{operation}:cancel")
+    client.get(f"/v1/operations/{operation}/events")
+    assert client.delete(f"/v1/graphs/{graph['id']}").status_code == 204
+
+
+def test_an_operation_is_retried(client: TestClient) -> None:
+    asked = {"graph": chain(3, "retried"), "budget": "90%", **SMALL}
+    first = client.post("/v1/plans", json=asked, headers={"prefer": "respond-async"}).json()["id"]
+    client.get(f"/v1/operations/{first}/events")
+    answer = client.post(f"/v1/operations/{first}:retry")
+    assert answer.status_code == 202
+    assert answer.headers["location"] == f"/v1/operations/{answer.json()['id']}"
+    assert answer.json()["id"] != first
+    assert client.get(f"/v1/operations/{first}:retry").headers["allow"] == "POST"
