@@ -7,6 +7,7 @@ body ──▶ SolveRequest ──▶ stored result? ──▶ 201 with the resu
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -22,7 +23,7 @@ from app.api.service.service import Service
 from app.api.wire.negotiation import Preferences, parse_prefer
 from app.api.wire.openapi import NOT_MODIFIED, Responses, problem_docs, ref, response_docs, with_links
 from app.api.wire.request_body import media_type_of, raw_fields, read_body
-from app.errors import Busy, ProblemDetails
+from app.errors import Busy, NotFound, ProblemDetails
 from app.jobs.interface import SolveRequest
 from app.models.json_object import decode_object
 from app.settings import Settings
@@ -222,11 +223,26 @@ def require_search_time(service: Service, search_seconds: float) -> None:
 async def graph_request(service: Service, sent: RawFields, fields: Mapping[str, Any], kind: str) -> SolveRequest:
     """The request on a stored graph; an inline graph is read and stored. Raises ProblemDetails, NotFound."""
     if "graph" in sent:
-        graph_id = str((await service.read_graph(bytes(sent["graph"])))["id"])
+        graph_id = await _inline_graph(service, bytes(sent["graph"]))
     else:
         graph_id = decode_object(bytes(sent["graph_id"]), str)
         await anyio.to_thread.run_sync(service.has_graph, graph_id)
     return SolveRequest(records.request_key(graph_id, fields, kind), graph_id, fields, kind=kind)
+
+
+async def _inline_graph(service: Service, data: bytes) -> str:
+    """Id of the graph in `data`, read and stored; the same bytes sent shortly after need no child process."""
+    digest = await anyio.to_thread.run_sync(blob_key, data)
+    key = "inline", tenant_of(service), service.settings.limits(), digest
+    known = service.responses.get(key)
+    if known is not None:
+        with suppress(NotFound):
+            await anyio.to_thread.run_sync(service.has_graph, known.decode())
+            return known.decode()
+    graph_id = str((await service.read_graph(data))["id"])
+    await anyio.to_thread.run_sync(service.has_graph, graph_id)  # grants the graph to its tenant
+    service.responses.put(key, graph_id.encode())
+    return graph_id
 
 
 def data_request(data: bytes, fields: Mapping[str, Any], kind: str) -> SolveRequest:

@@ -150,9 +150,9 @@ def arguments_of(asking: Client) -> dict[str, tuple[tuple[Any, ...], dict[str, A
         "curve": ((one_layer(), ["90%"]), {"loss": "loss", "hide_names": True, **QUICK}),
         "fit": ((one_layer(),), {"budget": "64KiB", "loss": "loss", "hide_names": True, "search_seconds": 1}),
         "pack": ((buffers,), {"capacity": 8, "alignment": 8}),
-        "plans": ((), {"graph_id": graph_id, "model": "one layer", "planner": "greedy", "status": "found"}),
+        "plans": ((), {"graph_id": graph_id, "model": "one layer"}),
         "curves": ((), {"graph_id": graph_id}),
-        "fits": ((), {"graph_id": graph_id}),
+        "fits": ((), {"created_after": "2026-01-01"}),
         "packings": ((), {}),
         "get_curve": ((found["curve"],), {}),
         "get_fit": ((found["fit"],), {}),
@@ -258,7 +258,7 @@ def test_the_async_client_does_the_same(client: TestClient) -> None:
                 if isinstance(result, AsyncIterator):
                     assert [each async for each in result]
                 else:
-                    assert await result
+                    assert await result or name == "delete_graph"
                 assert wire.asked or name == "prepare"
 
     anyio.run(ask)

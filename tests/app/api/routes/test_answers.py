@@ -94,3 +94,15 @@ def test_the_type_of_a_problem_is_a_page_and_a_record(client: TestClient) -> Non
 
 def test_me_is_without_key_where_none_is_needed(client: TestClient) -> None:
     assert client.get("/v1/me").json()["key"] is None
+
+
+def test_the_same_inline_graph_is_answered_without_a_child_process(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"graph": chain(5, "sent twice"), "budget": "90%"}
+    first = post(client, **asked)
+    service = client.app.state.service  # type: ignore[attr-defined]
+    monkeypatch.setattr(service, "run_in_child", lambda *_: pytest.fail("a child process ran"))
+    second = post(client, **asked)
+    assert second.status_code == 201
+    assert second.headers["location"] == first.headers["location"]
