@@ -41,11 +41,11 @@ GRAPH_CONTENT: dict[str, Any] = {
     "application/vnd.remat.mutable+json": ref("Document"),
     "application/msgpack": {"type": "string", "format": "binary"},
     "application/onnx": {"type": "string", "format": "binary"},
-    "application/vnd.mxnet.symbol+json": {"type": "object"},
+    "application/vnd.mxnet.symbol+json": ref("MxnetSymbol"),
     "application/vnd.caffe2.net": {"type": "string", "format": "binary"},
     "application/vnd.caffe2.net+text": {"type": "string"},
     "application/vnd.paddle.program": {"type": "string", "format": "binary"},
-    "application/vnd.paddle.program+json": {"type": "object"},
+    "application/vnd.paddle.program+json": ref("PaddleProgram"),
     "text/plain": {"type": "string"},
 }
 

@@ -41,11 +41,11 @@ ACCEPTED_BODIES: dict[str, Any] = {
     "application/onnx": BINARY,
     "application/x-onnx": BINARY,
     "application/octet-stream": BINARY,
-    "application/vnd.mxnet.symbol+json": {"type": "object"},
+    "application/vnd.mxnet.symbol+json": ref("MxnetSymbol"),
     "application/vnd.caffe2.net": BINARY,
     "application/vnd.caffe2.net+text": {"type": "string"},
     "application/vnd.paddle.program": BINARY,
-    "application/vnd.paddle.program+json": {"type": "object"},
+    "application/vnd.paddle.program+json": ref("PaddleProgram"),
 }
 
 

@@ -38,6 +38,8 @@ ERROR_DESCRIPTIONS = {
     500: "Internal error",
     503: "The service is draining, or the store is not writable",
 }
+#: Documents of other frameworks in JSON.
+FOREIGN_DOCUMENTS = {"MxnetSymbol": "Symbol file of MXNet", "PaddleProgram": "Program of PaddlePaddle in JSON"}
 Responses = dict[int | str, dict[str, Any]]
 #: For responses with an ETag.
 NOT_MODIFIED: Responses = {304: {"description": "Not modified"}}
@@ -127,7 +129,10 @@ def components() -> dict[str, Any]:
         grow=GROW_SCHEMA,
     )
     all_schemas["BatchQuestion"] = _batch(request)
-    return all_schemas
+    for name, about in FOREIGN_DOCUMENTS.items():  # named, so that generators of clients tell them apart
+        all_schemas[name] = {"type": "object", "title": name, "description": about}
+    generated: dict[str, Any] = _for_generators(all_schemas)
+    return generated
 
 
 def _batch(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,10 +195,18 @@ def _question(
         "title": title,
         "description": description,
         "properties": {"graph": graph, "graph_id": graph_id, **fields, **more},
-        "oneOf": [{"required": ["graph", *needed]}, {"required": ["graph_id", *needed]}],
+        "required": list(needed),
     }
-    pairs = [{"required": list(pair)} for pair in itertools.combinations(exclusive, 2)]
-    return schema | ({"not": {"anyOf": pairs}} if pairs else {})
+    together = [("graph", "graph_id"), *itertools.combinations(exclusive, 2)]
+    return schema | {"not": {"anyOf": [{"required": list(pair)} for pair in together]}}
+
+
+def _for_generators(schema: Any) -> Any:
+    """The schema without `items: false`, which generators of clients refuse; `maxItems` closes a tuple as well."""
+    if isinstance(schema, Mapping):
+        kept = {name: value for name, value in schema.items() if name != "items" or value is not False}
+        return {name: _for_generators(value) for name, value in kept.items()}
+    return [_for_generators(entry) for entry in schema] if isinstance(schema, list) else schema
 
 
 def _relocated(schema: Any) -> Any:
