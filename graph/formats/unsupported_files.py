@@ -10,6 +10,7 @@ from collections.abc import Callable
 _FROM_PYTORCH = (
     "export the module with torch.onnx.export, or capture its training step with remat.torch.capture(module, inputs)"
 )
+_FROM_EXPORT = f"plan it with `remat plan FILE.pt2`, which needs PyTorch on your machine, or {_FROM_PYTORCH}"
 _FROM_KERAS = "export the model with model.export(PATH, format='onnx'), or with tf2onnx"
 _WEIGHTS_ONLY = f"the file holds weights without ops; load them into their module and {_FROM_PYTORCH}"
 
@@ -57,7 +58,7 @@ def _is_safetensors(data: bytes) -> bool:
 
 _KINDS: list[tuple[Callable[[bytes], bool], str, str]] = [
     (lambda data: not data.strip(), "an empty file", "send the model file; was the download or the export cut off?"),
-    (_archive_with(r"(^|/)(archive_format|models/.*\.json)$"), "a PyTorch export archive (.pt2)", _FROM_PYTORCH),
+    (_archive_with(r"(^|/)(archive_format|models/.*\.json)$"), "a PyTorch export archive (.pt2)", _FROM_EXPORT),
     (_archive_with(r"(^|/)code/"), "a TorchScript archive", _FROM_PYTORCH),
     (_archive_with(r"(^|/)data\.pkl$"), "a PyTorch checkpoint (.pt, .pth)", _FROM_PYTORCH),
     (_archive_with(r"^model\.weights\.h5$|^config\.json$"), "a Keras archive (.keras)", _FROM_KERAS),

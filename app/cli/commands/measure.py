@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from app.atomic_files import check_writable, write_atomic
+from app.cli.console import torch_process
 from app.cli.console.files import read_report, to_json
 from app.errors import BadUsage
 from app.render.text import format_bytes, format_percent, format_seconds, table
@@ -20,7 +16,6 @@ from app.render.text import format_bytes, format_percent, format_seconds, table
 
 #: The process that runs the steps: PyTorch, or the steps themselves, may take it down.
 CHILD = "remat.torch.measurement"
-STANDARD_ERROR = 2  # what the target prints is no part of the result
 KINDS = {"baseline": "without a plan", "plan": "with the plan"}
 
 
@@ -42,7 +37,7 @@ def run(
         check_writable(output)
     report = None if plan is None else read_report(str(plan))
     request = {"target": target, "steps": steps, **fields, **({} if plan is None else {"plan": str(plan)})}
-    document = measured(request)
+    document = torch_process.answer(CHILD, request, target, "ran the steps", "not_measured")
     if server is not None and report is not None:
         from app.client.blocking import Client
 
@@ -53,22 +48,6 @@ def run(
         write_atomic(output, text.encode())
     print(text if as_json else "\n".join(lines(document)))
     return 1 if document["status"] == "over_budget" else 0
-
-
-def measured(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of a measurement in a child process, whose output goes to standard error. Raises BadUsage."""
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "result.json"
-        command = [sys.executable, "-m", CHILD, str(result)]
-        done = subprocess.run(command, input=msgspec.json.encode(request), stdout=STANDARD_ERROR)
-        if not result.exists():
-            how = f"by signal {-done.returncode}" if done.returncode < 0 else f"with exit code {done.returncode}"
-            why = "its messages are above; signal 9 is often a lack of memory: take a smaller batch"
-            raise BadUsage(f"the process that ran the steps ended {how}; {why}", code="not_measured")
-        document: dict[str, Any] = msgspec.json.decode(result.read_bytes())
-    if problem := document.get("problem"):
-        raise BadUsage(f"{request['target']}: {problem['kind']}: {problem['detail']}", code="not_measured")
-    return document
 
 
 def lines(document: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,8 @@ from typing import Any
 
 from app.atomic_files import write_atomic
 from app.cli.commands import wraps
-from app.cli.console.files import demand_writable, format_of, read_bytes, to_json, write_graph
+from app.cli.console.exported_programs import read_model
+from app.cli.console.files import demand_writable, format_of, to_json, write_graph
 from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
 from app.render import svg, terminal_chart, text
 from app.render.report_sections import optional_sections
@@ -52,8 +53,9 @@ def run(
         svg.demand_picture_path(files.plot)
     demand_writable(model, files.report, files.graph, files.source, files.plot)
     fields = {"execute": "auto", **fields}
+    request = parse_request({**fields, "return": _sections(fields, files)})  # reject what is wrong before a capture
+    data, fields = read_model(model, fields)
     request = parse_request({**fields, "return": _sections(fields, files)})
-    data = read_bytes(model)
     if as_wraps:
         request = wraps.in_eager_mode(request, data)
     progress = text.ProgressPrinter()

@@ -16,13 +16,16 @@ from torch._C._profiler import _EventType
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.exc import BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError
+from torch._export.serde import serialize
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
 from torch._guards import detect_fake_mode
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
+from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes as outside_of_tracing
 
 __all__ = [
     "BackendCompilerFailed",
+    "FakeTensorMode",
     "TorchRuntimeError",
     "Unsupported",
     "UserError",
@@ -37,6 +40,7 @@ __all__ = [
     "run_and_save_rng_state",
     "run_with_rng_state",
     "saved_description",
+    "serialized_types",
 ]
 
 MARK = "remat: "
@@ -60,6 +64,17 @@ def graph_module(root: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
 def saved_description(number: int) -> Any:
     """What ahead-of-time autograd notes on an output of the forward pass that is saved for the backward pass."""
     return SavedForBackwardsAOTOutput(number)
+
+
+def serialized_types() -> tuple[
+    Mapping[int, torch.dtype], Mapping[int, torch.layout], Mapping[int, torch.memory_format]
+]:
+    """Element types, layouts and memory formats by their numbers in an archive of `torch.export.save`."""
+    return (
+        serialize._SERIALIZE_TO_TORCH_DTYPE,
+        serialize._SERIALIZE_TO_TORCH_LAYOUT,
+        serialize._SERIALIZE_TO_TORCH_MEMORY_FORMAT,
+    )
 
 
 def fake_random_state(example: torch.Tensor) -> torch.Tensor:

@@ -34,7 +34,7 @@ def safetensors() -> bytes:
         (b" \n", "an empty file", "cut off"),
         (archive("net/data.pkl", "net/version"), "PyTorch checkpoint", "torch.onnx.export"),
         (archive("net/code/__torch__.py", "net/data.pkl"), "TorchScript", "torch.onnx.export"),
-        (archive("net/archive_format", "net/models/model.json"), ".pt2", "remat.torch.capture"),
+        (archive("net/archive_format", "net/models/model.json"), ".pt2", "remat plan FILE.pt2"),
         (archive("config.json", "model.weights.h5"), "Keras", "model.export"),
         (archive("a.txt"), "ZIP", "unpack"),
         (b"PK\x03\x04 cut off", "ZIP", "unpack"),

@@ -1,0 +1,51 @@
+"""A program of `remat.torch` in a process of its own, which PyTorch, or what it runs, may take down."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from app.errors import BadUsage
+
+STANDARD_ERROR = 2  # what the process prints is no part of the result
+
+
+def answer(
+    module: str, request: Mapping[str, Any], subject: str, doing: str, code: str, seconds: float | None = None
+) -> dict[str, Any]:
+    """The JSON object that `python -m module FILE` writes for the request on its standard input.
+
+    Parameters:
+        subject: What the request is about, for messages.
+        doing: What the process does.
+        code: Of the error.
+        seconds: Time limit.
+
+    Raises:
+        BadUsage: PyTorch is not installed, the process reports a problem, ends without an answer or takes longer.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise BadUsage(f"{subject}: needs PyTorch; install it with pip install 'remat[torch]'", code="missing_extra")
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        command = [sys.executable, "-m", module, str(result)]
+        given = msgspec.json.encode(request)
+        try:
+            done = subprocess.run(command, input=given, stdout=STANDARD_ERROR, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise BadUsage(f"{subject}: the process that {doing} took more than {seconds:g} s", code=code) from None
+        if not result.exists():
+            how = f"by signal {-done.returncode}" if done.returncode < 0 else f"with exit code {done.returncode}"
+            why = "its messages are above; signal 9 is often a lack of memory: take a smaller batch"
+            raise BadUsage(f"the process that {doing} ended {how}; {why}", code=code)
+        document: dict[str, Any] = msgspec.json.decode(result.read_bytes())
+    if problem := document.get("problem"):
+        raise BadUsage(f"{subject}: {problem['kind']}: {problem['detail']}", code=code)
+    return document
