@@ -126,17 +126,25 @@ def allocated_bytes(call: Callable[[], Any]) -> tuple[int, int]:
 
 
 def peak_and_rest(events: Iterable[Any]) -> tuple[int, int]:
-    """(largest number of bytes allocated at once, bytes left at the end) of the allocations below profiler events."""
-    sizes, events = [], list(events)
+    """(largest number of bytes allocated at once, bytes left at the end) of the allocations below profiler events.
+
+    What was allocated before the events and is freed among them, such as garbage in cycles, does not count.
+    """
+    changes, events = [], list(events)
     while events:
         below = events.pop()
         events.extend(below.children)
         kind, allocation = below.typed
         if kind == _EventType.Allocation:
-            sizes.append((below.start_time_ns, allocation.alloc_size))
+            changes.append((below.start_time_ns, allocation.ptr, allocation.alloc_size))
+    blocks: dict[int, int] = {}
     live = peak = 0
-    for _, size in sorted(sizes, key=lambda entry: entry[0]):
-        live += size
+    for _, address, size in sorted(changes, key=lambda change: change[0]):
+        if size > 0:
+            blocks[address] = size
+            live += size
+        else:
+            live -= blocks.pop(address, 0)
         peak = max(peak, live)
     return peak, live
 
