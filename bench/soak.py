@@ -5,6 +5,7 @@
     python bench/soak.py --optima --count 2000          # small problems, against their exact optima
     python bench/soak.py --torch graphs --count 1000    # random graphs beside PyTorch; needs it
     python bench/soak.py --torch loops --count 300      # random nested loops and branches beside PyTorch
+    python bench/soak.py --torch modules --count 500    # random PyTorch modules under random orders
 
 Half of them are sound: every plan must be legal, checked and executed equal, its peak what the
 execution counted, and its gradients those of finite differences. Half are sound ones with damage:
@@ -12,7 +13,9 @@ the answer is a plan, or findings that say path, found, expected and remedy. Exi
 any was not so; the documents are kept in --failures.
 With --optima, problems of up to 12 tasks with everything a problem can have: `auto` must be as good as the exact
 optimum at every budget in both orders, and no bound above it.
-With --torch, loss and gradients of the rewritten graph must be PyTorch's, in float64 (bench/torch_twins.py).
+With --torch graphs and loops, loss and gradients of the rewritten graph must be PyTorch's, in float64
+(bench/torch_twins.py). With --torch modules, losses, gradients, buffers and the state of the generator of a random
+module under a random order of its step must be those without, bit for bit (tests/torch/random_modules.py).
 """
 
 from __future__ import annotations
@@ -74,6 +77,8 @@ def kind(asked: argparse.Namespace) -> tuple[str, Ask]:
     """(what a case is called, how it is judged)."""
     if asked.torch == "graphs":
         return "graph", graph_beside_torch
+    if asked.torch == "modules":
+        return "module", module_under_an_order
     if asked.torch == "loops":
         return "loop", loops_beside_torch
     return ("problem", compared) if asked.optima else ("document", answered)
@@ -147,6 +152,17 @@ def _beside_torch(seed: int, number: int, loops: bool) -> tuple[str, str]:
     return "wrong" if why else "as PyTorch", why
 
 
+def module_under_an_order(seed: int, number: int) -> tuple[str, str]:
+    """Outcome of a random PyTorch module under a random order, and the seed under which it differs."""
+    from tests.torch.random_modules import is_equal_under_an_order  # PyTorch is an extra
+
+    drawn = random.Random(f"{seed}/{number}").randrange(1 << 32)
+    try:
+        return ("equal", "") if is_equal_under_an_order(drawn) else ("wrong", f"RandomModule({drawn}) differs")
+    except Exception:
+        return "wrong", f"RandomModule({drawn})\n{traceback.format_exc()}"
+
+
 class Case:
     """One random document and what is asked of it; the same for the same seed and number."""
 
@@ -209,7 +225,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**9))
     parser.add_argument("--only", type=int, help="number of the one document to run")
     parser.add_argument("--optima", action="store_true", help="small problems against their exact optima")
-    parser.add_argument("--torch", choices=["graphs", "loops"], help="random graphs, or nested loops, beside PyTorch")
+    parser.add_argument("--torch", choices=["graphs", "loops", "modules"], help="what is random, beside PyTorch")
     parser.add_argument("--failures", type=Path, default=Path(tempfile.gettempdir()) / "remat-soak")
     return parser.parse_args()
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import random
+from typing import Any
 
 import torch
 from torch import fx, nn
 from torch.nn import functional as F
 
+from remat.torch.step.aot import eager_backend
 from remat.torch.step.document import STATE, TANGENTS
 from remat.torch.step.joint import BATCH_NORM, Joint, is_random
+from remat.torch.step.split import split
+from tests.torch.steps import equal, results
 
 WIDTH, ROWS = 8, 6
 
@@ -109,3 +114,28 @@ def random_order(joint: Joint, seed: int) -> list[tuple[str, int]]:
         if output is not None and joint.result(output).node in dropped:
             compute(joint.result(output).node)
     return order
+
+
+def is_equal_under_an_order(seed: int) -> bool:
+    """Whether a random module computes under a random order, bit for bit, what it computes without one."""
+    torch.manual_seed(seed)
+    module = RandomModule(seed)
+    args = (torch.randn(ROWS, WIDTH),)
+    divided = []
+
+    def partition(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
+        step = Joint(joint, num_fwd_outputs)
+        divided.append(step)
+        return split(step, random_order(step, seed))
+
+    planned = torch.compile(
+        copy.deepcopy(module), backend=eager_backend(partition), fullgraph=True, dynamic=False, isolate_recompiles=True
+    )
+    same = equal(results(module, args, loss), results(planned, args, loss))
+    assert len(divided) == 1
+    torch._dynamo.reset()  # else guards of all modules so far are tried
+    return same
+
+
+def loss(outputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    return sum((output.square().sum() for output in outputs[1:]), outputs[0])
