@@ -121,7 +121,7 @@ class Settings(BaseSettings):
         default=10, ge=1, description="maximum attempts of an operation whose worker or machine is lost"
     )
     lost_seconds: float = Field(
-        default=15.0, gt=0, description="lease of a worker on another machine: seconds without a heartbeat"
+        default=15.0, gt=0, description="lease of a worker: seconds without a heartbeat until others take over"
     )
 
     wait_seconds: float = Field(default=20.0, ge=0, description="default wait of POST /v1/plans; see Prefer")

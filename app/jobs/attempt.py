@@ -19,7 +19,6 @@ from app.errors import AppError, ProblemDetails, SolveFailed, Unavailable, to_pr
 from app.jobs import repository
 from app.jobs.answers.equivalent_graphs import find_search, form_key
 from app.jobs.interface import EXIT_DIFFERENT, JobEvent, Operation, Scheduler
-from app.jobs.queue import Queue
 from app.settings import Settings
 from app.solver.child_process import ChildResult, Runner
 from app.store.records import save_plan, save_result, solve_payload
@@ -32,7 +31,6 @@ log = logging.getLogger(__name__)
 RETRY_DELAY_S = 1.0  # between attempts to save
 MAX_PENDING = 200  # buffered progress events; older ones are dropped
 T = TypeVar("T")
-Dequeue = Callable[[sa.Connection, str], None]
 StopReason = Literal["cancelled", "closing", "lost"]
 
 
@@ -43,19 +41,19 @@ class WorkerContext:
     store: Store
     runner: Runner
     settings: Settings
-    scheduler: Callable[[Store, Queue, Settings], Scheduler]  # called once per worker
+    scheduler: Callable[[Store, Settings], Scheduler]  # called once per worker
 
 
-class Interrupted(BaseException):
-    """The worker shuts down. A BaseException, so that DBOS leaves the operation queued."""
+class Interrupted(Exception):
+    """The worker shuts down and requeues the operation."""
 
 
 class Attempt:
     """Runs in one thread; another thread calls `halt` and `sync_attempts`."""
 
-    def __init__(self, context: WorkerContext, operation: Operation, stored_id: str | None, dequeue: Dequeue):
-        """`stored_id` is a result that exists already; `dequeue` removes the operation from the queue when it ends."""
-        self.context, self.operation, self._stored_id, self._dequeue = context, operation, stored_id, dequeue
+    def __init__(self, context: WorkerContext, operation: Operation, stored_id: str | None):
+        """`stored_id` is a result that exists already."""
+        self.context, self.operation, self._stored_id = context, operation, stored_id
         self._form_key: str | None = None  # key of the result for equivalent graphs
         self._stop = threading.Event()
         self._why: StopReason | None = None
@@ -88,16 +86,15 @@ class Attempt:
         for _ in events:
             self._pending.popleft()
 
-    def run(self) -> bool:
-        """Whether the operation has ended; False: the child died or the claim was lost. Raises Interrupted."""
+    def run(self) -> None:
+        """Run the operation to its end, unless its child dies or its claim is lost. Raises Interrupted."""
         with bound_contextvars(operation=self.operation.id):
             try:
-                return self._run()
+                self._run()
             except repository.ClaimLost:
                 log.warning("operation=%s event=lost", self.operation.id)
-                return False
 
-    def _run(self) -> bool:
+    def _run(self) -> None:
         operation, settings = self.operation, self.context.settings
         if operation.cancel_requested:
             return self._end("cancelled")
@@ -106,7 +103,7 @@ class Attempt:
             return self._end("failed", error=to_problem(SolveFailed(message, code="poisoned")))
         try:
             return self._save(self._solve())
-        except repository.ClaimLost:
+        except (Interrupted, repository.ClaimLost):
             raise
         except CancellationError:
             self._require_active()
@@ -153,7 +150,7 @@ class Attempt:
             operation.stage, operation.progress = progress["stage"], wire_progress(progress, operation.progress)
             self._pending.append(("progress", {"stage": operation.stage, **operation.progress}))
 
-    def _save(self, outcome: ChildResult | str) -> bool:
+    def _save(self, outcome: ChildResult | str) -> None:
         """Save the result and the end of the operation in one transaction."""
         self._require_active()
         if isinstance(outcome, str):
@@ -167,7 +164,6 @@ class Attempt:
 
         def finish(connection: sa.Connection, id: str) -> None:
             repository.finish(connection, operation, self._pending_events(), state, id)
-            self._dequeue(connection, operation.id)
 
         def save() -> str:
             with self._lock:
@@ -177,23 +173,19 @@ class Attempt:
 
         result = self._retry_unavailable(save, CannotWrite)  # a full disk costs no finished solve
         log.info("operation=%s event=%s result=%s", operation.id, state, result)
-        return True
 
-    def _end(self, state: str, result: str | None = None, error: Mapping[str, Any] | None = None) -> bool:
+    def _end(self, state: str, result: str | None = None, error: Mapping[str, Any] | None = None) -> None:
         def end() -> None:
             with self._lock, self.context.store.writing() as connection:
                 repository.finish(connection, self.operation, self._pending_events(), state, result, error)
-                self._dequeue(connection, self.operation.id)
 
         self._retry_unavailable(end, CannotWrite)
         log.info("operation=%s event=%s result=%s", self.operation.id, state, result)
-        return True
 
-    def _requeue(self) -> bool:
-        """Set the operation back to queued; this thread claims it next."""
+    def _requeue(self) -> None:
+        """Set the operation back to queued."""
         self._retry_unavailable(lambda: sync_attempts(self.context.store, [self], wait=True), CannotWrite)
         self._retry_unavailable(lambda: repository.requeue(self.context.store, self.operation), CannotWrite)
-        return False
 
     def _require_active(self) -> None:
         """Raises Interrupted or ClaimLost if the result must not be saved."""

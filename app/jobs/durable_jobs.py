@@ -1,4 +1,4 @@
-"""Implementation of `app.jobs.interface.Jobs` over the store and the queue, shared by all processes."""
+"""Implementation of `app.jobs.interface.Jobs` over the store, shared by all processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from app.jobs import repository
 from app.jobs.attempt import WorkerContext
 from app.jobs.interface import RETRY_S, JobEvent, Operation, Page, SolveRequest
 from app.jobs.notifications import OperationWatcher, wait_for_event
-from app.jobs.queue import Queue
 from app.jobs.worker import Worker
 from app.store.records import now
 
@@ -25,16 +24,14 @@ class DurableJobs:
 
     def __init__(self, context: WorkerContext):
         self._store, self._settings = context.store, context.settings
-        self._queue = Queue(context.store.engine)
         self._watch = OperationWatcher(context.store)
-        self._worker = Worker(context, self._queue) if context.settings.workers else None
+        self._worker = Worker(context) if context.settings.workers else None
         self._starting = threading.Lock()
         self._started = self._draining = False
 
     def start(self) -> None:
         with self._starting:
             if not self._started:
-                self._queue.prepare()
                 if self._worker is not None:
                     self._worker.start()
                 self._started = True
@@ -44,15 +41,9 @@ class DurableJobs:
             raise Unavailable("the service is shutting down; retry", headers={"Retry-After": str(RETRY_S)})
         self.start()
         operation = Operation(_new_id(), question.key, question.graph_id, question.fields, now(), question.kind)
-        operation.tenant = question.owner or None
-        submitted = repository.submit(
-            self._store,
-            operation,
-            self._settings.workers,
-            self._settings.queue,
-            lambda connection: self._queue.put(connection, operation.id, question.priority, question.owner),
-            question.data,
-        )
+        operation.tenant, operation.priority = question.owner or None, question.priority
+        slots, queue = self._settings.workers, self._settings.queue
+        submitted = repository.submit(self._store, operation, slots, queue, question.data)
         if self._worker is not None:
             self._worker.nudge()
         return submitted
@@ -109,7 +100,6 @@ class DurableJobs:
             if self._worker is not None and self._started:
                 self._worker.close()
             self._started = False
-        self._queue.close()
 
 
 def _new_id() -> str:

@@ -54,6 +54,7 @@ class Operation:
     cancel_requested: bool = False
     wanted: bool = False  # requested directly, not only by a batch
     tenant: str | None = None  # None: requested without authentication
+    priority: int = DEFAULT_PRIORITY  # lower values run first
     model: str | None = None  # name of the graph
 
     @property
@@ -104,6 +105,9 @@ class Scheduler(Protocol):
 
     def nudge(self) -> bool:
         """Count an operation that ended in this process; True if a turn is due."""
+
+    def wake(self) -> None:
+        """Work may have been queued by another process; a turn is due soon."""
 
     def turn(self) -> bool:
         """True if items were queued, so that another turn may queue more. Raises CannotWrite, Unavailable."""

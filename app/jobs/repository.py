@@ -1,12 +1,16 @@
-"""Operations, their events and workers, as rows of the store.
+"""Operations and their events as rows of the store, and the queue that they form.
 
-A running operation is claimed by one worker for one attempt. Updates under an older claim, such as those of a worker
-whose heartbeat timed out, raise `ClaimLost` (fencing).
+The queue is the operations in state `queued`. A running operation is claimed by one worker for one attempt. Updates
+under an older claim, such as those of a worker whose heartbeat timed out, raise `ClaimLost` (fencing).
+
+submit ──▶ queued ── claim ──▶ running ── finish ──▶ succeeded, failed, cancelled
+             ▲                    │
+             ╰───── requeue ──────╯   the child died, the worker died or shut down
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,6 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from app.errors import Busy, NotFound
 from app.jobs.interface import RETRY_S, JobEvent, Operation
+from app.jobs.wakeups import notify_workers
 from app.store.batch_tables import items
 from app.store.blobs import blob_key
 from app.store.database import insert_if_absent
@@ -28,6 +33,7 @@ UNFINISHED = operations.c.ended_at.is_(None)
 RUNNING = operations.c.state == "running"
 IN_BATCH = sa.exists().where(items.c.operation_id == operations.c.id, items.c.state == "running")
 IS_OPEN = sa.text("ended_at IS NULL AND NOT cancel_requested")  # text of the index predicate
+IS_QUEUED = sa.text("operations.state = 'queued'")  # text of the index predicate
 MAX_EVENTS = 1_000  # stored events per operation; older ones are deleted
 CHUNK_SIZE = 500
 
@@ -36,15 +42,8 @@ class ClaimLost(Exception):
     """The operation is no longer claimed by this worker and attempt."""
 
 
-def submit(
-    store: Store,
-    operation: Operation,
-    slots: int,
-    queue: int,
-    put: Callable[[sa.Connection], None],
-    data: bytes | None = None,
-) -> Operation:
-    """The operation, stored and queued with its input `data`, or the unfinished operation of the same key.
+def submit(store: Store, operation: Operation, slots: int, queue: int, data: bytes | None = None) -> Operation:
+    """The operation, stored in the queue with its input `data`, or the unfinished operation of the same key.
 
     At most `queue` operations wait in addition to those that run; with tenants, half of all these are of one. The
     number that run is `slots`, or the slots of all workers if greater. Raises Busy, NotFound if the graph was deleted,
@@ -61,7 +60,7 @@ def submit(
                 operation.asked = blob_key(data)
                 question = {"id": operation.asked, "created_at": operation.created_at}
                 connection.execute(insert_if_absent(connection, questions), question)
-            insert_or_join(connection, [operation], lambda c, _: put(c))
+            insert_or_join(connection, [operation])
     except IntegrityError as error:
         with store.writing() as connection:
             if (same := _join(connection, operation.key)) is not None:  # submitted concurrently by another process
@@ -85,10 +84,8 @@ def _require_room(connection: sa.Connection, tenant: str | None, slots: int, que
         )
 
 
-def insert_or_join(
-    connection: sa.Connection, submitted: Sequence[Operation], put: Callable[[sa.Connection, Operation], None]
-) -> list[Operation]:
-    """For each operation in order: itself, stored and queued, or the unfinished operation of the same key.
+def insert_or_join(connection: sa.Connection, submitted: Sequence[Operation]) -> list[Operation]:
+    """For each operation in order: itself, stored in the queue, or the unfinished operation of the same key.
 
     Raises IntegrityError if another transaction stored the key concurrently, or a graph was deleted.
     """
@@ -102,8 +99,7 @@ def insert_or_join(
         connection.execute(_INSERT_OPERATION, [_row(operation) for operation in fresh])
         started = [_event_row(operation.id, JobEvent(1, "state", operation.wire())) for operation in fresh]
         connection.execute(_INSERT_EVENT, started)
-        for operation in fresh:
-            put(connection, operation)
+        notify_workers(connection)
     return [by_key[operation.key] for operation in submitted]
 
 
@@ -125,17 +121,25 @@ def _join(connection: sa.Connection, key: str) -> Operation | None:
     return None
 
 
-def claim(store: Store, id: str, worker: str) -> tuple[Operation, str | None] | None:
-    """(operation, id of a stored result or None) after a claim by the worker; None: the operation cannot be claimed.
+def claim(store: Store, worker: str, per_tenant: int | None = None) -> tuple[Operation, str | None] | None:
+    """(operation, id of a stored result or None), the next of the queue, claimed by the worker; None: there is none.
 
-    A running operation of the same worker is claimed too: the reply to an earlier claim was lost with the connection.
+    The lowest `priority` is next, and of these the oldest. With `per_tenant` no tenant has more operations running,
+    and of one priority the tenant is next whose latest start is the longest ago.
     """
+    claimed = {"begun_by": worker, "begun_at": now()}
     with store.writing() as connection:
-        row = connection.execute(_CLAIM, {"waits": id, "begun_by": worker, "begun_at": now()}).mappings().first()
+        if per_tenant is None:
+            row = connection.execute(_CLAIM, claimed).mappings().first()
+        else:
+            if connection.dialect.name == "postgresql":
+                connection.execute(_LOCK_CLAIMS)  # concurrent claims would not count each other
+            row = connection.execute(_CLAIM_IN_TURN, {**claimed, "per_tenant": per_tenant}).mappings().first()
         if row is None:
             return None
         operation = Operation(**row)
-        connection.execute(_INSERT_EVENT, _event_row(id, JobEvent(operation.last_event, "state", operation.wire())))
+        started = JobEvent(operation.last_event, "state", operation.wire())
+        connection.execute(_INSERT_EVENT, _event_row(operation.id, started))
         return operation, find_answer_in(connection, operation.key)
 
 
@@ -193,13 +197,14 @@ def _claim_of(operation: Operation) -> dict[str, Any]:
 
 
 def requeue(store: Store, operation: Operation) -> None:
-    """Set a running operation whose child died, still in the queue, to queued.
+    """Set a running operation whose child died to queued.
 
     Raises ClaimLost, CannotWrite, Unavailable.
     """
     with store.writing() as connection:
         queued = {"state": "queued", "worker": None, "child_deaths": operation.child_deaths + 1}
         _update_claimed(connection, operation, queued)
+        notify_workers(connection)
 
 
 def cancel(store: Store, id: str) -> bool:
@@ -217,16 +222,20 @@ def request_cancel(connection: sa.Connection, ids: Collection[str]) -> int:
     return count
 
 
-def requeue_of_workers(store: Store, gone: Iterable[str], begun: int = 0) -> int:
-    """Number of running operations of these workers, now queued; `begun` is added to their attempts."""
+def requeue_of_workers(store: Store, gone: Iterable[str], begun: int = 0, keep: Collection[str] = ()) -> int:
+    """Number of running operations of these workers, except `keep`, now queued; `begun` is added to their attempts."""
     queued = {
         "state": "queued",
         "worker": None,
         "attempts": operations.c.attempts + begun,
         "last_event": operations.c.last_event + 1,
     }
+    is_held = operations.c.worker.in_(list(gone)), operations.c.id.not_in(list(keep))
     with store.writing() as connection:
-        return len(_update_with_event(connection, queued, RUNNING, operations.c.worker.in_(list(gone))))
+        requeued = len(_update_with_event(connection, queued, RUNNING, *is_held))
+        if requeued:
+            notify_workers(connection)
+    return requeued
 
 
 def _update_with_event(
@@ -289,48 +298,6 @@ def page(store: Store, after: str | None, limit: int, state: str | None, tenant:
         return [Operation(**row) for row in connection.execute(query).mappings()]
 
 
-def state_of(store: Store, id: str) -> str | None:
-    """State of the operation; None: no such operation."""
-    with store.reading() as connection:
-        state: str | None = connection.scalar(sa.select(operations.c.state).where(operations.c.id == id))
-    return state
-
-
-def queued_ids(store: Store) -> list[str]:
-    """The oldest queued operations, at most CHUNK_SIZE."""
-    query = sa.select(operations.c.id).where(operations.c.state == "queued").order_by(operations.c.id)
-    with store.reading() as connection:
-        return list(connection.scalars(query.limit(CHUNK_SIZE)))
-
-
-def heartbeat(store: Store, worker: Mapping[str, Any]) -> None:
-    """Record a heartbeat; an unregistered worker is registered, also after it was deregistered as dead."""
-    with store.writing() as connection:
-        own = sa.update(workers).where(workers.c.id == worker["id"])
-        done = connection.execute(own.values(beats=workers.c.beats + 1, beat_at=now(), slots=worker["slots"]))
-        if done.rowcount == 0:
-            at = now()
-            connection.execute(sa.insert(workers).values({**worker, "beats": 0, "started_at": at, "beat_at": at}))
-
-
-def deregister(store: Store, ids: Iterable[str]) -> None:
-    """Remove workers from the registry."""
-    with store.writing() as connection:
-        connection.execute(sa.delete(workers).where(workers.c.id.in_(list(ids))))
-
-
-def registered_workers(store: Store) -> list[dict[str, Any]]:
-    """Rows of all registered workers."""
-    with store.reading() as connection:
-        return [dict(row) for row in connection.execute(sa.select(workers)).mappings()]
-
-
-def active_workers(store: Store) -> set[str]:
-    """Ids of workers that hold a running operation."""
-    with store.reading() as connection:
-        return set(connection.scalars(sa.select(operations.c.worker).where(RUNNING)))
-
-
 # Statements built once: building one takes longer than SQLite takes to execute it.
 _CLAIM_HOLDS = (
     operations.c.id == sa.bindparam("run_as"),
@@ -342,22 +309,51 @@ _CLAIM_HOLDS = (
 _INSERT_OPERATION = sa.insert(operations)
 _GRAPH_NAMES = sa.select(graphs.c.id, graphs.c.name).where(graphs.c.id.in_(sa.bindparam("ids", expanding=True)))
 _SELECT_OPEN = sa.select(*OPERATION_COLUMNS).where(operations.c.key.in_(sa.bindparam("keys", expanding=True)), IS_OPEN)
-_CLAIM = (
-    sa.update(operations)
-    .where(
-        operations.c.id == sa.bindparam("waits"),
-        (operations.c.state == "queued") | (RUNNING & (operations.c.worker == sa.bindparam("begun_by"))),
-    )
-    .values(
-        state="running",
-        stage="read",
-        worker=sa.bindparam("begun_by"),
-        started_at=sa.bindparam("begun_at", type_=operations.c.started_at.type),
-        attempts=operations.c.attempts + 1,
-        last_event=operations.c.last_event + 1,
-    )
-    .returning(*OPERATION_COLUMNS)
+_NEXT = (
+    sa.select(operations.c.id)
+    .where(IS_QUEUED)
+    .order_by(operations.c.priority, operations.c.id)
+    .limit(1)
+    .with_for_update(skip_locked=True, of=operations)  # operations being claimed by others are skipped
 )
+_others = operations.alias()
+_RUNNING_OF_TENANT = (
+    sa.select(sa.func.count())
+    .where(_others.c.state == "running", _others.c.tenant.is_not_distinct_from(operations.c.tenant))
+    .correlate(operations)
+    .scalar_subquery()
+)
+_LATEST_START = (
+    sa.select(sa.func.max(_others.c.started_at))
+    .where(_others.c.tenant == operations.c.tenant)
+    .correlate(operations)
+    .scalar_subquery()
+)
+_NEXT_IN_TURN = (
+    _NEXT.where(sa.bindparam("per_tenant") > _RUNNING_OF_TENANT)
+    .order_by(None)
+    .order_by(operations.c.priority, _LATEST_START.nulls_first(), operations.c.id)
+)
+_LOCK_CLAIMS = sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext("remat claim")))
+
+
+def _claim_of_next(following: sa.Select[tuple[str]]) -> Any:
+    return (
+        sa.update(operations)
+        .where(operations.c.id == following.scalar_subquery())
+        .values(
+            state="running",
+            stage="read",
+            worker=sa.bindparam("begun_by"),
+            started_at=sa.bindparam("begun_at", type_=operations.c.started_at.type),
+            attempts=operations.c.attempts + 1,
+            last_event=operations.c.last_event + 1,
+        )
+        .returning(*OPERATION_COLUMNS)
+    )
+
+
+_CLAIM, _CLAIM_IN_TURN = _claim_of_next(_NEXT), _claim_of_next(_NEXT_IN_TURN)
 _UPDATE_CLAIMED = sa.update(operations).where(*_CLAIM_HOLDS).returning(*OPERATION_COLUMNS)
 _UPDATE_PROGRESS = (
     sa.update(operations)

@@ -11,6 +11,7 @@ import functools
 import re
 import secrets
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +22,15 @@ from app.atomic_files import CannotWrite, remedy, write_atomic
 from app.errors import NotFound, Unavailable
 from app.settings import Settings
 from app.store.blobs import Blobs
-from app.store.database import SQLITE_WRITES, engine_of, migrate, require_current_schema, translate_errors
+from app.store.database import (
+    BUSY_SECONDS,
+    RETRY,
+    SQLITE_WRITES,
+    engine_of,
+    migrate,
+    require_current_schema,
+    translate_errors,
+)
 
 ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
@@ -42,6 +51,7 @@ class Store:
         self.blobs = Blobs(settings.blobs_url, data)
         self.engine = engine_of(url, data)
         self._writes = self.engine.execution_options(**SQLITE_WRITES)
+        self._write_lock = threading.Lock()  # SQLite has one writer, and lets the others sleep for milliseconds
         self._owning = contextlib.ExitStack()
 
     @classmethod
@@ -88,11 +98,24 @@ class Store:
     def writing(self, *blobs: bytes) -> Iterator[sa.Connection]:
         """A transaction whose rows may reference `blobs`; atomic. Raises CannotWrite, Unavailable."""
         keys = [self.blobs.put(data) for data in blobs]
-        with translate_errors(self.engine), self._writes.begin() as connection:
+        with self._one_writer(), translate_errors(self.engine), self._writes.begin() as connection:
             yield connection
         for key, data in zip(keys, blobs, strict=True):
             if not self.blobs.has(key):  # collected meanwhile, as no committed row referenced it
                 self.blobs.put(data)
+
+    @contextlib.contextmanager
+    def _one_writer(self) -> Iterator[None]:
+        """With SQLite, one thread of this process at a time. Raises Unavailable."""
+        if not self.is_sqlite:
+            yield
+            return
+        if not self._write_lock.acquire(timeout=BUSY_SECONDS):
+            raise Unavailable(f"the database was locked by another writer for {BUSY_SECONDS:g} s; retry", headers=RETRY)
+        try:
+            yield
+        finally:
+            self._write_lock.release()
 
     def row(self, table: sa.Table, id: str, *more: sa.ColumnElement[Any]) -> dict[str, Any]:
         """The row of that primary key, with the columns `more`. Raises NotFound."""

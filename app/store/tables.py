@@ -183,9 +183,13 @@ operations = sa.Table(
     sa.Column("child_deaths", sa.BigInteger, nullable=False, doc="attempts whose child process died"),
     sa.Column("wanted", sa.Boolean, nullable=False, doc="requested directly, not only by a batch"),
     sa.Column("tenant", sa.Text, doc="null: requested without authentication"),
+    sa.Column("priority", sa.BigInteger, nullable=False, doc="lower values run first"),
     sa.Index(None, "state", "id"),
     sa.Index(None, "tenant", "id"),
+    sa.Index(None, "tenant", "started_at"),
 )
+_queued = operations.c.state == "queued"
+sa.Index("ix_operations_queued", operations.c.priority, operations.c.id, sqlite_where=_queued, postgresql_where=_queued)
 _unfinished = operations.c.ended_at.is_(None) & ~operations.c.cancel_requested
 sa.Index(
     "ix_operations_unfinished", operations.c.key, unique=True, sqlite_where=_unfinished, postgresql_where=_unfinished

@@ -12,7 +12,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.api.main import create_app
-from app.jobs.queue import Queue
 from app.settings import Settings
 from app.store.database import engine_of, migrate
 from tests.postgres import Cluster, binaries
@@ -98,9 +97,6 @@ def migrated(postgres: Cluster) -> str:
     """Name of a database with all tables and nothing in them: to copy it takes a tenth of making them."""
     engine = engine_of(postgres.database("migrated"), Path())
     migrate(engine)
-    queue = Queue(engine)
-    queue.prepare()
-    queue.close()
     engine.dispose()
     return "migrated"
 

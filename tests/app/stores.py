@@ -70,8 +70,8 @@ def opened(data: Path, **settings: Any) -> Store:
 
 
 def add(store: Store, operation: Operation) -> Operation:
-    """The operation as a row that is in no queue."""
-    return repository.submit(store, operation, 1, 100, lambda connection: None)
+    """The operation as a row, which a worker would claim if it is queued."""
+    return repository.submit(store, operation, 1, 100)
 
 
 GRAPH_ID = graph_read()["id"]

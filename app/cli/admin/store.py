@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from app.cli.console.files import demand_data_folder, to_json
-from app.jobs.queue import Queue
 from app.render.text import format_bytes
 from app.settings import Settings
 from app.store.database import migrate, require_current_schema
@@ -22,7 +21,6 @@ def run_migrate(data: Path | None, as_json: bool) -> int:
     """Exit code: 0 after the schema is current."""
     with _opened(data) as (store, _):
         before, after = migrate(store.engine)
-        Queue(store.engine).prepare()
     message = "schema is up to date" if before == after else f"migrated from {before or 'nothing'} to {after}"
     print(to_json({"before": before, "after": after}) if as_json else message)
     return 0

@@ -11,7 +11,6 @@ from typing import Any
 
 from app.jobs.attempt import WorkerContext
 from app.jobs.batches.scheduler import BatchScheduler
-from app.jobs.queue import Queue
 from app.jobs.worker import Worker
 from app.settings import Settings
 from app.solver.child_process import Runner
@@ -30,12 +29,8 @@ def run(data: Path | None, slots: int | None) -> int:
         telemetry.listen(settings.metrics_address)
     store = Store(settings)
     store.prepare()
-    queue = Queue(store.engine)
-    queue.prepare()
-    worker = Worker(
-        WorkerContext(store, Runner(settings.solve_memory_bytes, settings.kill_seconds), settings, BatchScheduler),
-        queue,
-    )
+    runner = Runner(settings.solve_memory_bytes, settings.kill_seconds)
+    worker = Worker(WorkerContext(store, runner, settings, BatchScheduler))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

@@ -18,6 +18,7 @@ from app.api.schemas.batch_request import BatchRequest
 from app.errors import Busy, Conflict, NotFound
 from app.jobs.interface import FINISHED, RETRY_S
 from app.jobs.repository import request_cancel
+from app.jobs.wakeups import notify_workers
 from app.store.batch_tables import batches, items
 from app.store.database import insert
 from app.store.records import now
@@ -167,6 +168,7 @@ def create(
         if connection.execute(made.returning(batches.c.id)).first() is not None:
             _require_room(connection, owner.tenant, open_items)
             connection.execute(sa.insert(items), rows)
+            notify_workers(connection)
             batch.counts = {"queued": batch.total}
             return batch
     before = find_by_idempotency_key(store, str(idempotency), body)  # a concurrent request with the same key
@@ -292,6 +294,7 @@ def retry(store: Store, id: str) -> BatchRecord:
             more = {"state": "queued", "started_at": None, "ended_at": None, "runs": batches.c.runs + 1}
             fresh = more | {"solver_seconds": 0.0} if batch.ended_at is not None else {}
             update_batches(connection, [id], cancel_requested=False, **fresh)
+            notify_workers(connection)
     return find(store, id)
 
 

@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +21,6 @@ from app.api.schemas.batch_request import item_fields
 from app.jobs import repository as operations_repository
 from app.jobs.batches import repository
 from app.jobs.interface import Operation
-from app.jobs.queue import Queue
 from app.settings import Settings
 from app.store.batch_tables import batches, items
 from app.store.records import now, request_key
@@ -32,8 +31,9 @@ from app.store.tenancy import scoped_name
 log = logging.getLogger(__name__)
 
 ITEMS_AHEAD = 4  # queued items of a single worker slot, so that it does not wait for the next turn
-IDLE_POLL_S = 0.5  # between turns without queued items
-BUSY_POLL_S = 1.0  # between turns with queued items; a turn is due earlier once half of them have ended here
+WOKEN_POLL_S = 0.5  # between turns while wake-ups arrive
+BUSY_POLL_S = 1.0  # between turns with unfinished batches; a turn is due earlier once half of their items ended here
+IDLE_POLL_S = 5.0  # between turns without batches and wake-ups
 ITEM_PRIORITY = 200  # of items; interactive requests run first
 MAX_FED = 50  # items of one batch per turn, including those answered from stored plans
 MAX_ENDED = 500  # items settled per turn
@@ -42,26 +42,32 @@ MAX_ENDED = 500  # items settled per turn
 class BatchScheduler:
     """Implementation of `app.jobs.interface.Scheduler`."""
 
-    def __init__(self, store: Store, queue: Queue, settings: Settings):
-        self._store, self._queue, self._settings = store, queue, settings
+    def __init__(self, store: Store, settings: Settings):
+        self._store, self._settings = store, settings
         self._looked_at = -math.inf
         self._in_queue = 0  # items in the queue after the last turn
         self._ended = 0  # operations that ended in this process since the last turn
+        self._woken = True  # since the last turn
+        self._open = False  # a batch was unfinished at the last turn
 
     def nudge(self) -> bool:
         """Count an ended operation; whether a turn is due."""
         self._ended += 1
         return self._is_due()
 
+    def wake(self) -> None:
+        self._woken = True
+
     def _is_due(self) -> bool:
-        return self._ended >= max(1, min(self._in_queue, ITEMS_AHEAD) // 2)
+        return self._open and self._ended >= max(1, min(self._in_queue, ITEMS_AHEAD) // 2)
 
     def turn(self) -> bool:
         """Whether items were queued or answered; another turn may find more. Raises CannotWrite, Unavailable."""
         at = time.monotonic()
-        if not self._is_due() and at < self._looked_at + (BUSY_POLL_S if self._in_queue else IDLE_POLL_S):
+        pause = WOKEN_POLL_S if self._woken else BUSY_POLL_S if self._open else IDLE_POLL_S
+        if not self._is_due() and at < self._looked_at + pause:
             return False
-        self._looked_at, self._ended = at, 0
+        self._looked_at, self._ended, self._woken = at, 0, False
         if not self._has_work():
             return False
         try:
@@ -83,9 +89,8 @@ class BatchScheduler:
         """Whether a turn would change anything; a read-only check without locks."""
         self._in_queue = 0
         with self._store.reading() as connection:
-            return connection.execute(_ANY_OPEN).first() is not None and (
-                connection.execute(_ANY_ENDED).first() is not None or bool(self._shares(connection))
-            )
+            self._open = connection.execute(_ANY_OPEN).first() is not None
+            return self._open and (connection.execute(_ANY_ENDED).first() is not None or bool(self._shares(connection)))
 
     def _shares(self, connection: sa.Connection) -> dict[str, int]:
         """Batch id -> number of items to queue; the batch with the fewest queued items comes first."""
@@ -141,11 +146,20 @@ class BatchScheduler:
             stored = connection.execute(_STORED_PLANS, {"keys": [key for _, key, _ in requests]})
             plans = {row.key: row.plan_id for row in stored}
             unanswered = [
-                Operation(repository.new_id("op"), key, row["graph_id"], fields, at, tenant=batch["tenant"])
+                Operation(
+                    repository.new_id("op"),
+                    key,
+                    row["graph_id"],
+                    fields,
+                    at,
+                    tenant=batch["tenant"],
+                    priority=ITEM_PRIORITY,
+                )
                 for row, key, fields in requests
                 if key not in plans
             ]
-            solving = {operation.key: operation.id for operation in self._submit(connection, unanswered, batch)}
+            queued = operations_repository.insert_or_join(connection, unanswered)
+            solving = {operation.key: operation.id for operation in queued}
             updates = []
             for row, key, _ in requests:
                 done = {"state": "running", "operation_id": solving.get(key), "ended_at": None}
@@ -157,15 +171,6 @@ class BatchScheduler:
             room -= len(unanswered)
             fed += len(rows)
         return fed, room
-
-    def _submit(
-        self, connection: sa.Connection, submitted: Sequence[Operation], batch: Mapping[str, Any]
-    ) -> list[Operation]:
-        """For each operation: itself, queued, or the unfinished operation of the same key."""
-        owner = batch["tenant"] or ""
-        return operations_repository.insert_or_join(
-            connection, submitted, lambda c, operation: self._queue.put(c, operation.id, ITEM_PRIORITY, owner)
-        )
 
 
 def _unfinished(*columns: Any) -> sa.Select[Any]:

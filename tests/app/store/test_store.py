@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
 from datetime import datetime, timedelta
@@ -133,8 +134,8 @@ def test_a_name_with_a_nul_is_kept_by_every_database(store: Store) -> None:
     assert repository.find(store, "op1") == operation
 
 
-def claimed(store: Store, id: str, worker: str) -> Operation:
-    begun = repository.claim(store, id, worker)
+def claimed(store: Store, worker: str, per_tenant: int | None = None) -> Operation:
+    begun = repository.claim(store, worker, per_tenant)
     assert begun is not None
     return begun[0]
 
@@ -143,9 +144,9 @@ def test_an_operation_is_a_row(store: Store) -> None:
     assert {field.name for field in fields(Operation)} - {repository.MODEL_NAME.name} == set(operations.c.keys())
     operation = add(store, Operation("op2", "k", GRAPH_ID, {"budget": 0.5}, records.now()))
     assert repository.find(store, "op2") == operation
-    begun = claimed(store, "op2", "worker")
+    begun = claimed(store, "worker")
     assert (begun.state, begun.attempts, begun.worker) == ("running", 1, "worker")
-    assert repository.claim(store, "op2", "another") is None
+    assert repository.claim(store, "another") is None
     begun.stage, begun.progress = "plan", {"seconds": 0.1}
     assert repository.save_progress(store, [(begun, [JobEvent(3, "progress", begun.progress)])]) == {"op2": False}
     assert repository.cancel(store, "op2") and repository.save_progress(store, [(begun, [])]) == {"op2": True}
@@ -158,9 +159,9 @@ def test_an_operation_is_a_row(store: Store) -> None:
 
 def test_who_lost_an_operation_changes_nothing_of_it(store: Store) -> None:
     add(store, Operation("op8", "k", GRAPH_ID, {}, records.now()))
-    lost = claimed(store, "op8", "one")
+    lost = claimed(store, "one")
     assert repository.requeue_of_workers(store, ["one"]) == 1
-    mine = claimed(store, "op8", "two")
+    mine = claimed(store, "two")
     assert mine.attempts == 2
     for told in ([], [JobEvent(9, "progress", {})]):
         assert repository.save_progress(store, [(lost, told), (mine, [])]) == {"op8": False}  # of the second alone
@@ -182,17 +183,56 @@ def test_who_lost_an_operation_changes_nothing_of_it(store: Store) -> None:
 
 def test_what_was_kept_as_the_database_went_away_is_told_again_and_there_once(store: Store) -> None:
     add(store, Operation("op8", "k", GRAPH_ID, {}, records.now()))
-    claimed(store, "op8", "one")
-    mine = claimed(store, "op8", "one")
+    claimed(store, "one")
+    assert repository.requeue_of_workers(store, ["one"]) == 1
+    mine = claimed(store, "one")
     assert mine.attempts == 2
-    told = [JobEvent(4, "progress", {"seconds": 0.1}), JobEvent(5, "progress", {"seconds": 0.2})]
+    told = [JobEvent(5, "progress", {"seconds": 0.1}), JobEvent(6, "progress", {"seconds": 0.2})]
     for heard in (told[:1], told):
         assert repository.save_progress(store, [(mine, heard)]) == {"op8": False}
     with store.writing() as connection:
         repository.finish(connection, mine, told, "cancelled")
-    events, ended = repository.events_since(store, "op8", 3)
-    assert [event.id for event in events] == [4, 5, 6]
-    assert (ended.state, ended.last_event) == ("cancelled", 6)
+    events, ended = repository.events_since(store, "op8", 4)
+    assert [event.id for event in events] == [5, 6, 7]
+    assert (ended.state, ended.last_event) == ("cancelled", 7)
+
+
+def test_the_queue_is_by_priority_then_by_age(store: Store) -> None:
+    for id, priority in (("op1", 200), ("op2", 100), ("op3", 100), ("op4", 1)):
+        add(store, Operation(id, id, GRAPH_ID, {}, records.now(), priority=priority))
+    assert [claimed(store, "one").id for _ in range(4)] == ["op4", "op2", "op3", "op1"]
+    assert repository.claim(store, "one") is None
+
+
+def test_tenants_take_turns_and_have_no_more_than_their_share(store: Store) -> None:
+    for id, tenant in (("op1", "a"), ("op2", "a"), ("op3", "a"), ("op4", "b"), ("op5", None)):
+        add(store, Operation(id, id, GRAPH_ID, {}, records.now(), tenant=tenant))
+    begun = claimed(store, "one", 1)
+    assert begun.id == "op1"  # all are new here, so the oldest is first
+    assert {claimed(store, "one", 1).id for _ in range(2)} == {"op4", "op5"}
+    assert repository.claim(store, "one", 1) is None  # of every tenant one is running
+    with store.writing() as connection:
+        repository.finish(connection, begun, [], "cancelled")
+    assert claimed(store, "one", 1).id == "op2"
+    assert claimed(store, "one", 2).id == "op3"
+
+
+def test_an_operation_is_claimed_once_by_workers_that_look_at_once(store: Store) -> None:
+    ids = [f"op{n}" for n in range(10, 40)]
+    for id in ids:
+        add(store, Operation(id, id, GRAPH_ID, {}, records.now()))
+    begun: list[str] = []
+
+    def work(worker: str) -> None:
+        while (operation := repository.claim(store, worker)) is not None:
+            begun.append(operation[0].id)
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in ("one", "two", "three")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(begun) == ids
 
 
 def test_a_question_has_one_unfinished_operation(store: Store) -> None:
@@ -266,6 +306,44 @@ def test_operations_of_an_older_program_keep_their_events_and_keys(tmp_path: Pat
     older.close()
 
 
+def test_what_waited_in_the_queue_of_an_older_program_keeps_its_priority(
+    store_settings: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    if on_postgresql := "database_url" in store_settings:
+        name = f"{store_settings['data'].name}-old"
+        store_settings["database_url"] = request.getfixturevalue("postgres").database(name)
+    older = Store(Settings(**store_settings))
+    with older.engine.execution_options(**SQLITE_WRITES).begin() as connection:
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0010")
+        at = records.now()
+        graph = {"id": GRAPH_ID, "name": "", "nodes": 1, "values": 1, "format": "native", "forward_only": False}
+        connection.execute(sa.insert(graphs).values(graph | {"created_at": at, "seen_at": at, "blob": GRAPH_ID}))
+        if on_postgresql:
+            connection.exec_driver_sql("CREATE SCHEMA dbos")
+        table = "dbos.workflow_status" if on_postgresql else "workflow_status"
+        connection.exec_driver_sql(f"CREATE TABLE {table} (workflow_uuid TEXT PRIMARY KEY, priority INTEGER)")
+        inputs = table.replace("status", "input")
+        connection.exec_driver_sql(f"CREATE TABLE {inputs} (workflow_uuid TEXT REFERENCES {table})")
+        for id, priority in (("op1", 300), ("op2", 1), ("op3", 100)):
+            left = {"id": id, "key": id, "graph_id": GRAPH_ID, "fields": {}, "state": "queued", "created_at": at}
+            more = {"kind": "plan", "attempts": 0, "last_event": 1, "cancel_requested": False, "wanted": True}
+            columns = {name: operations.c[name] for name in (left | more)} | {"child_deaths": operations.c.child_deaths}
+            row = sa.table("operations", *(sa.column(name, column.type) for name, column in columns.items()))
+            connection.execute(sa.insert(row).values(left | more | {"child_deaths": 0}))
+            connection.exec_driver_sql(f"INSERT INTO {table} VALUES ('{id}', {priority})")
+            connection.exec_driver_sql(f"INSERT INTO {inputs} VALUES ('{id}')")
+    migrate(older.engine)
+    assert [claimed(older, "one").id for _ in range(3)] == ["op2", "op3", "op1"]
+    with older.reading() as connection:
+        left = sa.inspect(connection)
+        assert "dbos" not in left.get_schema_names() and not {"workflow_status", "workflow_input"} & set(
+            left.get_table_names()
+        )
+    older.close()
+
+
 def curve_found(*orders: str) -> dict[str, Any]:
     """What a child says of a curve it has made."""
     return {"document": {"points": [{} for _ in orders], "elapsed": {}}, "plans": [solved(order) for order in orders]}
@@ -296,7 +374,7 @@ def test_a_result_holds_its_plans_and_an_operation_its_question(store: Store) ->
     done = Operation("op1", "k1", GRAPH_ID, {}, at, "curve", "succeeded", ended_at=at, found=curve)
     add(store, done)
     asked = Operation("op2", "k2", None, {}, at, "layout")
-    repository.submit(store, asked, 1, 100, lambda connection: None, b"buffers")
+    repository.submit(store, asked, 1, 100, b"buffers")
     aged(store, timedelta(days=10))
     with store.writing() as connection:
         connection.execute(sa.update(operations).where(operations.c.id == "op1").values(ended_at=at))

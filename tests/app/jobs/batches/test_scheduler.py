@@ -13,7 +13,6 @@ import sqlalchemy as sa
 
 from app.api.schemas.batch_request import BatchRequest, parse_batch
 from app.errors import Busy, Conflict, SolveFailed
-from app.jobs import repository as operations_repository
 from app.jobs.batches import repository
 from app.jobs.batches import scheduler as feeder_module
 from app.jobs.batches.operations import JobsWithBatches
@@ -23,8 +22,8 @@ from app.jobs.interface import SolveRequest
 from app.store.batch_tables import batches, items
 from app.store.garbage_collection import collect
 from app.store.integrity_check import check_integrity
-from app.store.records import request_key, save_graph, save_plan
-from app.store.tables import operations
+from app.store.records import now, request_key, save_graph, save_plan
+from app.store.tables import operations, workers
 from tests.app.jobs.here import Here, Pretender, finished, until_stopped
 from tests.app.store.test_store import aged
 from tests.app.stores import GRAPH_ID, graph_read, solved
@@ -135,14 +134,12 @@ def test_a_turn_that_dies_half_way_has_done_nothing(started: Any, monkeypatch: p
     jobs = started(Pretender(until_stopped))
     jobs._worker.drain()
     batch = begun(jobs, 3)
-    feeder = BatchScheduler(jobs.context.store, jobs._queue, jobs.context.settings)
+    feeder = BatchScheduler(jobs.context.store, jobs.context.settings)
 
     def dies(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    operations_repository.heartbeat(
-        jobs.context.store, {"id": "elsewhere", "host": "h", "pid": 1, "born": "", "slots": 1}
-    )
+    worker_elsewhere(jobs)
     monkeypatch.setattr(repository, "finish_ended", dies)
     with pytest.raises(KeyboardInterrupt):
         feeder.turn()
@@ -157,7 +154,7 @@ def test_two_who_feed_at_once_feed_no_item_twice(started: Any, monkeypatch: pyte
     monkeypatch.setattr(feeder_module, "BUSY_POLL_S", 0.0)
     jobs = started(Pretender(), workers=2)
     batch = begun(jobs, 24)
-    others = [BatchScheduler(jobs.context.store, jobs._queue, jobs.context.settings) for _ in range(2)]
+    others = [BatchScheduler(jobs.context.store, jobs.context.settings) for _ in range(2)]
     ends = time.monotonic() + PATIENCE_S
 
     def feed(feeder: BatchScheduler) -> None:
@@ -174,21 +171,36 @@ def test_two_who_feed_at_once_feed_no_item_twice(started: Any, monkeypatch: pyte
     assert sorted(solves(jobs).values()) == [1] * 24
 
 
-def test_nobody_looks_at_batches_again_before_something_has_ended_here(
+def test_batches_are_looked_at_again_once_woken_or_once_an_item_has_ended_here(
     started: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeder_module, "IDLE_POLL_S", 1e9)
+    for pause, seconds in (("IDLE_POLL_S", 1e9), ("BUSY_POLL_S", 1e9), ("WOKEN_POLL_S", 0.0)):
+        monkeypatch.setattr(feeder_module, pause, seconds)
     jobs = started(Pretender(until_stopped))
     jobs._worker.drain()
+    worker_elsewhere(jobs)
     store = jobs.context.store
-    operations_repository.heartbeat(store, {"id": "elsewhere", "host": "h", "pid": 1, "born": "", "slots": 1})
-    feeder = BatchScheduler(store, jobs._queue, jobs.context.settings)
+    feeder = BatchScheduler(store, jobs.context.settings)
     assert not feeder.turn()  # there is no batch
     batch = begun(jobs, 1)
     assert not feeder.turn()
-    feeder.nudge()
+    feeder.wake()
     assert feeder.turn()
     assert repository.find(store, batch.id).counts == {"running": 1}
+    jobs.cancel(str(repository.items_of(store, batch.id, -1, 1)[0]["operation_id"]))
+    feeder.turn()
+    assert repository.find(store, batch.id).counts == {"running": 1}
+    assert feeder.nudge()
+    feeder.turn()
+    assert repository.find(store, batch.id).counts == {"cancelled": 1}
+
+
+def worker_elsewhere(jobs: Here) -> None:
+    """Register a worker with one slot on another host."""
+    at = now()
+    row = {"id": "elsewhere", "host": "h", "pid": 1, "born": "", "slots": 1, "beats": 0}
+    with jobs.context.store.writing() as connection:
+        connection.execute(sa.insert(workers), row | {"started_at": at, "beat_at": at})
 
 
 def test_what_is_cancelled_ends_now_or_keeps_its_best_and_may_be_tried_again(started: Any) -> None:
