@@ -216,10 +216,10 @@ def test_a_poisoned_job_keeps_its_last_incumbent_and_takes_nothing_with_it(start
 def test_an_attempt_that_breaks_is_made_again(started: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     broken, run = iter([RuntimeError("a defect")]), Attempt.run
 
-    def breaks(attempt: Attempt) -> bool:
+    def breaks(attempt: Attempt) -> None:
         for error in broken:
             raise error
-        return run(attempt)
+        run(attempt)
 
     monkeypatch.setattr(Attempt, "run", breaks)
     monkeypatch.setattr("app.jobs.worker.RETRY_DELAY_S", 0.01)
