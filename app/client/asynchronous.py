@@ -114,7 +114,7 @@ class AsyncClient:
         """Document of a graph, or its bytes in the media type `accept`."""
         return await self._document(f"/v1/graphs/{path_segment(graph_id)}", accept)
 
-    async def graphs(self, **filters: Any) -> AsyncGenerator[Json]:
+    async def graphs(self, /, **filters: Any) -> AsyncGenerator[Json]:
         """All graphs, newest first, fetched page by page on demand; filters `name`, `format`, `created_after`."""
         async for graph in self._calls.pages("/v1/graphs", "graphs", _list_parameters(filters)):
             yield graph
@@ -235,22 +235,22 @@ class AsyncClient:
         }
         return await self._calls.result(PendingRequest("/v1/layouts", fields), timeout, on_progress)
 
-    async def plans(self, **filters: Any) -> AsyncGenerator[Json]:
+    async def plans(self, /, **filters: Any) -> AsyncGenerator[Json]:
         """Figures of all plans, newest first; filters `graph_id`, `model`, `planner`, `status`, `created_after`."""
         async for plan in self._calls.pages("/v1/plans", "plans", _list_parameters(filters)):
             yield plan
 
-    async def curves(self, **filters: Any) -> AsyncGenerator[Json]:
+    async def curves(self, /, **filters: Any) -> AsyncGenerator[Json]:
         """Ids and models of all curves, newest first; filters `graph_id`, `created_after`."""
         async for curve in self._calls.pages("/v1/curves", "curves", _list_parameters(filters)):
             yield curve
 
-    async def fits(self, **filters: Any) -> AsyncGenerator[Json]:
+    async def fits(self, /, **filters: Any) -> AsyncGenerator[Json]:
         """Ids, models and sizes of all fits, newest first; filters `graph_id`, `created_after`."""
         async for fit in self._calls.pages("/v1/fits", "fits", _list_parameters(filters)):
             yield fit
 
-    async def packings(self, **filters: Any) -> AsyncGenerator[Json]:
+    async def packings(self, /, **filters: Any) -> AsyncGenerator[Json]:
         """Ids of all layouts, newest first; filter `created_after`."""
         async for layout in self._calls.pages("/v1/layouts", "layouts", _list_parameters(filters)):
             yield layout
