@@ -45,7 +45,7 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
     """The report. `model` is the identity of the planned graph; `sections` are optional sections, added last."""
     formulation, request = data.formulation, data.request
     runs = [list(run) for run in data.runs.runs(formulation.lowered)]
-    report = {
+    report: dict[str, Any] = {
         "format": FORMAT,
         "id": report_id(model["hash"], request.given, runs),
         "model": dict(model),

@@ -110,7 +110,7 @@ async def list_graphs(
     "/v1/graphs/{graph_id}",
     status_code=204,
     response_class=Response,
-    responses={204: {"description": "Deleted"}} | problem_docs(404, 409, 422),
+    responses=problem_docs(404, 409, 422) | {204: {"description": "Deleted"}},
 )
 async def remove_graph(service: ServiceDep, graph_id: str) -> Response:
     """Delete a graph with its plans, curves, fits, measurements, operations, batch items and files.

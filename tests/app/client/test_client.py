@@ -127,7 +127,7 @@ def arguments_of(asking: Client) -> dict[str, tuple[tuple[Any, ...], dict[str, A
     """For every method arguments that use all it has."""
     graph_id = asking.post_graph(one_layer())["id"]
     plan_id = asking.plan(one_layer(), loss="loss", budget="100%", **QUICK)["id"]
-    operation_id = next(asking.operations())["id"]
+    operation_id = next(each["id"] for each in asking.operations() if each["kind"] == "plan")
     batch_id = asking.batch(graph_ids=[graph_id], budgets=["100%"], loss="loss", timeout=60, **BATCH)["id"]
     buffers = [{"id": "a", "lower": 0, "upper": 1, "size": 8}]
     asking.curve(one_layer(), ["90%"], loss="loss", **QUICK)
