@@ -25,14 +25,14 @@ class CompressionMiddleware:
     """ASGI middleware that compresses responses of `/v1/` and the OpenAPI document."""
 
     def __init__(self, app: ASGIApp):
-        self.app, self._limiter = app, anyio.CapacityLimiter(THREADS)
+        self.app, self._threads = app, anyio.CapacityLimiter(THREADS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         responder = self.app
         if scope["type"] == "http" and (scope["path"].startswith("/v1/") or scope["path"] == "/openapi.json"):
             coding = accepted_coding(Headers(scope=scope).get("accept-encoding", ""), ["zstd", "gzip"])
             if coding == "zstd":
-                responder = _ZstdResponder(self.app, self._limiter)
+                responder = _ZstdResponder(self.app, self._threads)
             elif coding == "gzip":
                 responder = GZipResponder(self.app, MIN_BYTES, GZIP_LEVEL, thread_minimum_size=THREAD_BYTES)
             else:
@@ -43,15 +43,15 @@ class CompressionMiddleware:
 class _ZstdResponder(IdentityResponder):
     content_encoding = "zstd"
 
-    def __init__(self, app: ASGIApp, limiter: anyio.CapacityLimiter):
+    def __init__(self, app: ASGIApp, threads: anyio.CapacityLimiter):
         super().__init__(app, MIN_BYTES)
-        self._compressor, self._limiter = zstandard.ZstdCompressor(level=ZSTD_LEVEL), limiter
+        self._compressor, self._threads = zstandard.ZstdCompressor(level=ZSTD_LEVEL), threads
         self._stream: zstandard.ZstdCompressionObj | None = None  # of a body that comes in parts
 
     async def apply_compression(self, body: bytes, *, more_body: bool) -> bytes:
         if len(body) < THREAD_BYTES:
             return self._compress(body, more_body)
-        return await anyio.to_thread.run_sync(self._compress, body, more_body, limiter=self._limiter)
+        return await anyio.to_thread.run_sync(self._compress, body, more_body, limiter=self._threads)
 
     def _compress(self, body: bytes, more_body: bool) -> bytes:
         if self._stream is None:

@@ -106,23 +106,6 @@ async def list_graphs(
     return page_response("graphs", rows)
 
 
-@router.delete(
-    "/v1/graphs/{graph_id}",
-    status_code=204,
-    response_class=Response,
-    responses=problem_docs(404, 409, 422) | {204: {"description": "Deleted"}},
-)
-async def remove_graph(service: ServiceDep, graph_id: str) -> Response:
-    """Delete a graph with its plans, curves, fits, measurements, operations, batch items and files.
-
-    Other tenants who posted the same graph keep it. Graphs made by transforms are deleted by their own ids. Files left
-    by repeated solves go with the next garbage collection.
-    """
-    await anyio.to_thread.run_sync(delete_owned_graph, service, graph_id)
-    service.responses.clear()
-    return Response(status_code=204)
-
-
 @router.post(
     "/v1/graphs/{graph_id}:transform",
     status_code=201,
@@ -157,6 +140,23 @@ async def transform_graph(
     if record is None:
         return Response(msgspec.json.encode(output), 200, media_type="application/json")
     return _graph_created(record, output)
+
+
+@router.delete(
+    "/v1/graphs/{graph_id}",
+    status_code=204,
+    response_class=Response,
+    responses=problem_docs(404, 409, 422) | {204: {"description": "Deleted"}},
+)
+async def remove_graph(service: ServiceDep, graph_id: str) -> Response:
+    """Delete a graph with its plans, curves, fits, measurements, operations, batch items and files.
+
+    Other tenants who posted the same graph keep it. Graphs made by transforms are deleted by their own ids. Files left
+    by repeated solves go with the next garbage collection.
+    """
+    await anyio.to_thread.run_sync(delete_owned_graph, service, graph_id)
+    service.responses.clear()
+    return Response(status_code=204)
 
 
 @router.get(
