@@ -40,12 +40,13 @@ def started(data: Path, *arguments: str, **environment: str) -> Started:
         env=os.environ | {"REMAT_LOG_LEVEL": "warning", "REMAT_WORKERS": "1", "OMP_NUM_THREADS": "1"} | environment,
     )
     assert process.stderr is not None
-    said = process.stderr.readline()
-    found = re.fullmatch(r"listening on (http://127\.0\.0\.1:\d+)\n", said)
-    if found is None:
-        stop(process)
-    assert found is not None, said
-    return process, found[1]
+    said = list[str]()  # lines before it: a worker tells of operations it took over
+    for line in process.stderr:
+        if found := re.fullmatch(r"listening on (http://127\.0\.0\.1:\d+)\n", line):
+            return process, found[1]
+        said.append(line)
+    stop(process)
+    raise AssertionError("".join(said))
 
 
 def stop(process: subprocess.Popen[str]) -> None:
