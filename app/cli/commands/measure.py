@@ -37,7 +37,7 @@ def run(
         check_writable(output)
     report = None if plan is None else read_report(str(plan))
     request = {"target": target, "steps": steps, **fields, **({} if plan is None else {"plan": str(plan)})}
-    document = torch_process.answer(CHILD, request, target, "ran the steps", "not_measured")
+    document = torch_process.answer(CHILD, request, target, "ran the steps", code="not_measured")
     if server is not None and report is not None:
         from app.client.blocking import Client
 

@@ -28,5 +28,5 @@ def read_model(name: str, fields: dict[str, Any]) -> tuple[bytes, dict[str, Any]
             f"{name}: an exported program has its shapes; leave out {', '.join(changed)}, or export it again"
         )
     request = {"path": name, "loss": fields.get("loss")}
-    document = torch_process.answer(CHILD, request, name, "captures the program", "not_captured", SECONDS)
+    document = torch_process.answer(CHILD, request, name, "captures the program", code="not_captured", seconds=SECONDS)
     return msgspec.json.encode(document), {key: value for key, value in fields.items() if key != "loss"}
