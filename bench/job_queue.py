@@ -1,4 +1,4 @@
-"""Figures of the job queue: jobs a second, statements of an idle worker, and the pause after a worker is killed.
+"""Figures of the job queue: jobs per second, statements of an idle worker, and the pause after a worker is killed.
 
     python bench/job_queue.py                            # SQLite
     python bench/job_queue.py --database postgresql      # a cluster of its own

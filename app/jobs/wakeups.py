@@ -1,4 +1,4 @@
-"""Wake-ups of idle workers: NOTIFY on PostgreSQL, writes to the WAL file on SQLite. Workers poll rarely besides."""
+"""Wake-ups of idle workers: NOTIFY on PostgreSQL, writes to the WAL file on SQLite. Workers also poll, rarely."""
 
 from __future__ import annotations
 

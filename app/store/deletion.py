@@ -1,7 +1,7 @@
 """Deletion of a graph and of what was made of it: plans, curves, fits, operations, batch items, and their blobs.
 
-A graph that other tenants own as well keeps its row and its plans, which are theirs too; deleted are the operations,
-results, batch items and measurements of the tenant alone.
+Of a graph that other tenants own as well, the row and the plans remain; the operations, results, batch items and
+measurements of the tenant are deleted.
 """
 
 from __future__ import annotations

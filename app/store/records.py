@@ -28,7 +28,7 @@ from app.store.tables import (
     to_timestamp,
 )
 from app.telemetry import metrics
-from planner.request.field_kinds import NOT_IN_SUMMARY
+from planner.request.field_kinds import NOT_IN_SUMMARY, without_proof
 
 DEFAULT_SECTIONS = ("plan", "timeline")
 
@@ -219,7 +219,9 @@ def report_of(store: Store, plan_id: str, wanted: Iterable[str] = DEFAULT_SECTIO
         if name in parts:
             report[name] = msgspec.Raw(store.blobs.get(parts[name]))
     if "source" not in names or "summary" in names:  # only with its source can a bound be checked
-        report["plan"] = _without_proof(report["plan"], NOT_IN_SUMMARY if "summary" in names else ())
+        plan = _members(report["plan"])
+        section = without_proof(plan | {"bound": _members(plan["bound"])}, NOT_IN_SUMMARY if "summary" in names else ())
+        report["plan"] = msgspec.Raw(msgspec.json.encode(section))
     return msgspec.json.encode(report)
 
 
@@ -228,16 +230,6 @@ def certificate_of(store: Store, plan_id: str) -> bytes:
     report = msgspec.json.decode(store.blobs.get(store.row(plans, plan_id)["figures"]), type=dict[str, msgspec.Raw])
     bound = _members(_members(report["plan"])["bound"])
     return bytes(bound["certificate"])
-
-
-def _without_proof(plan: msgspec.Raw, left_out: Iterable[str]) -> msgspec.Raw:
-    """Section `plan` without the certificate of its bound, which is most of it, and without `left_out`."""
-    members = _members(plan)
-    bound = _members(members["bound"])
-    bound.pop("certificate", None)
-    for name in left_out:
-        members.pop(name, None)
-    return msgspec.Raw(msgspec.json.encode(members | {"bound": msgspec.Raw(msgspec.json.encode(bound))}))
 
 
 def _members(section: msgspec.Raw) -> dict[str, msgspec.Raw]:

@@ -18,7 +18,7 @@ from planner.formulation.execution_check import EQUAL, NOT_EXECUTED, ExecutionRe
 from planner.formulation.formulation import Formulation
 from planner.lowering.realize import NodeSequence, node_sequence
 from planner.problem.plan import Plan
-from planner.request.field_kinds import NOT_IN_SUMMARY
+from planner.request.field_kinds import NOT_IN_SUMMARY, without_proof
 from planner.request.plan_request import Request
 from planner.verify import certificate
 
@@ -70,14 +70,8 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
     if "explain" in request.returns:
         report["explain"] = explain_section(formulation, data.plan)
     if "summary" in request.returns:
-        report["plan"] = _summary(report["plan"])
+        report["plan"] = without_proof(report["plan"], NOT_IN_SUMMARY)
     return report | dict(sections)
-
-
-def _summary(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Section `plan` without order, names of nodes and values, and certificate."""
-    bound = {name: value for name, value in plan["bound"].items() if name != "certificate"}
-    return {name: value for name, value in plan.items() if name not in NOT_IN_SUMMARY} | {"bound": bound}
 
 
 def _executed(data: ReportData) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -30,6 +30,12 @@ Section = Literal["plan", "timeline", "layout", "explain", "source", "graph", "s
 RETURNABLE: tuple[str, ...] = get_args(Section)
 #: Parts of the section `plan` that "summary" leaves out, besides the certificate of the bound.
 NOT_IN_SUMMARY = ("order", "kept", "recomputed", "choices", "offloaded")
+
+
+def without_proof(plan: Mapping[str, Any], left_out: Collection[str] = ()) -> dict[str, Any]:
+    """Section `plan` without the certificate of its bound, which is most of it, and without the parts `left_out`."""
+    bound = {name: value for name, value in plan["bound"].items() if name != "certificate"}
+    return {name: value for name, value in plan.items() if name not in left_out} | {"bound": bound}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,6 @@ import json
 import operator
 import re
 import resource
-import sys
-import traceback
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,6 +23,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 from remat.torch.capturing import capture
+from remat.torch.child import answer_request
 from remat.torch.step.aot import FakeTensorMode, serialized_types
 from remat.torch.step.errors import NotCaptured
 
@@ -270,15 +269,7 @@ def _fixed(length: Mapping[str, Any], name: str) -> int:
 def main() -> None:
     """Write the document of the request on standard input."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-    request, result = json.load(sys.stdin), dict[str, Any]()
-    try:
-        result = exported_step(**request)
-    except NotCaptured as error:
-        result = {"problem": {"kind": "NotCaptured", "detail": str(error)}}
-    except Exception as error:
-        traceback.print_exc()
-        result = {"problem": {"kind": type(error).__name__, "detail": str(error)}}
-    Path(sys.argv[1]).write_text(json.dumps(result))
+    answer_request(lambda request: exported_step(**request), expected=(NotCaptured,))
 
 
 if __name__ == "__main__":

@@ -12,12 +12,10 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import json
 import os
 import statistics
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from torch import nn
 
 from app.cli.console.files import read_report
 from remat.torch.capturing import Loss, WithLoss
+from remat.torch.child import answer_request
 from remat.torch.step.aot import allocated_peak
 from remat.torch.step.planning import PlanSource
 from remat.torch.training import Budget, arguments, optimize, report_of
@@ -172,15 +171,12 @@ def load_target(target: str) -> tuple[nn.Module, Any, Loss | None]:
 
 def main() -> None:
     """Measure the target of the request on standard input."""
-    request = json.load(sys.stdin)
-    result: dict[str, Any]
-    try:
-        module, inputs, loss = load_target(request.pop("target"))
-        result = measure_plan(module, inputs, loss=loss, **request)
-    except Exception as error:
-        traceback.print_exc()
-        result = {"problem": {"kind": type(error).__name__, "detail": str(error)}}
-    Path(sys.argv[1]).write_text(json.dumps(result))
+    answer_request(_measured)
+
+
+def _measured(request: dict[str, Any]) -> dict[str, Any]:
+    module, inputs, loss = load_target(request.pop("target"))
+    return measure_plan(module, inputs, loss=loss, **request)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from app.api.routes.submit_or_wait import (
     submit_or_wait,
 )
 from app.api.service.service import Service
-from app.api.wire.openapi import NOT_MODIFIED, body_docs, problem_docs, ref, response_docs
+from app.api.wire.openapi import NOT_MODIFIED, Responses, body_docs, problem_docs, ref, response_docs
 from app.jobs.interface import SolveRequest
 from app.store import listing, records
 from planner.request.field_kinds import Section
@@ -150,26 +150,22 @@ async def get_source(request: Request, service: ServiceDep, plan_id: str) -> Res
     return await _graph(request, service, plan_id, "source")
 
 
-@router.get(
-    "/v1/plans/{plan_id}/layout",
-    response_class=Response,
-    responses=response_docs(200, "Addresses", {"application/json": ref("Layout")}, ETag="tag of the layout")
-    | NOT_MODIFIED
-    | problem_docs(404, 422),
-)
+def _section_docs(about: str, schema: str) -> Responses:
+    """Documentation of the responses with one section of a plan."""
+    content = {"application/json": ref(schema)}
+    return (
+        response_docs(200, about, content, ETag=f"tag of the {schema.lower()}") | NOT_MODIFIED | problem_docs(404, 422)
+    )
+
+
+@router.get("/v1/plans/{plan_id}/layout", response_class=Response, responses=_section_docs("Addresses", "Layout"))
 async def get_layout(request: Request, service: ServiceDep, plan_id: str) -> Response:
     """Address of every value."""
     return await _section(request, service, plan_id, "layout")
 
 
 @router.get(
-    "/v1/plans/{plan_id}/timeline",
-    response_class=Response,
-    responses=response_docs(
-        200, "Bytes live per step", {"application/json": ref("Timeline")}, ETag="tag of the timeline"
-    )
-    | NOT_MODIFIED
-    | problem_docs(404, 422),
+    "/v1/plans/{plan_id}/timeline", response_class=Response, responses=_section_docs("Bytes live per step", "Timeline")
 )
 async def get_timeline(request: Request, service: ServiceDep, plan_id: str) -> Response:
     """Bytes live at every step, of the baseline and of the plan."""
@@ -179,11 +175,7 @@ async def get_timeline(request: Request, service: ServiceDep, plan_id: str) -> R
 @router.get(
     "/v1/plans/{plan_id}/certificate",
     response_class=Response,
-    responses=response_docs(
-        200, "Format and claims", {"application/json": ref("Certificate")}, ETag="tag of the certificate"
-    )
-    | NOT_MODIFIED
-    | problem_docs(404, 422),
+    responses=_section_docs("Format and claims", "Certificate"),
 )
 async def get_certificate(request: Request, service: ServiceDep, plan_id: str) -> Response:
     """Certificate of the plan's lower bound. A report has it with `return=source`, for `remat verify`."""

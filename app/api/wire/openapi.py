@@ -129,7 +129,7 @@ def components() -> dict[str, Any]:
         grow=GROW_SCHEMA,
     )
     all_schemas["BatchQuestion"] = _batch(request)
-    for name, about in FOREIGN_DOCUMENTS.items():  # named, so that generators of clients tell them apart
+    for name, about in FOREIGN_DOCUMENTS.items():  # named: generators of clients need distinct types
         all_schemas[name] = {"type": "object", "title": name, "description": about}
     generated: dict[str, Any] = _for_generators(all_schemas)
     return generated

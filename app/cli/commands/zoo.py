@@ -49,9 +49,9 @@ def try_network(name: str, budget: str, folder: Path) -> int:
     build_zoo([network], folder, lambda _: None)
     model = folder / f"{name}.onnx"
     written = plan.OutputFiles(folder / "plan.json", folder / "rewritten.onnx", None, folder / "memory.svg")
-    asked = {"budget": budget, "search_seconds": TRY_SECONDS, "execute": "no", "batch": network.batches[-1]}
-    asked |= {"dims": dict(network.dims)} if network.dims else {}
-    exit_code = plan.run(str(model), asked, written, False)
+    fields = {"budget": budget, "search_seconds": TRY_SECONDS, "execute": "no", "batch": network.batches[-1]}
+    fields |= {"dims": dict(network.dims)} if network.dims else {}
+    exit_code = plan.run(str(model), fields, written, False)
     print("\n".join(_next_steps(written, f"{model} {_flags(network)}", budget)))
     return exit_code
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -261,16 +262,22 @@ def test_the_tables_are_what_the_migrations_make(store: Store) -> None:
         assert compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata) == []
 
 
-def test_what_an_older_program_left_running_waits_again_once_a_question(tmp_path: Path) -> None:
-    older = Store(Settings(data=tmp_path))
-    with older.engine.execution_options(**SQLITE_WRITES).begin() as connection:
+@contextlib.contextmanager
+def of_revision(store: Store, revision: str) -> Iterator[tuple[sa.Connection, str]]:
+    """(a transaction on the schema of that revision with one graph, the time it was made)."""
+    with store.engine.execution_options(**SQLITE_WRITES).begin() as connection:
         config = _config()
         config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
+        command.upgrade(config, revision)
         at = records.now()
         graph = {"id": GRAPH_ID, "name": "", "nodes": 1, "values": 1, "format": "native", "forward_only": False}
-        seen = {"created_at": at, "seen_at": at, "blob": GRAPH_ID}
-        connection.execute(sa.insert(graphs).values(graph | seen))
+        connection.execute(sa.insert(graphs).values(graph | {"created_at": at, "seen_at": at, "blob": GRAPH_ID}))
+        yield connection, at
+
+
+def test_what_an_older_program_left_running_waits_again_once_a_question(tmp_path: Path) -> None:
+    older = Store(Settings(data=tmp_path))
+    with of_revision(older, "0001") as (connection, at):
         for id in ("op1", "op2"):
             left = {"id": id, "key": "k", "graph_id": GRAPH_ID, "fields": {}, "state": "running", "created_at": at}
             more = {"kind": "plan", "attempts": 1, "last_event": 4, "cancel_requested": False}
@@ -283,13 +290,7 @@ def test_what_an_older_program_left_running_waits_again_once_a_question(tmp_path
 
 def test_operations_of_an_older_program_keep_their_events_and_keys(tmp_path: Path) -> None:
     older = Store(Settings(data=tmp_path))
-    with older.engine.execution_options(**SQLITE_WRITES).begin() as connection:
-        config = _config()
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0003")
-        at = records.now()
-        graph = {"id": GRAPH_ID, "name": "", "nodes": 1, "values": 1, "format": "native", "forward_only": False}
-        connection.execute(sa.insert(graphs).values(graph | {"created_at": at, "seen_at": at, "blob": GRAPH_ID}))
+    with of_revision(older, "0003") as (connection, at):
         asked = {"id": "op1", "key": "k", "graph_id": GRAPH_ID, "fields": {}, "state": "queued", "created_at": at}
         more = {"kind": "plan", "attempts": 0, "last_event": 1, "cancel_requested": False}
         connection.execute(sa.insert(operations).values(asked | more))
@@ -313,13 +314,7 @@ def test_what_waited_in_the_queue_of_an_older_program_keeps_its_priority(
         name = f"{store_settings['data'].name}-old"
         store_settings["database_url"] = request.getfixturevalue("postgres").database(name)
     older = Store(Settings(**store_settings))
-    with older.engine.execution_options(**SQLITE_WRITES).begin() as connection:
-        config = _config()
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0010")
-        at = records.now()
-        graph = {"id": GRAPH_ID, "name": "", "nodes": 1, "values": 1, "format": "native", "forward_only": False}
-        connection.execute(sa.insert(graphs).values(graph | {"created_at": at, "seen_at": at, "blob": GRAPH_ID}))
+    with of_revision(older, "0010") as (connection, at):
         if on_postgresql:
             connection.exec_driver_sql("CREATE SCHEMA dbos")
         table = "dbos.workflow_status" if on_postgresql else "workflow_status"
