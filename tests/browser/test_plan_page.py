@@ -227,7 +227,7 @@ def test_a_memory_snapshot_is_drawn_over_the_prediction(opened: Any) -> None:
     opened.reload()
     opened.wait_for_selector("html[data-read]", state="attached")
     opened.click("#measured [data-do=draw]")
-    opened.locator("#memory [data-part=holders] h3", has_text="measured: 768.00 MiB").wait_for()
+    opened.locator("#memory [data-part=holders] h3", has_text="measured: 768.0 MiB").wait_for()
 
 
 def test_downloaded_files_are_valid(opened: Any, tmp_path: Path) -> None:
