@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("remat", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("remat")
 
-#: Tests of 1.5 s and more, which `./check` leaves to `.ci/run`; docs/design/testing.md has the command that lists them.
+#: Tests of a second and more, left to `.ci/run`; docs/design/testing.md has the command that lists them.
 SLOW = frozenset(Path(__file__).with_name("slow.txt").read_text().splitlines())
 
 
