@@ -50,6 +50,14 @@ class ExecutionResult:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class SourceRun:
+    """What a run of a source gives, for all of its plans."""
+
+    digests: Mapping[str, bytes]  # of each value that a node writes, by name
+    gradients: GradientCheck
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class RealizedPlan:
     """A plan as a node sequence and as a rewritten graph."""
 
@@ -77,19 +85,24 @@ class RealizedPlan:
 
 
 def run_and_compare(
-    planned: RealizedPlan, request: Request, smaller: Callable[[int], Formulation | None], cancel: threading.Event
+    planned: RealizedPlan,
+    request: Request,
+    smaller: Callable[[int], Formulation | None],
+    cancel: threading.Event,
+    source_runs: dict[int, SourceRun] | None = None,
 ) -> ExecutionResult:
     """Run both graphs and compare them, within the limits of `request.execute`.
 
     `smaller(batch)` returns the formulation of the model with a smaller batch, or None. Setting `cancel` ends the
-    run with NOT_EXECUTED; ArenaFault becomes DIFFERENT.
+    run with NOT_EXECUTED; ArenaFault becomes DIFFERENT. `source_runs` has the runs of the source by batch, for several
+    plans of one model: those missing are added.
     """
     if request.execute == "no":
         return ExecutionResult(NOT_EXECUTED, why=NOT_ASKED_FOR)
     try:
         with cancellation.cancellation_scope(cancel):
             cancellation.check_cancelled()
-            return _run_and_compare(planned, request, smaller)
+            return _run_and_compare(planned, request, smaller, {} if source_runs is None else source_runs)
     except cancellation.CancellationError:
         return ExecutionResult(NOT_EXECUTED, why="stopped")
     except CannotExecute as error:
@@ -99,14 +112,17 @@ def run_and_compare(
 
 
 def _run_and_compare(
-    planned: RealizedPlan, request: Request, smaller: Callable[[int], Formulation | None]
+    planned: RealizedPlan,
+    request: Request,
+    smaller: Callable[[int], Formulation | None],
+    source_runs: dict[int, SourceRun],
 ) -> ExecutionResult:
     """Run at full batch, or for `execute: auto` at a batch within the limits, if there is one."""
     if planned.plan.offsets is None:
         planned = RealizedPlan.of(planned.formulation, planned.plan.candidate)
     share = _share(planned)
     if request.execute == "yes" or share >= 1:
-        return compare(planned, "arena", request)
+        return compare(planned, "arena", request, source_runs)
     batch = _batch(planned.source)
     cut = _cut(planned, smaller, max(1, int(batch * share))) if batch > 1 else None
     if cut is not None and _share(cut) < 1 and _batch(cut.source) > 1:
@@ -114,31 +130,26 @@ def _run_and_compare(
     if cut is None or _share(cut) < 1:
         why = f"predicted run exceeds {_LIMITS}, and the batch cannot be reduced further"
         return ExecutionResult(NOT_EXECUTED, why=why)
-    ran = compare(cut, f"arena, batch cut to {_batch(cut.source)}", request)
+    ran = compare(cut, f"arena, batch cut to {_batch(cut.source)}", request, source_runs)
     return replace(ran, peak_bytes=None)
 
 
-def compare(planned: RealizedPlan, how: str, request: Request) -> ExecutionResult:
+def compare(planned: RealizedPlan, how: str, request: Request, source_runs: dict[int, SourceRun]) -> ExecutionResult:
     """Run source and rewritten graph; each value of the rewritten graph must equal its origin bit for bit.
 
     A value that exists only under the chosen body plans has no origin; values computed from it do.
     A graph of views only has no steps and no arena: it runs without one.
     """
-    source, rewritten = planned.source, planned.rewritten
-    digests: dict[str, bytes] = {}
-    probe = _gradient_probe(planned, request)
+    rewritten = planned.rewritten
+    # Inputs, parameters and states of both graphs are the same, so they are sampled once.
+    feeds = {planned.source.values[v].name: array for v, array in sample_arrays(planned.source, request.seed).items()}
+    batch = _batch(planned.source)
+    if batch not in source_runs:
+        source_runs[batch] = _run_source(planned, request, feeds)
+    digests = source_runs[batch].digests
     output_names = {
         node.name: [planned.runs.graph.values[v].name for v in node.outputs] for node in planned.runs.graph.nodes
     }
-
-    def remember(n: int, i: int, array: np.ndarray) -> None:
-        digests[source.values[source.nodes[n].outputs[i]].name] = _digest(array)
-        if isinstance(probe, GradientProbe):
-            probe.watch(n, i, array)
-
-    # Inputs, parameters and states of both graphs are the same, so they are sampled once.
-    feeds = {source.values[v].name: array for v, array in sample_arrays(source, request.seed).items()}
-    execute(source, feeds, seed=request.seed, watch=remember)
     wrong: list[str] = []
 
     def watch(n: int, i: int, array: np.ndarray) -> None:
@@ -160,7 +171,21 @@ def compare(planned: RealizedPlan, how: str, request: Request) -> ExecutionResul
             f"{rewritten.nodes[entry].name} held {ran.step_bytes[entry]} bytes, "
             f"predicted {planned.runs.step_bytes[entry]}",
         )
-    return ExecutionResult(EQUAL, how, peak_bytes=ran.peak_bytes, gradients=_gradient_check(probe, feeds))
+    return ExecutionResult(EQUAL, how, peak_bytes=ran.peak_bytes, gradients=source_runs[batch].gradients)
+
+
+def _run_source(planned: RealizedPlan, request: Request, feeds: Mapping[str, np.ndarray]) -> SourceRun:
+    """Run the source, and compare its gradients with finite differences."""
+    source, probe = planned.source, _gradient_probe(planned, request)
+    digests: dict[str, bytes] = {}
+
+    def watch(n: int, i: int, array: np.ndarray) -> None:
+        digests[source.values[source.nodes[n].outputs[i]].name] = _digest(array)
+        if isinstance(probe, GradientProbe):
+            probe.watch(n, i, array)
+
+    execute(source, feeds, seed=request.seed, watch=watch)
+    return SourceRun(digests, _gradient_check(probe, feeds))
 
 
 def _gradient_probe(planned: RealizedPlan, request: Request) -> GradientProbe | GradientCheck:

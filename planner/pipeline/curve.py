@@ -23,7 +23,7 @@ from graph.formats.native.writer import document
 from graph.gc_pause import gc_paused
 from graph.ir import Graph
 from graph.limits import Limits
-from planner.formulation.execution_check import RealizedPlan, run_and_compare
+from planner.formulation.execution_check import RealizedPlan, SourceRun, run_and_compare
 from planner.formulation.formulate import with_smaller_batch
 from planner.formulation.formulation import Formulation
 from planner.formulation.training_graph import load_model, model_identity, training_graph
@@ -89,8 +89,11 @@ def curve(
             ]
     with stages("execute"):
         smaller = partial(with_smaller_batch, model, forward, request, limits)
+        source_runs: dict[int, SourceRun] = {}  # the points have one source
         executed = [
-            run_and_compare(each, request, partial(smaller, groups=each.formulation.lowered.groups), stages.cancel)
+            run_and_compare(
+                each, request, partial(smaller, groups=each.formulation.lowered.groups), stages.cancel, source_runs
+            )
             for each in realized
         ]
     sections = {"source": document(source)} if "source" in request.returns else {}

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from bench.generators import unet
+from graph.ir import Graph
 from planner.errors import BadRequest
+from planner.formulation import execution_check
 from planner.pipeline import curve as curves
 from planner.pipeline import progress
 from planner.pipeline.curve import CurveResult, bound_overheads, curve, violations
@@ -20,6 +22,7 @@ from planner.problem.plan import Candidate
 from planner.report import saved_report
 from planner.request.curve_and_fit_request import parse_curve
 from tests.app.conftest import chain
+from tests.end_to_end.models import OURS
 
 pytestmark = pytest.mark.usefixtures("bounds")
 
@@ -133,6 +136,23 @@ def test_a_point_is_executed_on_request():
     made = curve(json.dumps(chain()).encode(), parse_curve({"budgets": ["90%"], "execute": "yes", "iterations": 5}))
     assert made.outcomes[0].report["executed"]["status"] in ("equal", "not executed")
     assert made.outcomes[0].report["executed"]["why"] != "not asked for"
+
+
+def test_the_source_runs_once_for_all_points(monkeypatch: pytest.MonkeyPatch):
+    """The model as given and its gradients do not depend on the plan; each rewritten graph runs by itself."""
+    real, runs = execution_check.execute, []
+
+    def counted(graph: Graph, *args: Any, **options: Any) -> Any:
+        runs.append(graph)
+        return real(graph, *args, **options)
+
+    monkeypatch.setattr(execution_check, "execute", counted)
+    model = (OURS / "decoder.onnx").read_bytes()
+    shapes = {"batch": 2, "dims": {"sequence": 4}}
+    made = curve_of(model, ["80%", "60%", 0], execute="yes", layout="fast", loss="loss", **shapes)
+    assert [outcome.report["executed"]["status"] for outcome in made.outcomes] == ["equal"] * 3
+    sources = [graph for graph in runs if graph is made.outcomes[0].source]
+    assert (len(runs), len(sources)) == (4, 1)
 
 
 def test_violations_are_counted():
