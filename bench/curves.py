@@ -38,7 +38,7 @@ BUDGETS = [f"{percent}%" for percent in range(100, 10, -10)]
 BATCH = 32
 #: Random layered graphs are no training graphs.
 NO_TRAINING = "layered"
-TITLE = "extra time over budget, a share of the peak without recomputation; shaded: no plan takes less"
+TITLE = "overhead over budget, a share of the peak without recomputation; shaded: proven impossible"
 #: Less extra time than this is none.
 LEAST = 1e-12
 PROVEN, AS_THE_BOUND, IN_THE_GAP = "proven by the bound", "as the bound has it", "within the gap"

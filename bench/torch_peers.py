@@ -57,7 +57,7 @@ TOLERANCE = 5e-5  # of the time of a step
 MIB = 2**20
 RESULTS = Path(__file__).parent / "results" / "torch_peers.json"
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "torch-peers.svg"
-TITLE = "extra time over peak, a share of the peak without recomputation; crosses: PyTorch; shaded: no plan takes less"
+TITLE = "overhead over peak, a share of the peak without recomputation; crosses: PyTorch; shaded: proven impossible"
 Divided = tuple[fx.GraphModule, fx.GraphModule]
 
 

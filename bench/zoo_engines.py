@@ -223,7 +223,7 @@ def told(plans: dict[str, dict[str, Any]], folder: Path) -> int:
                 "no" if differing else "yes",
             )
         )
-    head = ("item", "nodes", "state", "saved", "more time", "local s", "server s", "dask s", "held", "same")
+    head = ("item", "nodes", "state", "saved", "overhead", "local s", "server s", "dask s", "held", "same")
     print("\n".join(table(head, rows, tuple(range(1, 9)))))
     print(f"{len(rows)} items, {len(wrong)} differences")
     print("\n".join(wrong), file=sys.stderr)

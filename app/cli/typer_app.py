@@ -161,7 +161,7 @@ def fit(
 ) -> int:
     """Find the largest batch or sequence length that fits.
 
-    The memory limit is a device or a size; the plan may take `--max-overhead` more time.
+    The memory limit is a device or a size; the plan may be slower by `--max-overhead`.
     """
     from app.cli.commands.fit import run
 

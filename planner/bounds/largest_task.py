@@ -1,4 +1,4 @@
-"""Largest task: no plan peaks below the memory that one task needs while it runs.
+"""Largest task: the memory one task needs while it runs bounds the peak of every plan from below.
 
 Inputs, outputs, workspace and residents are live in every step that runs the task, in any order and
 with any number of recomputations; only a takeover counts an output and an input once. O(n + reads) time.

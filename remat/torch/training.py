@@ -154,7 +154,7 @@ def optimize(
         example_inputs: Arguments of one call (a tensor, a sequence, or keyword arguments), with the shapes of training.
         budget: "8GiB", bytes, "50%" or 0.5 of the peak without recomputation, or 0 for the lowest peak: of one step of
             the module, with its parameters, buffers, gradients and inputs. What the loop around it holds (optimizer
-            states, the loss if it is computed outside) comes on top. Without it: the lowest peak within 10% more time.
+            states, the loss if it is computed outside) comes on top. Without it: the lowest peak at most 10% slower.
         plan: A plan made before, instead of a budget: a `Report`, or the file that `Report.save` wrote. `measure` and
             `over_budget`, which are about a search, then have no effect.
         measure: Run every op of the step on made-up data, so that its time and workspace are measured; else both are
