@@ -222,9 +222,10 @@ MAY_IMPORT: dict[str, str] = {
         "app.atomic_files app.render graph.formats.native graph.ir planner.pipeline planner.request planner.wraps"
     ),
     "remat.request_fields": "planner.request",
+    "remat.steps": ("app.cli app.render graph.formats graph.formats.native planner.errors planner.report remat.report"),
     "remat.torch": (
-        "app.cli app.render graph.errors graph.formats graph.formats.native planner.errors planner.pipeline "
-        "planner.report planner.request remat.errors remat.facade remat.report"
+        "app.cli app.render graph.errors planner.errors planner.pipeline planner.request remat.errors remat.facade "
+        "remat.report remat.steps"
     ),
 }
 

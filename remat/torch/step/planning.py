@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
 
-from app.cli.console.files import read_report
-from graph.formats.native.writer import document as document_of
-from graph.formats.readers import load
-from planner.errors import IllegalPlan
-from planner.report import saved_report
 from remat.facade import plan
 from remat.report import Report
-from remat.torch.step.errors import OtherStep
+from remat.steps import planning
+from remat.steps.planning import PlanSource, fingerprint, saved_plan
 
-PlanSource = Report | Mapping[str, Any] | str | os.PathLike[str]
+__all__ = ["PlanSource", "Planned", "fingerprint", "order_for", "plan_step", "request_fields", "saved_plan"]
 
 
 class Planned(Protocol):
@@ -50,57 +44,5 @@ def request_fields(step: Planned, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def order_for(step: Planned, given: PlanSource) -> list[tuple[str, int]]:
-    """The order of a plan made before, after the checks that it is legal and belongs to this step.
-
-    Raises:
-        OtherStep: The plan was made for other ops, shapes or inputs, or is not legal.
-        OSError: The file cannot be read.
-    """
-    saved: Mapping[str, Any]
-    if isinstance(given, Report):
-        saved = saved_plan(given)
-    else:
-        saved = given if isinstance(given, Mapping) else read_report(os.fspath(given))
-    if saved.get("source") is None:
-        raise OtherStep("the plan has no source graph to compare with: save it with Report.save or `remat plan -o`")
-    if fingerprint(saved["source"]) != fingerprint(step.document):
-        raise OtherStep(_difference(saved["source"], step.document))
-    try:
-        saved_report.verify(saved)
-    except IllegalPlan as error:
-        raise OtherStep(f"the plan is not legal: {error}") from None
-    return [(name, run) for name, run in saved["plan"]["order"]]
-
-
-def saved_plan(report: Report) -> dict[str, Any]:
-    """The report with its source graph, as `Report.save` writes it."""
-    return {**report.to_dict(), "source": document_of(report.source)}
-
-
-def fingerprint(document: Mapping[str, Any]) -> str:
-    """sha256 of what a step computes: ops, arguments, shapes and inputs, without costs and annotations."""
-    rows = document_of(load(json.dumps(document).encode()))
-    for record in (*rows["values"], *rows["nodes"]):
-        record.pop("annotations", None)
-        record.pop("cost", None)
-    computed = {"values": rows["values"], "nodes": rows["nodes"], "outputs": rows["outputs"]}
-    return hashlib.sha256(json.dumps(computed, sort_keys=True).encode()).hexdigest()
-
-
-def _difference(planned: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """Names the first value or op in which two documents differ."""
-    for kind, fields in (("values", ("shape", "dtype")), ("nodes", ("op", "inputs", "attributes"))):
-        before = {record["name"]: record for record in planned[kind]}
-        after = {record["name"]: record for record in found[kind]}
-        for name in (*before, *after):
-            left, right = before.get(name), after.get(name)
-            if left is None or right is None:
-                where = "step" if left is None else "plan"
-                return f"the plan is for another step: {name!r} is only in the {where}; plan again"
-            for field in fields:
-                if left.get(field) != right.get(field):
-                    return (
-                        f"the plan is for another step: {field} of {name!r} is {left.get(field)} in the plan, "
-                        f"{right.get(field)} here; plan again"
-                    )
-    return "the plan is for another step; plan again"
+    """The order of a plan made before, as `remat.steps.planning.order_for`."""
+    return planning.order_for(step.document, given)
