@@ -217,6 +217,7 @@ MAY_IMPORT: dict[str, str] = {
         "planner.report planner.request remat.errors remat.keywords remat.report "
         "remat.request_fields"
     ),
+    "remat.jax": "remat.facade remat.report remat.steps",
     "remat.keywords": "planner.request",
     "remat.report": (
         "app.atomic_files app.render graph.formats.native graph.ir planner.pipeline planner.request planner.wraps"

@@ -26,11 +26,7 @@ def order_for(document: Mapping[str, Any], given: PlanSource) -> list[tuple[str,
         OtherStep: The plan was made for other ops, shapes or inputs, or is not legal.
         OSError: The file cannot be read.
     """
-    saved: Mapping[str, Any]
-    if isinstance(given, Report):
-        saved = saved_plan(given)
-    else:
-        saved = given if isinstance(given, Mapping) else read_report(os.fspath(given))
+    saved = read(given)
     if saved.get("source") is None:
         raise OtherStep("the plan has no source graph to compare with: save it with Report.save or `remat plan -o`")
     if fingerprint(saved["source"]) != fingerprint(document):
@@ -40,6 +36,13 @@ def order_for(document: Mapping[str, Any], given: PlanSource) -> list[tuple[str,
     except IllegalPlan as error:
         raise OtherStep(f"the plan is not legal: {error}") from None
     return [(name, run) for name, run in saved["plan"]["order"]]
+
+
+def read(given: PlanSource) -> Mapping[str, Any]:
+    """The saved report of a plan. Raises OSError."""
+    if isinstance(given, Report):  # which is a mapping too, without the source graph
+        return saved_plan(given)
+    return given if isinstance(given, Mapping) else read_report(os.fspath(given))
 
 
 def saved_plan(report: Report) -> dict[str, Any]:

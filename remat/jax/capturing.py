@@ -1,0 +1,74 @@
+"""One training step of a JAX function as a graph document: `capture`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remat.jax.step.document import document
+from remat.jax.step.program import Program, trace
+from remat.jax.step.tasks import Task, tasks_of
+
+if TYPE_CHECKING:
+    from remat.report import Report
+
+# Imports inside functions: the planner takes seconds to load.
+
+
+@dataclass(frozen=True, eq=False)
+class Capture:
+    """A training step as a graph document, from `capture`."""
+
+    document: dict[str, Any]
+    program: Program
+    tasks: list[Task]
+
+    def to_json(self) -> str:
+        """The document as JSON, which `remat plan` reads."""
+        return json.dumps(self.document)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the document to a file for `remat plan`. Raises OSError."""
+        Path(path).write_text(self.to_json())
+
+    def plan(self, budget: str | float | int | None = None, **request: Any) -> Report:
+        """Plan the step: `remat.plan` for the device at hand, unless `request` names another. Raises BadInput."""
+        from remat.jax.step.planning import plan_step
+
+        return plan_step(self.document, budget, request)
+
+
+def capture(
+    function: Callable[..., Any],
+    *shapes: Any,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    fused: bool = True,
+    name: str = "",
+) -> Capture:
+    """Trace one training step of a function, `jax.value_and_grad(function)`, as one graph document.
+
+    Nothing is computed, and no array is needed: shapes are enough, so a model larger than the machine is traced.
+
+    >>> captured = remat.jax.capture(loss, params, jax.ShapeDtypeStruct((32, 784), "float32"))
+    >>> captured.plan("60%").peak_bytes
+
+    Parameters:
+        function: Returns a scalar loss, or with `has_aux` a pair of loss and anything else.
+        shapes: The positional arguments of one call: pytrees of arrays or of `jax.ShapeDtypeStruct`.
+        argnums, has_aux: As of `jax.value_and_grad`.
+        fused: A node for each group of equations that XLA computes in one kernel, as plans need it; else a node for
+            each equation.
+        name: Name of the model in reports; that of the function by default.
+
+    Raises:
+        NotCaptured: The function branches on data, has shapes that depend on data, returns no scalar, or has side
+            effects; the message has the line of the function.
+    """
+    program = trace(function, shapes, argnums, has_aux)
+    tasks = tasks_of(program, fused)
+    return Capture(document(program, tasks, name or getattr(function, "__name__", "")), program, tasks)

@@ -1,0 +1,100 @@
+"""The graph document of a training step: what `remat.plan` reads, written from the tasks of a program."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jaxlib
+
+from remat.jax.step.costs import array_of, flops_of, size_of
+from remat.jax.step.private import scope, source_line
+from remat.jax.step.program import Equation, Program, Value
+from remat.jax.step.tasks import Task
+
+MAX_TEXT = 400  # characters of parameters; longer ones are written as a hash
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def framework() -> str:
+    """The versions that traced a step; a plan is for one of them."""
+    return f"jax {jax.__version__}, jaxlib {jaxlib.__version__}"
+
+
+def document(program: Program, tasks: Sequence[Task], name: str = "") -> dict[str, Any]:
+    """The document of a step, ready for `json.dumps`: a node for each task, gradients of a `remat/1` document."""
+    values = [_value(value, role="parameter" if value in program.parameters else "input") for value in program.inputs]
+    values += [_value(value, role="constant") for value, _ in program.constants]
+    read = {value for task in tasks for value in task.reads}
+    held = [atom for atom in program.results if isinstance(atom, Value)]
+    needed = read | set(held)
+    made = {value for task in tasks for value in task.root.writes}
+    values += [_value(value) for task in tasks for value in task.root.writes]
+    return {
+        "format": "remat/1",
+        "name": name,
+        "values": values,
+        "nodes": [_node(program, task, needed) for task in tasks],
+        "outputs": [value.name for value in dict.fromkeys(held) if value in made],
+        "gradients": {
+            source.name: gradient.name
+            for source, gradient in program.gradients
+            if isinstance(gradient, Value) and gradient in made
+        },
+        "annotations": {"framework": framework(), "device": jax.default_backend()},
+    }
+
+
+def _value(value: Value, **fields: Any) -> dict[str, Any]:
+    shape, dtype = array_of(value.aval)
+    record: dict[str, Any] = {"name": value.name, "shape": list(shape), "dtype": dtype_name(dtype), **fields}
+    if dtype == jax.dtypes.float0:
+        record |= {"dtype": "bool", "bytes": 0, "fixed_bytes": True}
+    return record
+
+
+def dtype_name(dtype: Any) -> str:
+    """Element type in the document, such as `float32` or `float8e4m3fn`."""
+    return str(dtype).replace("float8_", "float8")
+
+
+def _node(program: Program, task: Task, needed: set[Value]) -> dict[str, Any]:
+    reads, root = task.reads, task.root
+    traffic = sum(size_of(value.aval) for value in (*reads, *root.writes))
+    notes = {"module": scope(root.source), "line": source_line(root.source)}
+    record: dict[str, Any] = {
+        "name": task.name,
+        "op": f"jax::{root.primitive}",
+        "inputs": [value.name for value in reads],
+        "outputs": ["" if value is None else value.name for value in root.outputs],
+        "attributes": {"equations": [_text(equation) for equation in task.equations]},
+        "phase": "forward" if root in program.forward else "backward",
+        "cost": {"flops": sum(flops_of(equation.source) for equation in task.equations), "traffic_bytes": traffic},
+        "annotations": {key: text for key, text in notes.items() if text},
+    }
+    primitives = {equation.primitive for equation in task.equations}
+    if "shard_map" in primitives:
+        record |= {"effect": "collective", "recompute": "never"}
+    elif "rng_uniform" in primitives:
+        record["effect"] = "unstable"
+    elif primitives & {"dot_general", "conv_general_dilated", "scan", "while"}:
+        record["heavy"] = True
+    return record
+
+
+def _text(equation: Equation) -> str:
+    """The primitive with operands and parameters: equal in every process for the same step."""
+    operands = ", ".join(atom.name if isinstance(atom, Value) else _literal(atom) for atom in equation.inputs)
+    given = sorted((key, value) for key, value in equation.source.params.items() if not callable(value))
+    params = _ADDRESS.sub("", " ".join(f"{key}={value}" for key, value in given if value is not None))
+    if len(params) > MAX_TEXT:
+        params = f"sha256={hashlib.sha256(params.encode()).hexdigest()}"
+    return f"{equation.primitive}({operands}) {params}".rstrip()
+
+
+def _literal(atom: Any) -> str:
+    text = str(atom.val)
+    return text if len(text) <= MAX_TEXT else f"sha256={hashlib.sha256(text.encode()).hexdigest()}"

@@ -1,0 +1,29 @@
+"""The names of JAX that are not public, behind one door; for the JAX of `constraints.txt`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jax._src import source_info_util
+
+
+def source_line(equation: Any) -> str:
+    """`file:line` of the user's code that an equation comes from, or ""."""
+    frame = source_info_util.user_frame(equation.source_info.traceback)
+    return "" if frame is None else f"{frame.file_name}:{frame.start_line}"
+
+
+def scope(equation: Any) -> str:
+    """Names of `jax.named_scope` and of transformations around an equation, such as `jvp(block)/mlp`."""
+    return str(equation.source_info.name_stack)
+
+
+def is_drop(variable: Any) -> bool:
+    """Whether an output of an equation is thrown away."""
+    return type(variable).__name__ == "DropVar"
+
+
+def is_sharded(equation: Any) -> bool:
+    """Whether a nested `jit` names the sharding of its arguments or results."""
+    named = (*equation.params.get("in_shardings", ()), *equation.params.get("out_shardings", ()))
+    return any(type(sharding).__name__ != "UnspecifiedValue" for sharding in named)

@@ -1,0 +1,116 @@
+"""Training under a plan: a function like `jax.value_and_grad` of the user's, in the order of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import jax
+
+from remat.jax.capturing import Capture, capture
+from remat.jax.step.emission import Emission
+from remat.jax.step.planning import PlanSource, order_for, plan_step
+from remat.report import Report
+from remat.steps.errors import BudgetNotMet, OtherStep
+
+#: XLA's compiler for CPUs removes barriers early by default, so that plans have no effect, and orders ops for speed.
+CPU_OPTIONS = {
+    "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",
+    "xla_disable_hlo_passes": "cse_barrier_expander",
+}
+
+
+def compiler_options() -> dict[str, Any]:
+    """Options for a `jax.jit` around planned functions: `jax.jit(step, compiler_options=remat.jax.compiler_options())`.
+
+    On a CPU the numbers are right without them, but XLA then ignores the order of the plan. Other devices need none.
+    """
+    return dict(CPU_OPTIONS) if jax.default_backend() == "cpu" else {}
+
+
+class Planned:
+    """`jax.value_and_grad` of a function under a plan, from `optimize`.
+
+    `report` is the plan, None for one read from a file; `capture` is the step. Called outside `jax.jit` it compiles
+    itself; inside, it is part of what is compiled.
+    """
+
+    def __init__(self, captured: Capture, order: Sequence[tuple[str, int]], report: Report | None):
+        self.capture, self.report = captured, report
+        self._emission = Emission(captured.program, captured.tasks, order)
+        self._compiled = jax.jit(self._emission, compiler_options=compiler_options())
+
+    def __call__(self, *args: Any) -> Any:
+        flat, tree = jax.tree.flatten(args)
+        self._require_equal_shapes(flat, tree)
+        emitted = self._emission if any(isinstance(leaf, jax.core.Tracer) for leaf in flat) else self._compiled
+        return jax.tree.unflatten(self.capture.program.out_tree, emitted(flat))
+
+    def lower(self, *args: Any) -> Any:
+        """As of a jitted function: `lower(...).compile(remat.jax.compiler_options()).memory_analysis()`."""
+        return jax.jit(self.__call__).lower(*args)
+
+    def _require_equal_shapes(self, flat: Sequence[Any], tree: Any) -> None:
+        program = self.capture.program
+        if tree != program.in_tree:
+            raise OtherStep(f"the plan is for arguments {program.in_tree}, these are {tree}; call optimize for these")
+        for value, leaf in zip(program.inputs, flat, strict=True):
+            found, planned = jax.typeof(leaf), value.aval
+            if (found.shape, found.dtype) != (planned.shape, planned.dtype):
+                raise OtherStep(
+                    f"the plan is for {value.name} of {planned.str_short()}, this is {found.str_short()}; "
+                    "call optimize for these shapes"
+                )
+
+    def __repr__(self) -> str:
+        return f"<Planned {self.capture.document['name']!r}: {self.report!r}>"
+
+
+def optimize(
+    function: Callable[..., Any],
+    *shapes: Any,
+    budget: str | float | int | None = None,
+    plan: PlanSource | None = None,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    over_budget: Literal["error", "train"] = "error",
+    **request: Any,
+) -> Planned:
+    """A function like `jax.value_and_grad(function)` that computes the same within a memory budget.
+
+    Repeats are computed from the same values by the same equations; random keys are values, so dropout draws the same
+    masks. The function returned works under `jax.jit`, `jax.lax.scan` and other transformations.
+
+    >>> loss_and_gradients = remat.jax.optimize(loss, params, batch, budget="60%")
+    >>> step = jax.jit(train_step, compiler_options=remat.jax.compiler_options())
+
+    Parameters:
+        function: Returns a scalar loss, or with `has_aux` a pair of loss and anything else.
+        shapes: The positional arguments of one call: pytrees of arrays or of `jax.ShapeDtypeStruct`.
+        budget: "8GiB", bytes, "50%" or 0.5 of the peak without recomputation, or 0 for the lowest peak: of one step,
+            with arguments and gradients. Without it: the lowest peak within 10% more time.
+        plan: A plan made before, instead of a budget: a `Report`, or the file that `Report.save` wrote.
+        argnums, has_aux: As of `jax.value_and_grad`.
+        over_budget: What to do if no plan is within the budget: an "error", or "train" with the lowest peak found.
+        request: Other fields of `remat.plan`, such as `search_seconds`, `max_overhead` or `device`.
+
+    Raises:
+        NotCaptured: The function cannot be traced; see `capture`.
+        BudgetNotMet: No plan within the budget was found; the message has the lowest peak.
+        OtherStep: `plan` was made for another step, or with another version of JAX.
+        BadInput: A request field is invalid.
+        TypeError: Both a plan and a budget, or request fields, are given.
+        ValueError: `over_budget` is none of its choices.
+    """
+    if plan is not None and (budget is not None or request):
+        raise TypeError("give a budget and request fields, or a plan that was made with them; not both")
+    if over_budget not in ("error", "train"):
+        raise ValueError(f"over_budget={over_budget!r} is not known; use 'error' or 'train'")
+    captured = capture(function, *shapes, argnums=argnums, has_aux=has_aux)
+    if plan is not None:
+        order = order_for(captured.document, plan)
+        return Planned(captured, order, plan if isinstance(plan, Report) else None)
+    report = plan_step(captured.document, budget, request)
+    if report.status == "over_budget" and over_budget == "error":
+        raise BudgetNotMet(report)
+    return Planned(captured, report.order, report)
