@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from remat.jax.step.compiling import compiler_options
 from remat.jax.step.document import document
 from remat.jax.step.program import Program, trace
 from remat.jax.step.tasks import Task, tasks_of
+from remat.jax.step.workspaces import workspaces
 
 if TYPE_CHECKING:
     from remat.report import Report
@@ -48,6 +50,7 @@ def capture(
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     fused: bool = True,
+    measure: bool = False,
     name: str = "",
 ) -> Capture:
     """Trace one training step of a function, `jax.value_and_grad(function)`, as one graph document.
@@ -63,6 +66,8 @@ def capture(
         argnums, has_aux: As of `jax.value_and_grad`.
         fused: A node for each group of equations that XLA computes in one kernel, as plans need it; else a node for
             each equation.
+        measure: Compile every distinct task of the step alone, so that its workspace is in the document. Takes seconds,
+            and no memory.
         name: Name of the model in reports; that of the function by default.
 
     Raises:
@@ -71,4 +76,5 @@ def capture(
     """
     program = trace(function, shapes, argnums, has_aux)
     tasks = tasks_of(program, fused)
-    return Capture(document(program, tasks, name or getattr(function, "__name__", "")), program, tasks)
+    taken = workspaces(tasks, compiler_options()) if measure else {}
+    return Capture(document(program, tasks, name or getattr(function, "__name__", ""), taken), program, tasks)

@@ -8,24 +8,11 @@ from typing import Any, Literal
 import jax
 
 from remat.jax.capturing import Capture, capture
+from remat.jax.step.compiling import compiler_options
 from remat.jax.step.emission import Emission
 from remat.jax.step.planning import PlanSource, order_for, plan_step
 from remat.report import Report
 from remat.steps.errors import BudgetNotMet, OtherStep
-
-#: XLA's compiler for CPUs removes barriers early by default, so that plans have no effect, and orders ops for speed.
-CPU_OPTIONS = {
-    "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",
-    "xla_disable_hlo_passes": "cse_barrier_expander",
-}
-
-
-def compiler_options() -> dict[str, Any]:
-    """Options for a `jax.jit` around planned functions: `jax.jit(step, compiler_options=remat.jax.compiler_options())`.
-
-    On a CPU the numbers are right without them, but XLA then ignores the order of the plan. Other devices need none.
-    """
-    return dict(CPU_OPTIONS) if jax.default_backend() == "cpu" else {}
 
 
 class Planned:
@@ -73,6 +60,7 @@ def optimize(
     plan: PlanSource | None = None,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
+    measure: bool = True,
     over_budget: Literal["error", "train"] = "error",
     **request: Any,
 ) -> Planned:
@@ -91,6 +79,7 @@ def optimize(
             with arguments and gradients. Without it: the lowest peak within 10% more time.
         plan: A plan made before, instead of a budget: a `Report`, or the file that `Report.save` wrote.
         argnums, has_aux: As of `jax.value_and_grad`.
+        measure: Compile every distinct task of the step alone, so that the plan knows its workspace.
         over_budget: What to do if no plan is within the budget: an "error", or "train" with the lowest peak found.
         request: Other fields of `remat.plan`, such as `search_seconds`, `max_overhead` or `device`.
 
@@ -106,7 +95,7 @@ def optimize(
         raise TypeError("give a budget and request fields, or a plan that was made with them; not both")
     if over_budget not in ("error", "train"):
         raise ValueError(f"over_budget={over_budget!r} is not known; use 'error' or 'train'")
-    captured = capture(function, *shapes, argnums=argnums, has_aux=has_aux)
+    captured = capture(function, *shapes, argnums=argnums, has_aux=has_aux, measure=measure and plan is None)
     if plan is not None:
         order = order_for(captured.document, plan)
         return Planned(captured, order, plan if isinstance(plan, Report) else None)

@@ -118,3 +118,14 @@ def test_an_error_of_the_function_itself_stays_as_it_is() -> None:
     with pytest.raises(ValueError, match=r"^not today") as raised:
         remat.jax.capture(fails, ROW)
     assert not isinstance(raised.value, remat.jax.NotCaptured)
+
+
+def test_workspaces_of_tasks_are_those_of_the_compiler() -> None:
+    def sampled(x: jax.Array, key: Any) -> jax.Array:
+        return jnp.sum(jnp.sort(x) * jax.random.uniform(key, x.shape))
+
+    args = (jax.ShapeDtypeStruct((4096,), "float32"), jax.eval_shape(jax.random.key, 0))
+    nodes = remat.jax.capture(sampled, *args, measure=True).document["nodes"]
+    taken = {node["op"]: node["cost"].get("workspace_bytes", 0) for node in nodes}
+    assert taken["jax::random_bits"] >= 4 * 4096 and taken["jax::sort"] == 0
+    assert not any("workspace_bytes" in node["cost"] for node in remat.jax.capture(sampled, *args).document["nodes"])

@@ -16,7 +16,7 @@ import remat.jax
 from planner.pipeline import progress
 from tests.jax.models import MODELS, decoder, decoder_arguments, perceptron, perceptron_arguments
 
-QUICK = {"iterations": 30}
+QUICK = {"iterations": 30, "measure": False}
 #: XLA rewrites arithmetic and fuses by what stands around it; without both, equal equations give equal bits.
 PLAIN = {"xla_disable_hlo_passes": "algsimp,fusion,cse_barrier_expander"}
 
@@ -74,7 +74,7 @@ def test_memory_falls_as_predicted() -> None:
 
 def test_a_planned_function_works_under_jit_and_scan() -> None:
     params, tokens, key = decoder_arguments()
-    planned = remat.jax.optimize(decoder, params, tokens, key, budget="70%", **QUICK)
+    planned = remat.jax.optimize(decoder, params, tokens, key, budget="80%", **QUICK)
     unplanned = remat.jax.optimize(decoder, params, tokens, key, budget="100%", **QUICK)
 
     def trained(value_and_grad: Any) -> Any:
@@ -120,7 +120,7 @@ def test_auxiliary_results_and_several_arguments() -> None:
 
 def test_a_plan_of_a_file_trains_and_one_of_another_step_is_refused(tmp_path: Path) -> None:
     args = perceptron_arguments()
-    remat.jax.capture(perceptron, *args).plan("70%", **QUICK).save(tmp_path / "plan.json")
+    remat.jax.capture(perceptron, *args).plan("70%", iterations=30).save(tmp_path / "plan.json")
     planned = remat.jax.optimize(perceptron, *args, plan=tmp_path / "plan.json")
     assert planned.report is None
     assert equal(planned(*args), remat.jax.optimize(perceptron, *args, budget="100%", **QUICK)(*args))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from remat.jax.step.private import scope, source_line
 from remat.jax.step.program import Equation, Program, Value
 from remat.jax.step.tasks import Task
 
+RESULTS = "results"
 MAX_TEXT = 400  # characters of parameters; longer ones are written as a hash
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
@@ -24,21 +25,29 @@ def framework() -> str:
     return f"jax {jax.__version__}, jaxlib {jaxlib.__version__}"
 
 
-def document(program: Program, tasks: Sequence[Task], name: str = "") -> dict[str, Any]:
-    """The document of a step, ready for `json.dumps`: a node for each task, gradients of a `remat/1` document."""
+def document(
+    program: Program, tasks: Sequence[Task], name: str = "", workspaces: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """The `remat/1` document of a step, ready for `json.dumps`: a node for each task.
+
+    XLA holds the results of a step, its gradients among them, from start to end: here they take no bytes where they are
+    computed, and are one resident value together.
+
+    `workspaces` has bytes that tasks take beside their values, by name.
+    """
     values = [_value(value, role="parameter" if value in program.parameters else "input") for value in program.inputs]
     values += [_value(value, role="constant") for value, _ in program.constants]
-    read = {value for task in tasks for value in task.reads}
-    held = [atom for atom in program.results if isinstance(atom, Value)]
-    needed = read | set(held)
+    held = list(dict.fromkeys(atom for atom in program.results if isinstance(atom, Value)))
     made = {value for task in tasks for value in task.root.writes}
-    values += [_value(value) for task in tasks for value in task.root.writes]
+    values += [_value(value, held=value in held) for task in tasks for value in task.root.writes]
+    total = sum(size_of(value.aval) for value in held if value in made)
+    values.append({"name": RESULTS, "bytes": total, "role": "state"})
     return {
         "format": "remat/1",
         "name": name,
         "values": values,
-        "nodes": [_node(program, task, needed) for task in tasks],
-        "outputs": [value.name for value in dict.fromkeys(held) if value in made],
+        "nodes": [_node(program, task, (workspaces or {}).get(task.name, 0)) for task in tasks],
+        "outputs": [value.name for value in held if value in made],
         "gradients": {
             source.name: gradient.name
             for source, gradient in program.gradients
@@ -48,11 +57,13 @@ def document(program: Program, tasks: Sequence[Task], name: str = "") -> dict[st
     }
 
 
-def _value(value: Value, **fields: Any) -> dict[str, Any]:
+def _value(value: Value, held: bool = False, **fields: Any) -> dict[str, Any]:
     shape, dtype = array_of(value.aval)
     record: dict[str, Any] = {"name": value.name, "shape": list(shape), "dtype": dtype_name(dtype), **fields}
     if dtype == jax.dtypes.float0:
-        record |= {"dtype": "bool", "bytes": 0, "fixed_bytes": True}
+        record["dtype"] = "bool"
+    if held or dtype == jax.dtypes.float0:
+        record |= {"bytes": 0, "fixed_bytes": True}
     return record
 
 
@@ -61,10 +72,13 @@ def dtype_name(dtype: Any) -> str:
     return str(dtype).replace("float8_", "float8")
 
 
-def _node(program: Program, task: Task, needed: set[Value]) -> dict[str, Any]:
+def _node(program: Program, task: Task, workspace: int) -> dict[str, Any]:
     reads, root = task.reads, task.root
     traffic = sum(size_of(value.aval) for value in (*reads, *root.writes))
     notes = {"module": scope(root.source), "line": source_line(root.source)}
+    cost = {"flops": sum(flops_of(equation.source) for equation in task.equations), "traffic_bytes": traffic}
+    if workspace:
+        cost["workspace_bytes"] = workspace
     record: dict[str, Any] = {
         "name": task.name,
         "op": f"jax::{root.primitive}",
@@ -72,7 +86,7 @@ def _node(program: Program, task: Task, needed: set[Value]) -> dict[str, Any]:
         "outputs": ["" if value is None else value.name for value in root.outputs],
         "attributes": {"equations": [_text(equation) for equation in task.equations]},
         "phase": "forward" if root in program.forward else "backward",
-        "cost": {"flops": sum(flops_of(equation.source) for equation in task.equations), "traffic_bytes": traffic},
+        "cost": cost,
         "annotations": {key: text for key, text in notes.items() if text},
     }
     primitives = {equation.primitive for equation in task.equations}

@@ -42,13 +42,13 @@ class Emission:
             if operands and before:
                 behind, _ = jax.lax.optimization_barrier((list(operands.values()), before))
                 operands = dict(zip(operands, behind, strict=True))
-            written = _computed(task, operands)
+            written = computed(task, operands)
             arrays |= written
             before = ([] if operands else before) + list(written.values())[:1]
         return [arrays[atom] if isinstance(atom, Value) else atom.val for atom in program.results]
 
 
-def _computed(task: Task, arrays: dict[Value, Any]) -> dict[Value, Any]:
+def computed(task: Task, arrays: dict[Value, Any]) -> dict[Value, Any]:
     """The results of a task from the values that it reads."""
     inside = dict(arrays)
     for equation in task.equations:
