@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,16 @@ from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
 from app.client.blocking import Client
 from app.errors import BadUsage
 from app.sweep import executors, table
-from app.sweep.html_report import render_html
+from app.sweep.html_report import HtmlReport
 from app.sweep.items import SweepItem, expand_items, find_models
 from app.sweep.progress import EtaEstimator, progress_display
-from app.sweep.results import ResultsFolder, open_results
+from app.sweep.results import ResultsFolder, Row, open_results
 from app.sweep.run import run_items
 from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS
 
 SUMMARY = "summary.csv"
+#: Pause after writing the page, as a multiple of the time that writing took.
+WRITE_SHARE = 9.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,30 @@ class BatchOptions:
     html: Path | None
 
 
+class GrowingPage:
+    """The HTML report, written as items end, for at most a tenth of the time; without a file nothing is written."""
+
+    def __init__(self, path: Path | None, keys: Iterable[str], results: ResultsFolder):
+        self._path, self._keys, self._results = path, list(keys), results
+        self._page = HtmlReport(results.report, len(self._keys))
+        self._due = 0.0  # monotonic seconds
+
+    def rows(self) -> list[Row]:
+        """Rows of the items that have ended, in the order of the request."""
+        return [self._results.rows[key] for key in self._keys if key in self._results.rows]
+
+    def item_ended(self) -> None:
+        """Write the page if it is due. Raises CannotWrite."""
+        if (began := time.monotonic()) >= self._due:
+            self.write()
+            self._due = time.monotonic() + WRITE_SHARE * (time.monotonic() - began)
+
+    def write(self) -> None:
+        """Write the page with every item that has ended. Raises CannotWrite."""
+        if self._path is not None:
+            write_atomic(self._path, self._page.render(self.rows()).encode())
+
+
 def run(options: BatchOptions, fields: Mapping[str, Any], as_json: bool) -> int:
     """Exit code: 0 all within budget, 1 some over budget, 2 some invalid, 3 stopped, 4 some internal errors."""
     if options.engine not in ("local", "server"):
@@ -59,11 +86,11 @@ def run(options: BatchOptions, fields: Mapping[str, Any], as_json: bool) -> int:
     by_key = {item.key: item for item in items}
     with open_results(options.folder, options.resume) as results, stop_on_signal() as stop:
         demand_writable(STANDARD_INPUT, options.html)
-        _solve(options, fields, by_key, results, stop)
-        rows = [results.rows[key] for key in by_key if key in results.rows]
+        page = GrowingPage(options.html, by_key, results)
+        _solve(options, fields, by_key, results, stop, page)
+        rows = page.rows()
         write_atomic(options.folder / SUMMARY, table.as_csv(rows).encode())
-        if options.html is not None:
-            write_atomic(options.html, render_html(rows, results.report, len(by_key)).encode())
+        page.write()
         if as_json:
             print(to_json({"format": "remat-batch/1", "asked": len(by_key), **table.count_states(rows), "items": rows}))
         else:
@@ -83,6 +110,7 @@ def _solve(
     by_key: Mapping[str, SweepItem],
     results: ResultsFolder,
     stop: threading.Event,
+    page: GrowingPage,
 ) -> None:
     """Solve the unfinished items and save each result."""
     remaining = {key: item for key, item in by_key.items() if not results.is_finished(key)}
@@ -100,6 +128,7 @@ def _solve(
         try:
             for outcome in run_items(remaining.values(), engine, stop):
                 display.ended(outcome.item, results.add(outcome.row, outcome.report))
+                page.item_ended()
         except BaseException:
             stop.set()  # running searches end early
             raise

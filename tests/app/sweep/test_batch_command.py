@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from app.atomic_files import write_atomic
 from app.cli import typer_app
+from app.cli.commands import batch as batch_command
 from app.sweep import executors
 from tests.app.sweep.conftest import answer
 
@@ -51,6 +53,25 @@ def test_a_batch_is_a_table_lines_csv_and_a_page(
     assert all((out / row["plan"]).is_file() for row in rows)
     assert len((out / "summary.csv").read_text().splitlines()) == 17
     assert "16 plans" in page.read_text()
+
+
+def test_the_page_is_written_as_items_end(
+    folder: Path, made_up: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, written = folder.parent / "page.html", []
+
+    def write(path: Path, data: bytes) -> None:
+        write_atomic(path, data)
+        if path == page:
+            written.append(data.decode())
+
+    monkeypatch.setattr(batch_command, "write_atomic", write)
+    monkeypatch.setattr(batch_command, "WRITE_SHARE", 0.0)
+    assert batch(folder, "--budgets", "80%,70%", "--workers", "1", "--html", str(page)) == 0
+    assert [text.partition("</title>")[0].rpartition("remat: ")[2] for text in written] == [
+        f"{count} plans: {count} within budget" for count in (1, 2, 3, 4, 4)
+    ]
+    assert "3 not finished" in written[0] and "not finished" not in written[-1]
 
 
 def test_what_is_there_is_not_made_again(folder: Path, made_up: list[str], capsys: pytest.CaptureFixture[str]) -> None:

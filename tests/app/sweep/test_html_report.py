@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from app.sweep import table
-from app.sweep.html_report import render_html
+from app.sweep.html_report import HtmlReport, render_html
+from app.sweep.results import Row
 from app.sweep.run import EMPTY_SUMMARY, summary_columns
 from tests.app.sweep.conftest import report
 
@@ -79,7 +80,7 @@ def test_the_policy_allows_the_script_that_is_there() -> None:
 
 
 def test_ids_are_each_of_one_thing_and_links_lead_somewhere() -> None:
-    seen = Seen(page([row(), row(), failed("two")]))
+    seen = Seen(page([row(), row(key="other"), failed("two")]))
     ids = seen.attributes("id")
     assert len(ids) == len(set(ids))
     assert {link[1:] for link in seen.attributes("href") if link.startswith("#")} <= set(ids)
@@ -89,12 +90,55 @@ def test_ids_are_each_of_one_thing_and_links_lead_somewhere() -> None:
 
 def test_the_largest_saving_stands_first_and_failures_last() -> None:
     text = page([failed("c"), row("a", saved=0.1), row("b", saved=0.3)])
-    assert re.findall(r'<th scope="row"><a href="#plan-(\d)">(\w)</a>', text) == [("0", "b"), ("1", "a"), ("2", "c")]
+    assert re.findall(r'<th scope="row"><a href="#plan-(\d)">(\w), batch 2</a>', text) == [
+        ("0", "b"),
+        ("1", "a"),
+        ("2", "c"),
+    ]
 
 
-def test_a_plan_over_budget_has_no_gap() -> None:
-    found, missed = (page([row("a", state)]).count(">5.0%<") for state in ("succeeded", "over_budget"))
-    assert (found, missed) == (2, 0)
+def test_a_model_has_one_row_with_a_cell_per_budget() -> None:
+    rows = [
+        row("a", key="a-60"),
+        row("a", key="a-30", budget="30%", peak_bytes=300, overhead=0.25),
+        row("b", "over_budget", key="b-60"),
+    ]
+    text = page(rows)
+    assert text.count('<th scope="row">') == 2
+    heads = re.findall(r'<th scope="col"><button type="button">(.*?)</button>', text)
+    assert heads == ["model", "before", "60%", "30%"]
+    assert re.findall(r"--after: (\d+)%", text) == ["60", "30", "60"]
+    assert re.findall(r'data-sort="(\S*)"', text) == ["1000", "0.1", "0.25", "1000", "", ""]
+    assert text.count("over budget</span>") == 1  # and no overhead for a plan that misses its budget
+
+
+def test_planner_and_seed_are_named_where_there_are_several() -> None:
+    text = page([row("a", key="1"), row("a", key="2", seed=1)])
+    assert "a, batch 2, seed 0" in text and "a, batch 2, seed 1" in text
+    assert "a, batch 2, greedy" not in text
+
+
+def test_every_picture_is_open_and_one_chart_has_every_plan_within_its_budget() -> None:
+    text = page([row("a"), row("b", "over_budget", key="b"), failed("c")])
+    assert len(re.findall(r'<details id="plan-\d" open>', text)) == 3
+    chart = text.partition("<figure>")[2].partition("</figure>")[0]
+    assert re.findall(r"<circle[^>]*><title>(.*?)</title>", chart) == ["a, batch 2, 60%: 600 B, 10.0% slower"]
+
+
+def test_a_page_that_grows_reads_each_report_once() -> None:
+    read: list[str] = []
+
+    def once(one: Row) -> dict[str, Any]:
+        read.append(one["key"])
+        return report(one["model"])
+
+    growing, rows = HtmlReport(once, 3), [row("a")]
+    assert "2 not finished" in growing.render(rows)
+    rows.append(row("b"))
+    assert "1 not finished" in growing.render(rows)
+    rows[0] = row("a")  # planned again
+    growing.render(rows)
+    assert read == ["a", "b", "a"]
 
 
 def test_a_page_without_plans_says_what_to_do() -> None:
