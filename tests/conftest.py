@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("remat", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("remat")
+
+#: Kernels of oneDNN, and with them the scratch memory that tests measure, are the same on every x86 machine.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 
 #: Tests of a second and more, left to `.ci/run`; docs/design/testing.md has the command that lists them.
 SLOW = frozenset(Path(__file__).with_name("slow.txt").read_text().splitlines())

@@ -76,7 +76,7 @@ def optimize(
         function: Returns a scalar loss, or with `has_aux` a pair of loss and anything else.
         shapes: The positional arguments of one call: pytrees of arrays or of `jax.ShapeDtypeStruct`.
         budget: "8GiB", bytes, "50%" or 0.5 of the peak without recomputation, or 0 for the lowest peak: of one step,
-            with arguments and gradients. Without it: the lowest peak within 10% more time.
+            with arguments and gradients. Without it: the lowest peak at most 10% slower.
         plan: A plan made before, instead of a budget: a `Report`, or the file that `Report.save` wrote.
         argnums, has_aux: As of `jax.value_and_grad`.
         measure: Compile every distinct task of the step alone, so that the plan knows its workspace.
