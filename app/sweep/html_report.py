@@ -56,19 +56,19 @@ class HtmlReport:
         budgets = list(dict.fromkeys(row["budget"] for row in rows))
         groups = _groups(rows)
         names = _names(groups)
-        models, place = [], 0
+        models: list[dict[str, Any]] = []
+        plans: list[dict[str, Any]] = []
         for name, group in zip(names, groups, strict=True):
-            items = []
-            for row in sorted(group, key=lambda row: budgets.index(row["budget"])):
-                items.append(self._item(row) | {"place": place})
-                place += 1
+            items = [self._item(row) for row in sorted(group, key=lambda row: budgets.index(row["budget"]))]
+            items = [item | {"place": len(plans) + place} for place, item in enumerate(items)]
             models.append({"name": name, "cells": _cells(items, budgets), "plans": items, "before": _before(group)})
+            plans += items
         script, style = ((HERE / name).read_text() for name in ("html_report.js", "html_report.css"))
         return _template().render(
             models=models,
-            items=[item for model in models for item in model["plans"]],
+            items=plans,
             budgets=budgets,
-            best=next((item for model in models for item in model["plans"] if item["row"]["saved"] is not None), None),
+            best=next((item for item in plans if item["row"]["saved"] is not None), None),
             counted=totals_line(rows),
             missing=self._requested - len(rows),
             count=len({row["model"] for row in rows}),
