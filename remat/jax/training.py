@@ -99,7 +99,7 @@ def optimize(
     if plan is not None:
         order = order_for(captured.document, plan)
         return Planned(captured, order, plan if isinstance(plan, Report) else None)
-    report = plan_step(captured.document, budget, request)
+    report = plan_step(captured, budget, request)
     if report.status == "over_budget" and over_budget == "error":
         raise BudgetNotMet(report)
     return Planned(captured, report.order, report)

@@ -51,8 +51,12 @@ def saved_plan(report: Report) -> dict[str, Any]:
 
 
 def fingerprint(document: Mapping[str, Any]) -> str:
-    """sha256 of what a step computes: ops, arguments, shapes and inputs, without costs and annotations."""
+    """sha256 of what a step computes: ops, arguments, shapes and inputs, without bytes, costs and annotations."""
     rows = document_of(load(json.dumps(document).encode()))
+    for record in rows["values"]:
+        if "shape" in record:  # its bytes follow from where a framework puts it
+            record.pop("bytes", None)
+            record.pop("fixed_bytes", None)
     for record in (*rows["values"], *rows["nodes"]):
         record.pop("annotations", None)
         record.pop("cost", None)

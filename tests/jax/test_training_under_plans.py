@@ -18,7 +18,7 @@ from tests.jax.models import MODELS, decoder, decoder_arguments, perceptron, per
 
 QUICK = {"iterations": 30, "measure": False}
 #: XLA rewrites arithmetic and fuses by what stands around it; without both, equal equations give equal bits.
-PLAIN = {"xla_disable_hlo_passes": "algsimp,fusion,cse_barrier_expander"}
+PLAIN = {"xla_disable_hlo_passes": "algsimp,fusion,cse_barrier_expander", "xla_cpu_experimental_ynn_fusion_type": ""}
 
 
 @pytest.fixture(autouse=True)

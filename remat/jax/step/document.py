@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jaxlib
 
+from remat.jax.step.buffers import in_buffers_of_results
 from remat.jax.step.costs import array_of, flops_of, size_of
 from remat.jax.step.private import scope, source_line
 from remat.jax.step.program import Equation, Program, Value
@@ -30,16 +31,17 @@ def document(
 ) -> dict[str, Any]:
     """The `remat/1` document of a step, ready for `json.dumps`: a node for each task.
 
-    XLA holds the results of a step, its gradients among them, from start to end: here they take no bytes where they are
-    computed, and are one resident value together.
+    XLA holds buffers for the results of a step, its gradients among them, from start to end: here they are one resident
+    value together, and what lies in them takes no bytes of its own.
 
     `workspaces` has bytes that tasks take beside their values, by name.
     """
     values = [_value(value, role="parameter" if value in program.parameters else "input") for value in program.inputs]
     values += [_value(value, role="constant") for value, _ in program.constants]
-    held = list(dict.fromkeys(atom for atom in program.results if isinstance(atom, Value)))
+    held = results_of(program)
     made = {value for task in tasks for value in task.root.writes}
-    values += [_value(value, held=value in held) for task in tasks for value in task.root.writes]
+    placed = {*held, *in_buffers_of_results(tasks, held)}
+    values += [_value(value, without_bytes=value in placed) for task in tasks for value in task.root.writes]
     total = sum(size_of(value.aval) for value in held if value in made)
     values.append({"name": RESULTS, "bytes": total, "role": "state"})
     return {
@@ -57,12 +59,31 @@ def document(
     }
 
 
-def _value(value: Value, held: bool = False, **fields: Any) -> dict[str, Any]:
+def results_of(program: Program) -> list[Value]:
+    """Loss, auxiliary results and gradients, each once."""
+    return list(dict.fromkeys(atom for atom in program.results if isinstance(atom, Value)))
+
+
+def with_bytes(document: Mapping[str, Any], values: Sequence[Value]) -> dict[str, Any]:
+    """The document, some of its values with the bytes of their shape and dtype."""
+    own = {value.name for value in values}
+    kept = [
+        {
+            key: field
+            for key, field in record.items()
+            if record["name"] not in own or key not in ("bytes", "fixed_bytes")
+        }
+        for record in document["values"]
+    ]
+    return {**document, "values": kept}
+
+
+def _value(value: Value, without_bytes: bool = False, **fields: Any) -> dict[str, Any]:
     shape, dtype = array_of(value.aval)
     record: dict[str, Any] = {"name": value.name, "shape": list(shape), "dtype": dtype_name(dtype), **fields}
     if dtype == jax.dtypes.float0:
         record["dtype"] = "bool"
-    if held or dtype == jax.dtypes.float0:
+    if without_bytes or dtype == jax.dtypes.float0:
         record |= {"bytes": 0, "fixed_bytes": True}
     return record
 

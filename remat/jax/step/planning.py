@@ -4,22 +4,41 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remat.facade import plan
+from remat.jax.step.buffers import in_buffers_of_results
+from remat.jax.step.document import results_of, with_bytes
 from remat.report import Report
 from remat.steps import planning
 from remat.steps.errors import OtherStep
 from remat.steps.planning import PlanSource
 
+if TYPE_CHECKING:
+    from remat.jax.capturing import Capture
+
 __all__ = ["PlanSource", "order_for", "plan_step"]
 
 
-def plan_step(document: Mapping[str, Any], budget: str | float | int | None, request: Mapping[str, Any]) -> Report:
-    """Plan a traced step for the device at hand. Raises BadInput."""
+def plan_step(captured: Capture, budget: str | float | int | None, request: Mapping[str, Any]) -> Report:
+    """Plan a traced step for the device at hand. Raises BadInput.
+
+    Which values lie in buffers of results depends on the order. Where those of the plan's order do not, the step is
+    planned again with their bytes, until the plan is for what it does.
+    """
+    document, program, tasks = captured.document, captured.program, captured.tasks
     on_cpu = document["annotations"]["device"] == "cpu"
     fields = {"execute": "no", "layout": "none", **({"device": "cpu-reference"} if on_cpu else {}), **request}
-    return plan(json.dumps(document).encode(), budget, **fields)
+    results = results_of(program)
+    placed = in_buffers_of_results(tasks, results)
+    named = {task.name: task for task in tasks}
+    while True:
+        report = plan(json.dumps(document).encode(), budget, **fields)
+        there = in_buffers_of_results(tasks, results, [named[name] for name, _ in report.order])
+        if placed <= there:
+            return report
+        budget = budget and report.budget_bytes  # a share is of the first peak
+        document, placed = with_bytes(document, list(placed - there)), placed & there
 
 
 def order_for(document: Mapping[str, Any], given: PlanSource) -> list[tuple[str, int]]:

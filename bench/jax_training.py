@@ -1,0 +1,128 @@
+"""Training in JAX under plans: numbers bit for bit, XLA's memory and flops beside the prediction, and `jax.checkpoint`.
+
+    python bench/jax_training.py                                   # small networks, 3 budgets
+    python bench/jax_training.py --full --only gpt2                # the sizes of GPT-2 small; needs memory
+
+Columns: the budget, in MiB for what `jax.checkpoint` around every block takes; status of the plan; peak predicted and by
+XLA's `memory_analysis`, in MiB with arguments and results, and how far it is off; flops more than unplanned, predicted
+and by XLA's `cost_analysis`; whether loss and gradients are bit for bit those of the unplanned step, and of
+`jax.value_and_grad` where XLA neither fuses nor rewrites arithmetic. Rows `checkpoint` have XLA's figures of
+`jax.checkpoint` around every block. Needs the extras `jax` and `loops` (for Flax). Exits 1 if numbers differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import jax
+import numpy as np
+
+import remat.jax
+from bench.jax_networks import NETWORKS, plain
+from remat.report import Report
+
+MIB = 2**20
+#: XLA rewrites arithmetic and fuses by what stands around it; without both, equal equations give equal bits.
+NO_REWRITES = {
+    "xla_disable_hlo_passes": "algsimp,fusion,cse_barrier_expander",
+    "xla_cpu_experimental_ynn_fusion_type": "",
+}
+Row = dict[str, Any]
+
+
+class Compiled:
+    """A function compiled by XLA for some arguments: its bytes, flops and results."""
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]):
+        self._program = jax.jit(function).lower(*arguments).compile(compiler_options=options)
+        self._arguments = arguments
+        sizes = self._program.memory_analysis()
+        self.bytes = sizes.temp_size_in_bytes + sizes.argument_size_in_bytes + sizes.output_size_in_bytes
+        self.flops = float(self._program.cost_analysis()["flops"])
+
+    def results(self) -> list[bytes]:
+        """Every result as bytes."""
+        return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(self._program(*self._arguments))]
+
+
+def planned_flops(captured: remat.jax.Capture, report: Report) -> float:
+    """Flops of a step in the order of a plan."""
+    flops = {node["name"]: node["cost"]["flops"] for node in captured.document["nodes"]}
+    return float(sum(flops[name] for name, _ in report.order))
+
+
+def rows(name: str, budgets: list[str], full: bool, seconds: float) -> tuple[list[Row], str]:
+    """A row for each budget and for checkpoints, and the line below them."""
+    network, wrapped = NETWORKS[name](plain, full), NETWORKS[name](jax.checkpoint, full)
+    options, arguments = remat.jax.compiler_options(), network.arguments
+    given = jax.value_and_grad(network.loss)
+    clock = [time.perf_counter()]
+    captured = remat.jax.capture(network.loss, *arguments, measure=True)
+    clock.append(time.perf_counter())
+    unplanned = remat.jax.optimize(network.loss, *arguments, plan=captured.plan("100%", iterations=1))
+    base = Compiled(unplanned, arguments, options)
+    expected, exact = base.results(), Compiled(given, arguments, NO_REWRITES).results()
+    blocks = Compiled(jax.value_and_grad(wrapped.loss), wrapped.arguments, options)
+    xla = Compiled(given, arguments, {})
+    no_plan = planned_flops(captured, captured.plan("100%", iterations=1))
+    found = [_xla_row(name, "XLA as it is", xla, base), _xla_row(name, "checkpoint", blocks, base)]
+    clock.append(time.perf_counter())
+    for budget in [*budgets, f"{blocks.bytes}"]:
+        report = captured.plan(budget, search_seconds=seconds)
+        planned = remat.jax.optimize(network.loss, *arguments, plan=report)
+        here = Compiled(planned, arguments, options)
+        same = here.results() == expected
+        same_plain = Compiled(planned, arguments, NO_REWRITES).results() == exact
+        found.append(
+            {
+                "network": name,
+                "budget": budget if "%" in budget else f"{int(budget) / MIB:.1f}",
+                "status": report.status,
+                "predicted": f"{report.peak_bytes / MIB:.1f}",
+                "XLA": f"{here.bytes / MIB:.1f}",
+                "off": f"{here.bytes / report.peak_bytes - 1:+.1%}",
+                "flops": f"{planned_flops(captured, report) / no_plan - 1:+.1%}",
+                "XLA flops": f"{here.flops / base.flops - 1:+.1%}",
+                "equal": "yes" if same and same_plain else "NO",
+            }
+        )
+    clock.append(time.perf_counter())
+    traced, _, planned_in = np.diff(clock)
+    below = f"{name}: {len(captured.document['nodes'])} tasks, traced and compiled one by one in {traced:.1f} s; "
+    return found, below + f"a plan with its comparisons took {planned_in / (len(budgets) + 1):.1f} s"
+
+
+def _xla_row(name: str, what: str, made: Compiled, base: Compiled) -> Row:
+    row = dict.fromkeys(("network", "budget", "status", "predicted", "XLA", "off", "flops", "XLA flops", "equal"), "")
+    share = f"{made.flops / base.flops - 1:+.1%}"
+    return row | {"network": name, "budget": what, "XLA": f"{made.bytes / MIB:.1f}", "XLA flops": share}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default=",".join(NETWORKS), help="networks of bench/jax_networks.py")
+    parser.add_argument("--budgets", default="80%,65%,50%")
+    parser.add_argument("--seconds", type=float, default=10.0, help="search time of each plan")
+    parser.add_argument("--full", action="store_true", help="networks at their full size")
+    given = parser.parse_args()
+    failed = False
+    for place, name in enumerate(given.only.split(",")):
+        found, below = rows(name, given.budgets.split(","), given.full, given.seconds)
+        if not place:
+            print("| " + " | ".join(found[0]) + " |\n|" + " --- |" * len(found[0]))
+        for row in found:
+            print("| " + " | ".join(row.values()) + " |", flush=True)
+        print(f"\n{below}\n", file=sys.stderr)
+        failed |= any(row["equal"] == "NO" for row in found)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

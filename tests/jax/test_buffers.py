@@ -1,0 +1,56 @@
+"""Values in buffers of results, and plans whose predictions depend on them."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+import remat.jax
+from remat.jax.step.buffers import in_buffers_of_results
+from remat.jax.step.document import results_of
+
+WIDE = jax.ShapeDtypeStruct((64, 64), "float32")
+
+
+def placed(captured: remat.jax.Capture, order: list[str] | None = None) -> set[str]:
+    named = {task.name: task for task in captured.tasks}
+    tasks = None if order is None else [named[name] for name in order]
+    return {value.name for value in in_buffers_of_results(captured.tasks, results_of(captured.program), tasks)}
+
+
+def test_a_partial_sum_takes_the_place_of_the_gradient_that_it_becomes() -> None:
+    def tied(weight: jax.Array, x: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.tanh(x @ weight) @ weight)
+
+    captured = remat.jax.capture(tied, WIDE, jax.ShapeDtypeStruct((4, 64), "float32"))
+    sizes = {value["name"]: value.get("bytes") for value in captured.document["values"]}
+    total = next(node for node in captured.document["nodes"] if node["outputs"] == captured.document["outputs"][-1:])
+    partial = [name for name in total["inputs"] if sizes[name] == 0]
+    assert total["op"] == "jax::add_any" and len(partial) == 1 and partial[0] in placed(captured)
+
+
+def test_a_value_lies_in_a_gradient_only_while_that_is_not_written() -> None:
+    captured = remat.jax.capture(
+        lambda w, x: jnp.sum(jnp.sin(x @ w) ** 2), WIDE, jax.ShapeDtypeStruct((64, 64), "float32")
+    )
+    order = [task.name for task in captured.tasks]
+    product = order[0]
+    assert captured.tasks[0].root.primitive == "dot_general" and product in placed(captured)
+    assert product not in placed(captured, [*order, product, order[-1]])  # again, when the gradient is there
+
+
+def test_a_plan_counts_bytes_of_what_its_order_does_not_place() -> None:
+    def steps(weight: jax.Array, x: jax.Array) -> jax.Array:
+        for _ in range(6):
+            x = jnp.sin(x @ weight)
+        return jnp.sum(x)
+
+    captured = remat.jax.capture(steps, WIDE, jax.ShapeDtypeStruct((64, 64), "float32"))
+    report = captured.plan("75%", iterations=30)
+    counted = {
+        value["name"]
+        for value in remat.steps.planning.saved_plan(report)["source"]["values"]
+        if value.get("bytes") != 0
+    }
+    without = placed(captured) - counted
+    assert without <= placed(captured, [name for name, _ in report.order])
