@@ -3,9 +3,9 @@
     python bench/jax_training.py                                   # small networks, 3 budgets
     python bench/jax_training.py --full --only gpt2                # the sizes of GPT-2 small; needs memory
 
-Columns: the budget, in MiB for what `jax.checkpoint` around every block takes; status of the plan; peak predicted and by
-XLA's `memory_analysis`, in MiB with arguments and results, and how far it is off; flops more than unplanned, predicted
-and by XLA's `cost_analysis`; whether loss and gradients are bit for bit those of the unplanned step, and of
+Columns: the budget, in MiB for what `jax.checkpoint` around every block takes; status of the plan; peak predicted and
+by XLA's `memory_analysis`, in MiB with arguments and results, and how far it is off; flops more than unplanned,
+predicted and by XLA's `cost_analysis`; whether loss and gradients are bit for bit those of the unplanned step, and of
 `jax.value_and_grad` where XLA neither fuses nor rewrites arithmetic. Rows `checkpoint` have XLA's figures of
 `jax.checkpoint` around every block. Needs the extras `jax` and `loops` (for Flax). Exits 1 if numbers differ.
 """

@@ -41,7 +41,7 @@ class Capture:
         """Plan the step: `remat.plan` for the device at hand, unless `request` names another. Raises BadInput."""
         from remat.jax.step.planning import plan_step
 
-        return plan_step(self, budget, request)
+        return plan_step(self.document, self.program, self.tasks, budget, request)
 
 
 def capture(

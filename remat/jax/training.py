@@ -10,7 +10,7 @@ import jax
 from remat.jax.capturing import Capture, capture
 from remat.jax.step.compiling import compiler_options
 from remat.jax.step.emission import Emission
-from remat.jax.step.planning import PlanSource, order_for, plan_step
+from remat.jax.step.planning import PlanSource, order_for
 from remat.report import Report
 from remat.steps.errors import BudgetNotMet, OtherStep
 
@@ -99,7 +99,7 @@ def optimize(
     if plan is not None:
         order = order_for(captured.document, plan)
         return Planned(captured, order, plan if isinstance(plan, Report) else None)
-    report = plan_step(captured, budget, request)
+    report = captured.plan(budget, **request)
     if report.status == "over_budget" and over_budget == "error":
         raise BudgetNotMet(report)
     return Planned(captured, report.order, report)

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from remat.facade import plan
 from remat.jax.step.buffers import in_buffers_of_results
 from remat.jax.step.document import results_of, with_bytes
+from remat.jax.step.program import Program
+from remat.jax.step.tasks import Task
 from remat.report import Report
 from remat.steps import planning
 from remat.steps.errors import OtherStep
 from remat.steps.planning import PlanSource
 
-if TYPE_CHECKING:
-    from remat.jax.capturing import Capture
-
 __all__ = ["PlanSource", "order_for", "plan_step"]
 
 
-def plan_step(captured: Capture, budget: str | float | int | None, request: Mapping[str, Any]) -> Report:
-    """Plan a traced step for the device at hand. Raises BadInput.
+def plan_step(
+    document: dict[str, Any],
+    program: Program,
+    tasks: Sequence[Task],
+    budget: str | float | int | None,
+    request: Mapping[str, Any],
+) -> Report:
+    """Plan a traced step, with its document, for the device at hand. Raises BadInput.
 
     Which values lie in buffers of results depends on the order. Where those of the plan's order do not, the step is
     planned again with their bytes, until the plan is for what it does.
     """
-    document, program, tasks = captured.document, captured.program, captured.tasks
     on_cpu = document["annotations"]["device"] == "cpu"
     fields = {"execute": "no", "layout": "none", **({"device": "cpu-reference"} if on_cpu else {}), **request}
     results = results_of(program)
