@@ -131,12 +131,13 @@ MAY_IMPORT: dict[str, str] = {
         "graph.ops.control_flow graph.ssa"
     ),
     "graph.formats.onnx": (
-        "graph.builder graph.errors graph.execution graph.formats.onnx.read graph.ir graph.limits "
-        "graph.loop_remat graph.ops.registry graph.transforms"
+        "graph.builder graph.errors graph.execution graph.formats.onnx.guards graph.formats.onnx.read graph.ir "
+        "graph.limits graph.loop_remat graph.ops.registry graph.transforms"
     ),
+    "graph.formats.onnx.guards": "graph.ir",
     "graph.formats.onnx.read": (
-        "graph.builder graph.errors graph.formats.document graph.formats.onnx.roles graph.ir graph.limits "
-        "graph.ops.control_flow graph.ops.registry"
+        "graph.builder graph.errors graph.formats.document graph.formats.onnx.guards graph.formats.onnx.roles graph.ir "
+        "graph.limits graph.ops.control_flow graph.ops.registry"
     ),
     "graph.formats.onnx.roles": "graph.ir graph.limits",
     "graph.formats.paddle": (

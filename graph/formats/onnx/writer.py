@@ -5,8 +5,8 @@ Nodes keep their order. Standard ops are written unchanged; `remat` ops are deco
 order. An op without a body keeps its own domain. Fields without an ONNX equivalent are stored in `metadata_props`
 (`graph/formats/onnx/read/metadata.py`), so that reading the file restores the graph.
 
-Run the model in onnxruntime with `execution_order = PRIORITY_BASED` and `graph_optimization_level = ORT_DISABLE_ALL`:
-graph optimisation merges a recomputed node with its first run.
+Repeats are guarded (`guards/guards.py`), so that onnxruntime's optimizers neither merge them with their first run nor
+run them early.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, nump
 from graph.errors import BadGraph, quoted
 from graph.execution.sample_inputs import sample_arrays
 from graph.formats.onnx.decompose import decomposed
+from graph.formats.onnx.guards.guards import guard
 from graph.formats.onnx.read.metadata import (
     METADATA_KEY,
     Expansion,
@@ -65,6 +66,7 @@ def dump(graph: Graph, *, weights: str = "inputs", seed: int = 0) -> bytes:
     model = ModelProto(producer_name="remat")
     writer = _GraphWriter(file, graph, [value.name for value in graph.values], content)
     writer.write(model.graph)
+    guard(model.graph, writer.repeated, file.value_names)
     opsets = {"": file.opset, **{d: v for d, v in graph.opset.items() if d}}
     for domain in sorted(file.domains):
         opsets.setdefault(domain, 1)
@@ -115,6 +117,7 @@ class _GraphWriter:
         self.shared: dict[Any, str] = {}  # content of a constant in a decomposed op -> its initialiser
         self.proto = GraphProto()
         self.defined: list[int] = []  # values in the order the file defines them
+        self.repeated: list[bool] = []  # of each node of the file: whether it runs again what ran before
 
     def write(self, proto: GraphProto, captured: frozenset[int] = frozenset()) -> None:
         """Fill `proto` with the graph; captured values belong to the graph around it."""
@@ -195,6 +198,7 @@ class _GraphWriter:
             parts = [
                 _OnnxNode(node.op, first.inputs, first.outputs, {**node.attributes, "seed": _seed_of(node.stream)})
             ]
+        self.repeated += [node.annotations.get("origin", ("", 0))[1] > 0] * len(parts)
         for k, part in enumerate(parts):
             name = node.name if k == 0 else reserve_name(f"{node.name}/{part.op}", self.file.node_names)
             proto = self._proto(part, name)

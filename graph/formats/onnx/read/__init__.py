@@ -7,8 +7,8 @@
 `batch_rebinding` adapts baked shapes to a new batch, `node_walk` creates
 nodes, `control_flow` creates nested graphs. External data files are never opened.
 
-May import `graph.builder`, `graph.formats.document`, `graph.formats.onnx.roles`, `graph.ir`, `graph.limits` and
-`graph.ops.registry`. Start with `reader.py`.
+May import `graph.builder`, `graph.formats.document`, `graph.formats.onnx.guards`, `graph.formats.onnx.roles`,
+`graph.ir`, `graph.limits` and `graph.ops.registry`. Start with `reader.py`.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from onnx.defs import onnx_opset_version
 from graph.builder.builder import Builder
 from graph.errors import BadGraph, quoted
 from graph.formats.document.max_lengths import MaxLengths
+from graph.formats.onnx.guards.guards import unguarded
 from graph.formats.onnx.read.batch_rebinding import BatchRebinding
 from graph.formats.onnx.read.input_shapes import bind_shapes, declared_type
 from graph.formats.onnx.read.metadata import ModelNote, ValueNote, decode_note
@@ -31,7 +32,7 @@ def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
     """Graph of an ONNX model, with static shapes and ops of opset 21 or newer. Raises BadGraph."""
     model = parse(data)
     StructureChecker(model, limits).check()
-    return OnnxModel(model, limits, shapes).graph()
+    return OnnxModel(unguarded(model), limits, shapes).graph()
 
 
 class OnnxModel:

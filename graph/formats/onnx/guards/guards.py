@@ -1,0 +1,263 @@
+"""Repeats that no optimizer of ONNX Runtime merges with their first run, in an order that data dependence keeps.
+
+    gradient ──▶ gate ─┐ never true
+    x ─────────────▶ If(gate) {repeat} else {repeat} ──▶ x'
+
+A run of repeats goes into both branches of an `If`, so the result is theirs whatever the condition. Its condition reads
+one element of what was computed just before and of every result so far, so no order runs the repeat earlier, and no
+optimizer knows it: common-subexpression elimination does not look into branches, and a branch is inlined for a constant
+only. The condition holds for no number, so a random op, which counts its runs, always runs in the same branch.
+
+A mask of Dropout that nothing reads is read by a gate: ONNX Runtime 1.31 otherwise removes the Dropout in training mode
+too (`onnxruntime/core/optimizer/dropout_elimination.cc`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from graph.ir.names import reserve_name
+
+#: Key of the metadata on guards: the suffixes of names in the branches, or "gate" on what computes the condition.
+GUARD_KEY = "remat.guard"
+_GATE = "gate"
+_AGAIN, _NEVER = "/again", "/never"
+
+
+def guard(graph: GraphProto, repeated: Sequence[bool], names: set[str]) -> None:
+    """Put every run of repeated nodes into an `If`; `names` are the names of values in use."""
+    nodes = list(graph.node)
+    if not any(repeated):
+        return
+    writer = _Guards(graph, names)
+    place = 0
+    while place < len(nodes):
+        end = place + 1
+        while repeated[place] and end < len(nodes) and repeated[end]:
+            end += 1
+        writer.add(nodes[place:end], repeated[place])
+        place = end
+    del graph.node[:]
+    graph.node.extend(writer.nodes)
+    inside = writer.inside
+    kept = [info for info in graph.value_info if info.name not in inside]
+    del graph.value_info[:]
+    graph.value_info.extend(kept)
+
+
+class _Guards:
+    """The nodes of a graph, written again with guards."""
+
+    def __init__(self, graph: GraphProto, names: set[str]):
+        self.graph, self.names = graph, names
+        self.nodes: list[NodeProto] = []
+        self.inside: set[str] = set()  # values that are now within branches only
+        self._infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
+        self._outputs = {info.name for info in graph.output}
+        self._read_in = [{*_reads(node)} for node in graph.node]
+        self._readers: dict[str, int] = {}
+        for reads in self._read_in:
+            for name in reads:
+                self._readers[name] = self._readers.get(name, 0) + 1
+        self._suffixes = [_free_suffix(suffix, names) for suffix in (_AGAIN, _NEVER)]
+        self._pending: list[str] = []  # results that nothing reads, since the last gate
+        self._latest: list[str] = []  # what the node before wrote
+        self._condition = ""
+        self._constants: dict[str, str] = {}
+
+    def add(self, nodes: Sequence[NodeProto], repeated: bool) -> None:
+        """Add a node, or a run of repeated ones behind a guard."""
+        if repeated and self._gate():
+            self._guarded(nodes)
+        else:
+            self.nodes.extend(nodes)
+        written = [name for node in nodes for name in node.output if name and name not in self.inside]
+        self._pending += [name for name in written if name not in self._readers and self._first_element_is_known(name)]
+        self._latest = [name for name in written if self._first_element_is_known(name)][:1] or self._latest
+
+    def _first_element_is_known(self, name: str) -> bool:
+        info = self._infos.get(name)
+        if info is None or not info.type.HasField("tensor_type") or not info.type.tensor_type.HasField("shape"):
+            return False
+        tensor = info.type.tensor_type
+        return tensor.elem_type not in (TensorProto.STRING, TensorProto.COMPLEX64, TensorProto.COMPLEX128) and all(
+            dimension.dim_value > 0 for dimension in tensor.shape.dim
+        )
+
+    def _gate(self) -> bool:
+        """Make the condition depend on what was computed since the last gate; False if there is nothing yet."""
+        for name in dict.fromkeys((*self._pending, *self._latest)):
+            flat = self._op("Reshape", [name, self._constant("all", np.array([-1], np.int64))], f"{name}/flat")
+            first = self._op("Gather", [flat, self._constant("first", np.array(0, np.int64))], f"{name}/first")
+            if self._infos[name].type.tensor_type.elem_type != TensorProto.FLOAT:
+                first = self._op("Cast", [first], f"{name}/float", to=TensorProto.FLOAT)
+            low = self._constant("lowest", np.array(-np.inf, np.float32))
+            holds = self._op("Less", [first, low], f"{name}/gate")
+            self._condition = self._op("Or", [self._condition, holds], f"{name}/gates") if self._condition else holds
+        self._pending, self._latest = [], []
+        return bool(self._condition)
+
+    def _op(self, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
+        name = reserve_name(output, self.names)
+        node = helper.make_node(op, inputs, [name], name, **attributes)
+        _mark(node, _GATE)
+        self.nodes.append(node)
+        return name
+
+    def _constant(self, key: str, array: np.ndarray) -> str:
+        if key not in self._constants:
+            self._constants[key] = reserve_name(f"gate/{key}", self.names)
+            self.graph.initializer.append(numpy_helper.from_array(array, self._constants[key]))
+        return self._constants[key]
+
+    def _guarded(self, nodes: Sequence[NodeProto]) -> None:
+        reads: dict[str, int] = {}
+        for node in nodes:
+            for name in {*_reads(node)}:
+                reads[name] = reads.get(name, 0) + 1
+        written = [name for node in nodes for name in node.output if name]
+        masks = {node.output[1] for node in nodes if node.op_type == "Dropout" and len(node.output) > 1}
+        results = [
+            name
+            for name in written
+            if name in self._infos
+            and (name in self._outputs or self._readers.get(name, 0) > reads.get(name, 0) or name in masks)
+        ]
+        if not results:  # nothing reads it
+            self.nodes.extend(nodes)
+            return
+        branches = [self._branch(nodes, written, results, suffix) for suffix in self._suffixes]
+        made = helper.make_node(
+            "If",
+            [self._condition],
+            results,
+            reserve_name(f"{nodes[0].name}/guard", self.names),
+            else_branch=branches[0],
+            then_branch=branches[1],
+        )
+        _mark(made, "".join(self._suffixes))
+        self.nodes.append(made)
+        self.inside.update(set(written).difference(results))
+
+    def _branch(
+        self, nodes: Sequence[NodeProto], written: Sequence[str], results: Sequence[str], suffix: str
+    ) -> GraphProto:
+        branch = GraphProto(name=f"{nodes[0].name}{suffix}")
+        renamed = {name: name + suffix for name in written}
+        for node in nodes:
+            copy = branch.node.add()
+            copy.CopyFrom(node)
+            _rename(copy, renamed)
+            copy.name += suffix
+        for name in written:
+            if name in self._infos:
+                info = (branch.output if name in results else branch.value_info).add()
+                info.CopyFrom(self._infos[name])
+                info.name = renamed[name]
+        ordered = sorted(branch.output, key=lambda info: results.index(info.name.removesuffix(suffix)))
+        del branch.output[:]
+        branch.output.extend(ordered)
+        return branch
+
+
+def unguarded(model: ModelProto) -> ModelProto:
+    """The model without guards: the nodes of a branch in place of its `If`. What was changed since stays as it is."""
+    graph = model.graph
+    if not any(_mark_of(node) for node in graph.node):
+        return model
+    nodes: list[NodeProto] = []
+    infos: list[ValueInfoProto] = []
+    for node in graph.node:
+        inside = _inside(node)
+        if inside is None:
+            nodes.append(node)
+        else:
+            nodes.extend(inside.node)
+            infos.extend(inside.value_info)
+    read = {info.name for info in graph.output}
+    kept = []
+    for node in reversed(nodes):
+        if _mark_of(node) == _GATE and not read.intersection(node.output):
+            continue
+        read.update(_reads(node))
+        kept.append(node)
+    found = ModelProto()
+    found.CopyFrom(model)
+    del found.graph.node[:]
+    found.graph.node.extend(reversed(kept))
+    found.graph.value_info.extend(infos)
+    constants = [t for t in graph.initializer if t.name in read or not t.name.startswith("gate/")]
+    del found.graph.initializer[:]
+    found.graph.initializer.extend(constants)
+    return found
+
+
+def _inside(node: NodeProto) -> GraphProto | None:
+    """The nodes of a guard's branch under their own names; None if the node is no guard, or its branches differ."""
+    mark = _mark_of(node)
+    branches = {attribute.name: attribute.g for attribute in node.attribute}
+    if mark in ("", _GATE) or node.op_type != "If" or branches.keys() != {"else_branch", "then_branch"}:
+        return None
+    first, second = branches["else_branch"], branches["then_branch"]
+    end = mark.find("/", 1)
+    plain = [_plain(branch, suffix) for branch, suffix in ((first, mark[:end]), (second, mark[end:]))]
+    if plain[0].SerializeToString(deterministic=True) != plain[1].SerializeToString(deterministic=True):
+        return None
+    return plain[0] if [info.name for info in plain[0].output] == list(node.output) else None
+
+
+def _plain(branch: GraphProto, suffix: str) -> GraphProto:
+    found = GraphProto()
+    found.CopyFrom(branch)
+    found.name = ""
+    renamed = {name: name.removesuffix(suffix) for node in branch.node for name in node.output if name}
+    for node in found.node:
+        _rename(node, renamed)
+        node.name = node.name.removesuffix(suffix)
+    for info in (*found.output, *found.value_info):
+        info.name = renamed.get(info.name, info.name)
+    return found
+
+
+def _rename(node: NodeProto, renamed: Mapping[str, str]) -> None:
+    """Rename values in a node, and where graphs inside of it read them."""
+    for names in (node.input, node.output):
+        for place, name in enumerate(names):
+            names[place] = renamed.get(name, name)
+    for body in _bodies(node):
+        for inner in body.node:
+            _rename(inner, renamed)
+        for info in body.output:
+            info.name = renamed.get(info.name, info.name)
+
+
+def _reads(node: NodeProto) -> Iterable[str]:
+    """Names that a node reads, graphs inside of it included; those may be names of their own."""
+    yield from filter(None, node.input)
+    for body in _bodies(node):
+        for inner in body.node:
+            yield from _reads(inner)
+        yield from (info.name for info in body.output)
+
+
+def _bodies(node: NodeProto) -> list[GraphProto]:
+    return [body for attribute in node.attribute for body in (attribute.g, *attribute.graphs) if body.node]
+
+
+def _free_suffix(suffix: str, names: Iterable[str]) -> str:
+    while any(name.endswith(suffix) for name in names):
+        suffix += "+"
+    return suffix
+
+
+def _mark(node: NodeProto, value: str) -> None:
+    entry = node.metadata_props.add()
+    entry.key, entry.value = GUARD_KEY, value
+
+
+def _mark_of(node: NodeProto) -> str:
+    return next((entry.value for entry in node.metadata_props if entry.key == GUARD_KEY), "")

@@ -1,0 +1,66 @@
+"""Repeats behind guards survive ONNX Runtime's default options, with the numbers of the unplanned graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from graph.formats.onnx.guards.guards import unguarded
+from graph.formats.onnx.writer import dump
+from graph.training.step import training_step
+from tests.graph.formats.onnx.onnx_runs import Arrays, read, run
+from tests.graph.formats.onnx.read.test_reader import light
+from tests.graph.formats.onnx.test_writer_training import checked, fed, step_of, with_repeats
+
+
+def by_default(data: bytes, given: Arrays, optimized: Path) -> dict[str, np.ndarray]:
+    """Outputs by name with ONNX Runtime's default optimizations and order."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    options.optimized_model_filepath = str(optimized)
+    one = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    names = [o.name for o in one.get_outputs()]
+    found = one.run(names, {i.name: given[i.name] for i in one.get_inputs()})
+    return dict(zip(names, map(np.asarray, found), strict=True))
+
+
+def assert_close(one: Arrays, other: Arrays) -> None:
+    assert one.keys() == other.keys()
+    for name in one:
+        scale = float(np.abs(one[name]).max(initial=1e-30))
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-3, atol=1e-5 * scale, err_msg=name)
+
+
+def test_repeats_of_a_transformer_survive_the_default_options(tmp_path: Path) -> None:
+    step = step_of("gpt")
+    rewritten = with_repeats(step)
+    data, feeds = checked(rewritten), fed(step)
+    assert_close(by_default(data, feeds, tmp_path / "optimized.onnx"), run(dump(step), feeds))
+    guards = [node for node in onnx.load(tmp_path / "optimized.onnx").graph.node if node.op_type == "If"]
+    written = [node for node in onnx.load_from_string(data).graph.node if node.op_type == "If"]
+    assert guards and len(guards) == len(written)
+
+
+def test_dropout_draws_the_same_mask_again_with_the_default_options(tmp_path: Path) -> None:
+    step, _ = training_step(read(light("squeezenet"), inputs={"data_0": (2, 3, 64, 64)}))
+    feeds = fed(step)
+    expected = run(checked(step), feeds)
+    assert_close(by_default(checked(with_repeats(step, 1)), feeds, tmp_path / "optimized.onnx"), expected)
+
+
+def test_a_guard_with_different_branches_stays_as_it_is() -> None:
+    model = onnx.load_from_string(dump(with_repeats(step_of("gpt"))))
+    changed = next(node for node in model.graph.node if node.op_type == "If")
+    branch = next(attribute.g for attribute in changed.attribute if attribute.name == "then_branch")
+    branch.node[0].op_type = "Identity"
+    kept = [node for node in unguarded(model).graph.node if node.op_type == "If"]
+    assert [node.name for node in kept] == [changed.name]
+
+
+def test_a_graph_without_repeats_has_no_guards() -> None:
+    model = onnx.load_from_string(dump(step_of("gpt")))
+    assert not [node for node in model.graph.node if node.op_type == "If"]
+    assert unguarded(model) is model
