@@ -27,13 +27,9 @@ import numpy as np
 import remat.jax
 from bench.jax_networks import NETWORKS, plain
 from remat.report import Report
+from tests.jax.models import NO_REWRITES
 
 MIB = 2**20
-#: XLA rewrites arithmetic and fuses by what stands around it; without both, equal equations give equal bits.
-NO_REWRITES = {
-    "xla_disable_hlo_passes": "algsimp,fusion,cse_barrier_expander",
-    "xla_cpu_experimental_ynn_fusion_type": "",
-}
 Row = dict[str, Any]
 
 
@@ -66,12 +62,13 @@ def rows(name: str, budgets: list[str], full: bool, seconds: float) -> tuple[lis
     clock = [time.perf_counter()]
     captured = remat.jax.capture(network.loss, *arguments, measure=True)
     clock.append(time.perf_counter())
-    unplanned = remat.jax.optimize(network.loss, *arguments, plan=captured.plan("100%", iterations=1))
+    without = captured.plan("100%", iterations=1)
+    unplanned = remat.jax.optimize(network.loss, *arguments, plan=without)
     base = Compiled(unplanned, arguments, options)
     expected, exact = base.results(), Compiled(given, arguments, NO_REWRITES).results()
     blocks = Compiled(jax.value_and_grad(wrapped.loss), wrapped.arguments, options)
     xla = Compiled(given, arguments, {})
-    no_plan = planned_flops(captured, captured.plan("100%", iterations=1))
+    no_plan = planned_flops(captured, without)
     found = [_xla_row(name, "XLA as it is", xla, base), _xla_row(name, "checkpoint", blocks, base)]
     clock.append(time.perf_counter())
     for budget in [*budgets, f"{blocks.bytes}"]:

@@ -87,11 +87,6 @@ class HtmlReport:
         return known[1]
 
 
-def render_html(rows: Sequence[Row], report: Callable[[Row], Mapping[str, Any] | None], requested: int) -> str:
-    """The page of `rows`; `report` returns a row's report, `requested` is the number of plans in all."""
-    return HtmlReport(report, requested).render(rows)
-
-
 def _groups(rows: Sequence[Row]) -> list[list[Row]]:
     """Rows of one model, batch size, planner and seed each: most saved first, groups without a plan last."""
     groups: dict[tuple[Any, ...], list[Row]] = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.sweep.html_report import render_html
+from app.sweep.html_report import HtmlReport
 from tests.app.sweep.conftest import report
 from tests.app.sweep.test_html_report import EVIL, failed, row
 from tests.browser.conftest import NARROW, WIDE, Watched
@@ -21,7 +21,8 @@ def file(tmp_path: Path) -> str:
     """URL of a report with two plans, one plan over budget, and a failed model."""
     rows = [row("small", saved=0.1), row("large"), row(EVIL, "over_budget", saved=0.05), failed("broken")]
     path = tmp_path / "report.html"
-    path.write_text(render_html(rows, lambda one: None if one["plan"] is None else report(one["model"]), len(rows)))
+    page = HtmlReport(lambda one: None if one["plan"] is None else report(one["model"]), len(rows))
+    path.write_text(page.render(rows))
     return path.as_uri()
 
 

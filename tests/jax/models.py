@@ -8,6 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+#: XLA rewrites arithmetic and fuses by what stands around it; without both, equal equations give equal bits.
+NO_REWRITES = {
+    "xla_disable_hlo_passes": "algsimp,fusion,cse_barrier_expander",
+    "xla_cpu_experimental_ynn_fusion_type": "",
+}
 VOCABULARY, WIDTH, LENGTH = 64, 32, 16
 
 

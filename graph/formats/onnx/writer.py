@@ -117,7 +117,7 @@ class _GraphWriter:
         self.shared: dict[Any, str] = {}  # content of a constant in a decomposed op -> its initialiser
         self.proto = GraphProto()
         self.defined: list[int] = []  # values in the order the file defines them
-        self.repeated: list[bool] = []  # of each node of the file: whether it runs again what ran before
+        self.repeated: list[bool] = []  # of each node of the file: whether it is a recomputation
 
     def write(self, proto: GraphProto, captured: frozenset[int] = frozenset()) -> None:
         """Fill `proto` with the graph; captured values belong to the graph around it."""

@@ -172,7 +172,7 @@ class _Flat:
         if source.effects:
             raise NotCaptured(
                 f"{source_line(source) or 'the function'}: {source.primitive.name} has a side effect, so it could "
-                "neither move nor run again; take it out of the function, for example by returning what it shows "
+                "neither be moved nor recomputed; take it out of the function, for example by returning what it shows "
                 "(has_aux=True)"
             )
         name = f"{source.primitive.name}.{len(self.equations)}"

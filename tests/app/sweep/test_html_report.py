@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from app.sweep import table
-from app.sweep.html_report import HtmlReport, render_html
+from app.sweep.html_report import HtmlReport
 from app.sweep.results import Row
 from app.sweep.run import EMPTY_SUMMARY, summary_columns
 from tests.app.sweep.conftest import report
@@ -34,9 +34,8 @@ def failed(name: str) -> dict[str, Any]:
 
 
 def page(rows: list[dict[str, Any]], asked: int | None = None) -> str:
-    return render_html(
-        rows, lambda row: None if row["plan"] is None else report(row["model"]), len(rows) if asked is None else asked
-    )
+    requested = len(rows) if asked is None else asked
+    return HtmlReport(lambda row: None if row["plan"] is None else report(row["model"]), requested).render(rows)
 
 
 class Seen(HTMLParser):

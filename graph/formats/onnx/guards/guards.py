@@ -3,8 +3,8 @@
     gradient ──▶ gate ─┐ never true
     x ─────────────▶ If(gate) {repeat} else {repeat} ──▶ x'
 
-A run of repeats goes into both branches of an `If`, so the result is theirs whatever the condition. Its condition reads
-one element of what was computed just before and of every result so far, so no order runs the repeat earlier, and no
+Consecutive repeats go into both branches of an `If`, so its result does not depend on the condition, which reads one
+element of what was computed just before and of every result so far, so no order runs the repeat earlier, and no
 optimizer knows it: common-subexpression elimination does not look into branches, and a branch is inlined for a constant
 only. The condition holds for no number, so a random op, which counts its runs, always runs in the same branch.
 
@@ -14,6 +14,7 @@ too (`onnxruntime/core/optimizer/dropout_elimination.cc`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -58,11 +59,7 @@ class _Guards:
         self.inside: set[str] = set()  # values that are now within branches only
         self._infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
         self._outputs = {info.name for info in graph.output}
-        self._read_in = [{*_reads(node)} for node in graph.node]
-        self._readers: dict[str, int] = {}
-        for reads in self._read_in:
-            for name in reads:
-                self._readers[name] = self._readers.get(name, 0) + 1
+        self._readers = _readers(graph.node)
         self._suffixes = [_free_suffix(suffix, names) for suffix in (_AGAIN, _NEVER)]
         self._pending: list[str] = []  # results that nothing reads, since the last gate
         self._latest: list[str] = []  # what the node before wrote
@@ -115,17 +112,13 @@ class _Guards:
         return self._constants[key]
 
     def _guarded(self, nodes: Sequence[NodeProto]) -> None:
-        reads: dict[str, int] = {}
-        for node in nodes:
-            for name in {*_reads(node)}:
-                reads[name] = reads.get(name, 0) + 1
+        readers = _readers(nodes)
         written = [name for node in nodes for name in node.output if name]
         masks = {node.output[1] for node in nodes if node.op_type == "Dropout" and len(node.output) > 1}
         results = [
             name
             for name in written
-            if name in self._infos
-            and (name in self._outputs or self._readers.get(name, 0) > reads.get(name, 0) or name in masks)
+            if name in self._infos and (name in self._outputs or self._readers[name] > readers[name] or name in masks)
         ]
         if not results:  # nothing reads it
             self.nodes.extend(nodes)
@@ -165,7 +158,7 @@ class _Guards:
 
 
 def unguarded(model: ModelProto) -> ModelProto:
-    """The model without guards: the nodes of a branch in place of its `If`. What was changed since stays as it is."""
+    """The model, changed in place: the nodes of a branch stand for its `If`. A guard that was edited stays as it is."""
     graph = model.graph
     if not any(_mark_of(node) for node in graph.node):
         return model
@@ -179,21 +172,20 @@ def unguarded(model: ModelProto) -> ModelProto:
             nodes.extend(inside.node)
             infos.extend(inside.value_info)
     read = {info.name for info in graph.output}
-    kept = []
+    kept, read_by_gates = [], set()
     for node in reversed(nodes):
         if _mark_of(node) == _GATE and not read.intersection(node.output):
-            continue
-        read.update(_reads(node))
-        kept.append(node)
-    found = ModelProto()
-    found.CopyFrom(model)
-    del found.graph.node[:]
-    found.graph.node.extend(reversed(kept))
-    found.graph.value_info.extend(infos)
-    constants = [t for t in graph.initializer if t.name in read or not t.name.startswith("gate/")]
-    del found.graph.initializer[:]
-    found.graph.initializer.extend(constants)
-    return found
+            read_by_gates.update(node.input)
+        else:
+            read.update(_reads(node))
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(reversed(kept))
+    graph.value_info.extend(infos)
+    for place in reversed(range(len(graph.initializer))):
+        if graph.initializer[place].name in read_by_gates - read:
+            del graph.initializer[place]
+    return model
 
 
 def _inside(node: NodeProto) -> GraphProto | None:
@@ -242,6 +234,11 @@ def _reads(node: NodeProto) -> Iterable[str]:
         for inner in body.node:
             yield from _reads(inner)
         yield from (info.name for info in body.output)
+
+
+def _readers(nodes: Iterable[NodeProto]) -> Counter[str]:
+    """How many of the nodes read each name."""
+    return Counter(name for node in nodes for name in {*_reads(node)})
 
 
 def _bodies(node: NodeProto) -> list[GraphProto]:
