@@ -37,6 +37,8 @@ _DIALECT = re.compile(
 _WORD_BREAK = re.compile(r"_+|(?<=[a-z0-9])(?=[A-Z])")
 #: Comments that direct a tool and so give no reason.
 _DIRECTIVE = re.compile(r"#\s*(?:noqa|type:|fmt:|pragma|mypy:)[^#]*")
+#: Starts the comment that gives the reason of all imports inside functions of a module.
+MODULE_REASON = "# Imports inside functions: "
 _LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT, tokenize.ENDMARKER}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DOCUMENTED = (ast.Module, ast.ClassDef, *_FUNCTIONS)
@@ -175,7 +177,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def _local_imports(tree: ast.Module, place: str, comments: dict[int, str]) -> Iterator[tuple[str, bool]]:
-    """Every import inside a function, once; a comment beside it, or above its run of imports, is a reason."""
+    """Every import inside a function, once. A reason is a comment beside it, above its run, or for the module."""
     seen: set[int] = set()
     for function in ast.walk(tree):
         if not isinstance(function, _FUNCTIONS):
@@ -184,8 +186,9 @@ def _local_imports(tree: ast.Module, place: str, comments: dict[int, str]) -> It
             if isinstance(node, (ast.Import, ast.ImportFrom)) and node.lineno not in seen:
                 seen.add(node.lineno)
     reasons = {line for line, comment in comments.items() if _DIRECTIVE.sub("", comment).strip("# ")}
+    for_all = any(comment.startswith(MODULE_REASON) for comment in comments.values())
     for line in sorted(seen):
         first = line
         while first - 1 in seen:
             first -= 1
-        yield f"{place}:{line}", bool({line, first, first - 1} & reasons)
+        yield f"{place}:{line}", for_all or bool({line, first, first - 1} & reasons)

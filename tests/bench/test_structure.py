@@ -85,6 +85,12 @@ def test_a_local_import_needs_a_comment_that_is_no_directive(tmp_path):
     assert file.local_imports == (("app/a.py:3", True), ("app/a.py:4", True), ("app/a.py:6", False))
 
 
+def test_one_comment_gives_the_reason_of_all_local_imports_of_a_module(tmp_path):
+    text = "# Imports inside functions: heavy.\n\n\ndef f():\n    import a\n"
+    file = read_source(checkout(tmp_path, {"app/a.py": text}) / "app/a.py", tmp_path)
+    assert file.local_imports == (("app/a.py:5", True),)
+
+
 def test_packages_that_import_each_other_are_a_cycle_even_by_an_import_inside_a_function(tmp_path):
     #   p ──▶ q ──▶ r.x        r.y ──▶ p inside a function; top imports p, and nothing imports top
     files = {
