@@ -26,7 +26,7 @@ MAX_PACKAGES, MAX_MODULES, MAX_IN_A_FOLDER = 14, 4, 15
 MAY_IMPORT: dict[str, str] = {
     "app.api": (
         "app.api.auth app.api.middleware app.api.routes app.api.service app.api.wire app.atomic_files "
-        "app.catalogue app.errors app.pages app.settings app.telemetry graph.cancellation graph.errors "
+        "app.catalogue app.errors app.pages app.settings app.store app.telemetry graph.cancellation graph.errors "
         "planner.errors"
     ),
     "app.api.auth": (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
 import anyio.to_thread
@@ -14,7 +14,6 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from app.api.auth.batch_access import BatchKeyStore
 from app.api.auth.middleware import AuthMiddleware
 from app.api.auth.rate_limit import RateLimiter
 from app.api.auth.tenant_view import AccessControl
@@ -32,6 +31,7 @@ from app.errors import PROBLEM_TYPE, AppError, ProblemDetails, headers_of, probl
 from app.pages.frame import error_page, wants_page
 from app.pages.routes import PAGES
 from app.settings import Settings
+from app.store.store import Store
 from app.telemetry import export
 from graph.cancellation import CancellationError
 from graph.errors import Finding, GraphError
@@ -43,14 +43,21 @@ TITLES = {404: ("not_found", "Not found"), 405: ("method_not_allowed", "Method n
 
 
 def create_app(
-    settings: Settings | None = None, access: AccessControl | None = None, hosts: Collection[str] | None = None
+    settings: Settings | None = None,
+    control: Callable[[Store], AccessControl] | None = None,
+    hosts: Collection[str] | None = None,
 ) -> FastAPI:
     """The application over the store of `settings`; background work ends with the ASGI lifespan.
 
-    With `access`, requests need an API key and see the resources of its tenant only. With `hosts`, requests need one
-    of these hosts.
+    With `control`, which makes the access control of the store, requests need an API key and see the resources of its
+    tenant only. With `hosts`, requests need one of these hosts.
     """
     service = Service(settings or Settings())
+    try:
+        access = None if control is None else control(service.store)
+    except BaseException:
+        service.close()
+        raise
     telemetry = export.start(service.settings.otlp_url)
 
     @asynccontextmanager
@@ -77,7 +84,6 @@ def create_app(
     )
     app.state.service, app.state.watching, app.state.access = service, telemetry, access
     if access is not None:  # middleware added last runs first
-        access.key_store = BatchKeyStore(access.key_store, service.store)
         app.add_middleware(AuthMiddleware, access=access, limiter=RateLimiter(service.settings.requests_per_second))
     app.add_middleware(AdmissionMiddleware, admission=service.admission)
     app.add_middleware(CompressionMiddleware)

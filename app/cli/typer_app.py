@@ -452,6 +452,22 @@ def gc(
 
 
 @_service()
+def audit(
+    data: options.Data = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Number of lines.")] = 100,
+    tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Lines of one tenant; default: all.")] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Show the audit log, newest first.
+
+    Attempted changes, refused requests and failed logins of a service that requires API keys.
+    """
+    from app.cli.admin.audit import run_audit
+
+    return run_audit(data, limit, tenant, as_json)
+
+
+@_service()
 def check_store(data: options.Data = None, as_json: options.Json = False) -> int:
     """Check the integrity of a store.
 

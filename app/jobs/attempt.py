@@ -169,7 +169,7 @@ class Attempt:
             with self._lock:
                 if operation.kind == "plan":
                     return save_plan(store, solved, str(operation.graph_id), key, finish, key and self._form_key)
-                return save_result(store, operation.kind, solved, operation.graph_id, key, finish)
+                return save_result(store, operation.kind, solved, operation.graph_id, key, finish, operation.tenant)
 
         result = self._retry_unavailable(save, CannotWrite)  # a full disk costs no finished solve
         log.info("operation=%s event=%s result=%s", operation.id, state, result)

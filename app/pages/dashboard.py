@@ -52,8 +52,8 @@ async def dashboard(request: Request, service: ServiceDep, filters: QueryParamet
     """The dashboard, filtered and sorted by the URL query."""
 
     def load() -> dict[str, Any]:
-        owned = plan_scope(service)
-        query, fits = SavingsQuery(service.store, owned), largest_batches(service.store, owned, filters)
+        tenant = plan_scope(service)
+        query, fits = SavingsQuery(service.store, tenant), largest_batches(service.store, tenant, filters)
         rows, sums = query.rows_and_sums(filters, ROWS_PER_PAGE, ROWS_PER_PAGE * (filters.page - 1))
         return {
             "sums": sums,
@@ -90,9 +90,9 @@ async def savings_csv(service: ServiceDep, filters: QueryParameters) -> Response
     """All rows that match the filters, with unrounded bytes and seconds."""
 
     def load() -> str:
-        owned = plan_scope(service)
-        rows = SavingsQuery(service.store, owned).table(filters, COLUMNS, MAX_CSV_ROWS)
-        fits = largest_batches(service.store, owned, filters)
+        tenant = plan_scope(service)
+        rows = SavingsQuery(service.store, tenant).table(filters, COLUMNS, MAX_CSV_ROWS)
+        fits = largest_batches(service.store, tenant, filters)
         if not fits.largest():
             return table_as_csv(COLUMNS, rows)
         return as_csv(COLUMNS, fits.with_largest_batch(row._asdict() for row in rows))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from app.store.savings import OperationScope, in_scope
+from app.store.savings import made_by
 from app.store.store import Store
 from app.store.tables import graphs, plans, result_plans, results
 from planner.request.curve_and_fit_request import NOT_IN_FIT
@@ -98,9 +98,9 @@ def largest_size_by(fits: sa.Subquery, by: tuple[str, ...]) -> sa.Subquery:
     return sa.select(*columns, sa.func.max(fits.c.size).label("size")).group_by(*columns).subquery()
 
 
-def largest_batches(store: Store, owned: OperationScope | None, filters: SavingsFilter) -> LargestBatches:
+def largest_batches(store: Store, tenant: str | None, filters: SavingsFilter) -> LargestBatches:
     """Stored fits that match the filters, among the operations of `owned` (None: all)."""
-    fits = best_fits(filters, None if owned is None else in_scope(store, owned, plans.c.id))
+    fits = best_fits(filters, None if tenant is None else made_by(tenant, plans.c.id))
     best = sa.select(fits).order_by(fits.c.size.desc(), fits.c.plan_id).limit(MAX_FITS)
     with store.reading() as connection:
         return LargestBatches([dict(row) for row in connection.execute(best).mappings()])

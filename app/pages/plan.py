@@ -28,7 +28,7 @@ from app.render.plan import svg as drawn
 from app.render.plan.columns import ReportSummary, TimelineColumns
 from app.store import records
 from app.store.measurements import measurements_of
-from app.store.savings import in_scope
+from app.store.savings import made_by
 from app.store.store import Store
 from app.store.tables import plans, sections
 from planner.request.curve_and_fit_request import NOT_IN_CURVE
@@ -112,7 +112,7 @@ def _read(service: Service, plan_id: str) -> tuple[dict[str, Any], dict[str, str
 
     Raises NotFound.
     """
-    store, owned = service.store, plan_scope(service)
+    store, tenant = service.store, plan_scope(service)
     report = summary_of(store, plan_id)
     row, stored = report["row"], sections_of(store, plan_id)
     report["explain"] = _explain(store, stored)
@@ -120,8 +120,8 @@ def _read(service: Service, plan_id: str) -> tuple[dict[str, Any], dict[str, str
         preview.inline_preview(store.blobs.get(stored[preview.SECTION])) if preview.SECTION in stored else ""
     )
     same = [plans.c[name] == row[name] for name in ("graph_id", "runtime", "device", "counts", "baseline_peak_bytes")]
-    if owned is not None:  # other tenants may have planned the same graph
-        same.append(in_scope(store, owned, plans.c.id))
+    if tenant is not None:  # other tenants may have planned the same graph
+        same.append(made_by(tenant, plans.c.id))
     query = sa.select(plans).where(*same).order_by(plans.c.seen_at.desc()).limit(MAX_PLANS)
     with store.reading() as connection:
         comparable = [dict(plan) for plan in connection.execute(query).mappings()]

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from app.pages.fit_query import JOIN_COLUMNS, best_fits, largest_size_by
 from app.store.measurements import latest_steps
-from app.store.savings import OperationScope, in_scope
+from app.store.savings import made_by
 from app.store.store import Store
 from app.store.tables import Timestamp, graphs, plans
 
@@ -119,10 +119,10 @@ BEST_FIRST = (sa.case((plans.c.status == OVER_BUDGET, 1), else_=0), plans.c.over
 class SavingsQuery:
     """Queries over the plans that a caller may see; one or two database queries per method."""
 
-    def __init__(self, store: Store, owned: OperationScope | None):
+    def __init__(self, store: Store, tenant: str | None):
         self._store = store
-        self._own = None if owned is None else in_scope(store, owned, plans.c.id)
-        self._measured = latest_steps(None if owned is None else owned.tenant)
+        self._own = None if tenant is None else made_by(tenant, plans.c.id)
+        self._measured = latest_steps(tenant)
 
     def rows(self, filters: SavingsFilter, limit: int, offset: int = 0) -> list[dict[str, Any]]:
         """Rows that match the filters, in their sort order."""

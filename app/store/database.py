@@ -202,6 +202,13 @@ def _schema_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
             sqlite.execute("PRAGMA foreign_keys=ON")
 
 
+def is_current_schema(engine: sa.Engine) -> bool:
+    """Whether the schema is at the head revision. Raises Unavailable."""
+    with translate_errors(engine), engine.connect() as connection:
+        before, after = _revisions(connection)
+    return before == after
+
+
 def require_current_schema(engine: sa.Engine) -> None:
     """Raises Unavailable unless the schema is at the head revision."""
     with translate_errors(engine), engine.connect() as connection:

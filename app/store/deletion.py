@@ -6,38 +6,27 @@ measurements of the tenant are deleted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import sqlalchemy as sa
 
 from app.errors import InUse
+from app.store.access_tables import graph_owners, result_owners
 from app.store.batch_tables import batches, items
 from app.store.garbage_collection import remove_unreferenced
 from app.store.store import Store
 from app.store.tables import graphs, measurements, operations, plans, questions, result_plans, results, sections
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
-    """Ids of the operations and results that were deleted, or that the tenant no longer owns."""
-
-    operations: Sequence[str]
-    results: Sequence[str]
-
-
-def delete_graph(store: Store, graph_id: str, tenant: str | None, shared: bool) -> Deleted:
-    """Delete the graph and what was made of it; if `shared` with other tenants, only what is of `tenant` alone.
+def delete_graph(store: Store, graph_id: str, tenant: str | None) -> None:
+    """Delete the graph and what was made of it; if other tenants own it as well, only what is of `tenant` alone.
 
     Raises InUse while operations or batch items on the graph are unfinished, CannotWrite, Unavailable.
     """
     with store.writing() as connection:
-        deletion = _Deletion(connection, graph_id, tenant, shared)
+        deletion = _Deletion(connection, graph_id, tenant)
         deletion.require_idle()
         blobs = deletion.blobs()
         deletion.delete()
     remove_unreferenced(store, blobs)
-    return Deleted(deletion.operation_ids, deletion.result_ids)
 
 
 def fitted_graphs(store: Store, graph_id: str, tenant: str | None) -> list[str]:
@@ -57,8 +46,10 @@ def fitted_graphs(store: Store, graph_id: str, tenant: str | None) -> list[str]:
 class _Deletion:
     """Deletion of one graph in an open transaction."""
 
-    def __init__(self, connection: sa.Connection, graph_id: str, tenant: str | None, shared: bool):
-        self.connection, self.graph_id, self.tenant, self.shared = connection, graph_id, tenant, shared
+    def __init__(self, connection: sa.Connection, graph_id: str, tenant: str | None):
+        self.connection, self.graph_id, self.tenant = connection, graph_id, tenant
+        others = sa.select(graph_owners).where(graph_owners.c.graph_id == graph_id, graph_owners.c.tenant != tenant)
+        self.shared = shared = tenant is not None and connection.execute(others.limit(1)).first() is not None
         self._plans = sa.select(plans.c.id).where(plans.c.graph_id == graph_id)
         of_plans = sa.select(result_plans.c.result_id).where(result_plans.c.plan_id.in_(self._plans))
         self._operations = (operations.c.graph_id == graph_id) | operations.c.found.in_(of_plans)
@@ -69,11 +60,10 @@ class _Deletion:
             own = sa.select(batches.c.id).where(batches.c.tenant == tenant)
             self._items &= items.c.batch_id.in_(own)
         found = sa.select(operations.c.id, operations.c.found, operations.c.asked).where(self._operations)
-        rows = connection.execute(found).all()
-        self.operation_ids = [row.id for row in rows]
-        self.question_ids = {row.asked for row in rows if row.asked is not None}
-        made = {row.found for row in rows if row.found is not None}
-        self.result_ids = sorted(made if shared else made | set(connection.scalars(of_plans)))
+        self._found = connection.execute(found).all()
+        self.question_ids = {row.asked for row in self._found if row.asked is not None}
+        made = {row.found for row in self._found if row.found is not None}
+        self.result_ids = made if shared else made | set(connection.scalars(of_plans))
 
     def require_idle(self) -> None:
         """Raises InUse unless all operations and batch items are finished."""
@@ -97,15 +87,20 @@ class _Deletion:
     def delete(self) -> None:
         """Delete referencing rows before referenced rows; the rest goes by cascade."""
         run = self.connection.execute
-        run(sa.delete(operations).where(operations.c.id.in_(self.operation_ids)))
+        run(sa.delete(operations).where(operations.c.id.in_([row.id for row in self._found])))
         used = sa.exists().where(operations.c.asked == questions.c.id)
         run(sa.delete(questions).where(questions.c.id.in_(self.question_ids), ~used))
         self._delete_items()
+        own_result = result_owners.c.tenant == self.tenant
+        run(sa.delete(result_owners).where(result_owners.c.result_id.in_(self.result_ids), own_result))
         known = sa.exists().where(operations.c.found == results.c.id)  # of another operation
-        run(sa.delete(results).where(results.c.id.in_(self.result_ids), ~known))
+        owned = sa.exists().where(result_owners.c.result_id == results.c.id, sa.literal(self.shared))
+        run(sa.delete(results).where(results.c.id.in_(self.result_ids), ~known, ~owned))
         if self.shared:
             own = measurements.c.tenant == self.tenant
             run(sa.delete(measurements).where(measurements.c.plan_id.in_(self._plans), own))
+            own_graph = graph_owners.c.graph_id == self.graph_id, graph_owners.c.tenant == self.tenant
+            run(sa.delete(graph_owners).where(*own_graph))
             return
         run(sa.delete(plans).where(plans.c.graph_id == self.graph_id))
         run(sa.delete(graphs).where(graphs.c.id == self.graph_id))

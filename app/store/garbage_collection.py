@@ -6,6 +6,7 @@ blobs are locked out; `Store.writing` checks after its commit that its blobs sti
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from app.store.access_tables import charges
 from app.store.batch_tables import batches, items
 from app.store.blobs import GRACE, KEY
 from app.store.store import Store
@@ -30,6 +32,7 @@ from app.store.tables import (
 )
 
 CHUNK_SIZE = 200  # rows or blobs per transaction
+KEEP_CHARGES_S = 2 * 86_400  # quotas count the charges of one day
 
 
 @dataclass(slots=True)
@@ -54,6 +57,9 @@ def collect(store: Store, keep_days: float | None, idempotency_days: float) -> C
     """
     done = CollectionCounts()
     done.idempotency_keys = _delete(store, idempotency_keys, idempotency_keys.c.created_at < _before(idempotency_days))
+    with store.writing() as connection:
+        old = charges.c.settled, charges.c.at < time.time() - KEEP_CHARGES_S
+        connection.execute(sa.delete(charges).where(*old))
     if keep_days is not None:
         until = _before(keep_days)
         done.batches = _delete(store, batches, batches.c.ended_at < until)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from app.store.savings import listed_ids
 from app.store.store import Store
-from app.store.tables import graphs, operations, plans, result_plans, results
+from app.store.tables import graphs, plans, result_plans, results
+from app.store.tenancy import owned_ids
 
 CURSOR_PATTERN = r"^[0-9TZ:.-]{24}~[0-9a-f]{64}$"  # creation time and id of the last row of a page
 GRAPH_COLUMNS = tuple(graphs.c[name] for name in ("id", "name", "nodes", "values", "format", "created_at"))
@@ -59,15 +59,6 @@ RESULT_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class ListScope:
-    """Restriction to the resources of a tenant: ids of its graphs, and of its granted curves, fits and layouts."""
-
-    tenant: str
-    graphs: Sequence[str]
-    results: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
 class PageRequest:
     """At most `limit` rows after `cursor`, created at `since` or later."""
 
@@ -84,30 +75,30 @@ class Rows:
     next: str | None
 
 
-def page_of_graphs(store: Store, page: PageRequest, scope: ListScope | None, only: Mapping[str, str | None]) -> Rows:
-    """Graphs whose columns equal the values of `only` that are not None."""
+def page_of_graphs(store: Store, page: PageRequest, tenant: str | None, only: Mapping[str, str | None]) -> Rows:
+    """Graphs of the tenant (None: all) whose columns equal the values of `only` that are not None."""
     query = sa.select(*GRAPH_COLUMNS).where(*_equal(graphs, only))
-    if scope is not None:
-        query = query.where(graphs.c.id.in_(listed_ids(store, scope.graphs)))
+    if tenant is not None:
+        query = query.where(graphs.c.id.in_(owned_ids(graphs, tenant)))
     return _page(store, graphs, query, page)
 
 
 def page_of_plans(
-    store: Store, page: PageRequest, scope: ListScope | None, only: Mapping[str, str | None], model: str | None
+    store: Store, page: PageRequest, tenant: str | None, only: Mapping[str, str | None], model: str | None
 ) -> Rows:
-    """Plans whose columns equal the values of `only` that are not None, of graphs of the name `model`."""
+    """Plans as in `page_of_graphs`, of graphs of the name `model`."""
     query = sa.select(*PLAN_COLUMNS).join(graphs, graphs.c.id == plans.c.graph_id).where(*_equal(plans, only))
     if model is not None:
         query = query.where(graphs.c.name == model)
-    if scope is not None:
-        query = query.where(plans.c.graph_id.in_(listed_ids(store, scope.graphs)))
+    if tenant is not None:
+        query = query.where(plans.c.graph_id.in_(owned_ids(graphs, tenant)))
     return _page(store, plans, query, page)
 
 
 def page_of_results(
-    store: Store, page: PageRequest, scope: ListScope | None, kind: str, graph_id: str | None = None
+    store: Store, page: PageRequest, tenant: str | None, kind: str, graph_id: str | None = None
 ) -> Rows:
-    """Curves, fits or layouts; those with a plan of that graph, if one is given."""
+    """Curves, fits or layouts of the tenant (None: all); those with a plan of that graph, if one is given."""
     grows = (results.c.grow, results.c.size) if kind == "fit" else ()
     columns = [results.c.id, results.c.created_at] if kind == "layout" else RESULT_COLUMNS
     query = sa.select(*columns, *grows).where(results.c.kind == kind)
@@ -118,9 +109,8 @@ def page_of_results(
             .where(plans.c.graph_id == graph_id)
         )
         query = query.where(results.c.id.in_(of_graph))
-    if scope is not None:
-        made = sa.select(operations.c.found).where(operations.c.tenant == scope.tenant)
-        query = query.where(results.c.id.in_(made) | results.c.id.in_(listed_ids(store, scope.results)))
+    if tenant is not None:
+        query = query.where(results.c.id.in_(owned_ids(results, tenant)))
     return _page(store, results, query, page)
 
 

@@ -27,6 +27,7 @@ from app.store.tables import (
     sections,
     to_timestamp,
 )
+from app.store.tenancy import insert_owner
 from app.telemetry import metrics
 from planner.request.field_kinds import NOT_IN_SUMMARY, without_proof
 
@@ -38,8 +39,8 @@ def now() -> str:
     return to_timestamp(datetime.now(UTC))
 
 
-def save_graph(store: Store, read: Mapping[str, Any]) -> dict[str, Any]:
-    """The stored row of a graph that a child has read; a known graph has one row with a new `seen_at`."""
+def save_graph(store: Store, read: Mapping[str, Any], tenant: str | None = None) -> dict[str, Any]:
+    """The stored row of a graph that a child has read, owned by the tenant; a known graph has a new `seen_at`."""
     row = {name: read[name] for name in ("id", "nodes", "values", "format", "forward_only")}
     at, document = now(), read["document"]
     # PostgreSQL text cannot hold NUL; the document keeps the original name.
@@ -49,6 +50,7 @@ def save_graph(store: Store, read: Mapping[str, Any]) -> dict[str, Any]:
         statement = insert(connection, graphs).values(row)
         seen = {"seen_at": at, "form": form}
         connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=seen))
+        insert_owner(connection, graphs, read["id"], tenant)
     return store.row(graphs, read["id"])
 
 
@@ -126,13 +128,14 @@ def save_result(
     graph_id: str | None,
     answers_key: str | None = None,
     also: InTransaction = _nothing,
+    tenant: str | None = None,
 ) -> str:
-    """Id of the stored curve, fit or layout, saved with its plans as in `save_plan`.
+    """Id of the stored curve, fit or layout, saved with its plans as in `save_plan` and owned by the tenant.
 
     `made` is {"document", "plans"}, with "graph" if the graph of the plans is not stored yet.
     """
     if "graph" in made:
-        graph_id = save_graph(store, made["graph"])["id"]
+        graph_id = save_graph(store, made["graph"], tenant)["id"]
     plans = [_Plan.of(solved, str(graph_id)) for solved in made["plans"]]
     document = dict(made["document"])
     for place, plan in zip(document.get("points", [document]), plans, strict=False):
@@ -147,6 +150,7 @@ def save_result(
         for plan in plans:
             plan.insert(connection)
         connection.execute(upsert_seen(connection, results), row)
+        insert_owner(connection, results, id, tenant)
         references = [{"result_id": id, "plan_id": plan_id} for plan_id in {plan.id for plan in plans}]
         if references:
             connection.execute(insert_if_absent(connection, result_plans), references)

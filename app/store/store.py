@@ -27,6 +27,7 @@ from app.store.database import (
     RETRY,
     SQLITE_WRITES,
     engine_of,
+    is_current_schema,
     migrate,
     require_current_schema,
     translate_errors,
@@ -76,6 +77,12 @@ class Store:
             migrate(self.engine)  # in one transaction, under the lock of SQLite
         else:
             require_current_schema(self.engine)
+
+    def prepare_beside_service(self) -> None:
+        """As `prepare`; SQLite is migrated only while no process serves the folder. Raises Unavailable."""
+        if self.is_sqlite and not is_current_schema(self.engine):
+            self.own()
+        self.prepare()
 
     def own(self) -> None:
         """Lock the data folder against other serving processes. Raises Unavailable."""

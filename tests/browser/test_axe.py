@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 import httpx2
 import pytest
 
-from app.api.auth.key_store import SqliteKeyStore
 from app.api.auth.tenant_view import AccessControl
 from app.api.main import create_app
 from app.settings import Settings
@@ -41,9 +40,7 @@ LOOKS = [(size, colours) for size in (WIDE, NARROW) for colours in ("light", "da
 @pytest.fixture(scope="module")
 def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("gated")
-    yield from running(
-        create_app(Settings(data=folder, workers=1, drain_seconds=1), AccessControl(SqliteKeyStore(folder)))
-    )
+    yield from running(create_app(Settings(data=folder, workers=1, drain_seconds=1), AccessControl))
 
 
 @pytest.fixture(scope="module")

@@ -1,37 +1,14 @@
-"""Ownership of batches: a tenant owns its batches and the operations of their items."""
+"""Ownership of batches, and their charges to the quotas of a key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable
 
-from app.api.auth.key_store import KeyStore
 from app.api.auth.tenant_view import Caller
 from app.api.service.service import Service
 from app.errors import NotFound
 from app.jobs.batches import repository
 from app.jobs.batches.repository import BatchOwner, BatchRecord
-from app.store.store import Store
-
-
-class BatchKeyStore:
-    """A key store that grants a tenant the operations of its batches."""
-
-    def __init__(self, key_store: KeyStore, store: Store):
-        self._key_store, self._store = key_store, store
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._key_store, name)
-
-    def granted(self, tenant: str, kind: str, ids: Collection[str]) -> set[str]:
-        found = self._key_store.granted(tenant, kind, ids)
-        if kind == "operations" and (others := set(ids) - found):
-            found |= repository.operations_of(self._store, tenant, others)
-        return found
-
-    def grants(self, tenant: str, kind: str) -> list[str]:
-        found = self._key_store.grants(tenant, kind)
-        return [*found, *repository.item_operations_of(self._store, tenant)] if kind == "operations" else found
 
 
 def batch_owner(service: Service) -> BatchOwner:

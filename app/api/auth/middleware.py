@@ -80,7 +80,7 @@ class AuthMiddleware:
             return
         try:
             self.access.key_store.record(audited.entry(self.access.clock()))
-        except CannotWrite:
+        except (AppError, CannotWrite):
             log.exception("event=not_audited method=%s path=%s status=%s", audited.method, audited.path, audited.status)
 
     def _caller(self, scope: Scope) -> tuple[Caller, str]:

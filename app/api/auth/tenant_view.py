@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import anyio.to_thread
 import sqlalchemy as sa
 
 from app.api.auth.api_keys import ApiKey
@@ -25,13 +26,10 @@ from app.errors import NotFound, OverQuota
 from app.jobs.batches.operations import BatchOperation
 from app.jobs.batches.repository import BatchRecord
 from app.jobs.interface import JobEvent, Jobs, Operation, Page, SolveRequest
-from app.store.blobs import blob_key
 from app.store.deletion import delete_graph, fitted_graphs
-from app.store.listing import ListScope
-from app.store.savings import OperationScope
 from app.store.store import Store
-from app.store.tables import graphs, operations, plans, result_plans, results
-from app.store.tenancy import scoped_name
+from app.store.tables import graphs, operations, plans, results
+from app.store.tenancy import insert_owner, owns, scoped_name
 from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS
 
 RETRY_S = 5
@@ -39,10 +37,10 @@ MAX_REFUSED_AUDITS = 60  # audit entries per minute for refused requests of one 
 
 
 class AccessControl:
-    """Key store and quota lock of one serving process."""
+    """Key store of a store, and quota lock of one serving process."""
 
-    def __init__(self, key_store: KeyStore, clock: Callable[[], float] = time.time):
-        self.key_store, self.clock = key_store, clock
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time):
+        self.key_store, self.clock = KeyStore(store), clock
         self.lock = threading.Lock()
         self._minute, self._refused = 0, Counter[str]()  # audit entries of refused requests in this minute, by key
 
@@ -67,13 +65,11 @@ class Caller:
         """`text` scoped to the tenant."""
         return scoped_name(self.key.tenant, text)
 
-    def grant(self, kind: str, id: str) -> None:
-        self.access.key_store.grant(self.key.tenant, kind, id)
-
-    def require(self, kind: str, id: str) -> None:
-        """Raises NotFound, with the same message as for a missing resource."""
-        if not self.access.key_store.granted(self.key.tenant, kind, [id]):
-            raise NotFound(f"no {kind[:-1]} {id[:80]!r}")
+    @contextmanager
+    def charging(self) -> Iterator[None]:
+        """Exclude other requests that check or charge the quotas of the key, of other processes too."""
+        with self.access.lock, self.access.key_store.quota_lock(self.key.id):
+            yield
 
     def require_quota(self, seconds: float, jobs: Jobs) -> None:
         """Raises OverQuota unless a solve of `seconds` may start."""
@@ -124,7 +120,7 @@ class Caller:
     def charge_batch(self, seconds: float, jobs: Jobs, make: Callable[[], BatchRecord]) -> BatchRecord:
         """The batch that `make` creates, charged with `seconds`. Raises OverQuota before calling `make`."""
         access = self.access
-        with access.lock:
+        with self.charging():
             self._running(jobs)
             self.require_seconds(seconds, access.clock())
             batch = make()
@@ -147,7 +143,7 @@ def view_for(service: Service, caller: Caller) -> Service:
     settings = service.settings
     lower = {name: min(getattr(settings, name), quota) for name, quota in _limits(caller).items() if quota is not None}
     restricted.settings = settings.model_copy(update=lower) if lower else settings
-    restricted.store = _Store(service.store, caller)
+    restricted.store = _Store(service.store, caller.key.tenant)
     restricted.jobs = _Jobs(service.jobs, caller)
     restricted.caller, restricted.tenant = caller, caller.key.tenant
     view: Service = restricted
@@ -173,28 +169,17 @@ def tenant_of(service: Service) -> str | None:
     return None if caller is None else caller.key.tenant
 
 
-def grant_result(service: Service, kind: str, id: str) -> None:
-    """Grant a curve, fit or layout to the tenant; plans inherit from their graph."""
+def own_result(service: Service, kind: str, id: str) -> None:
+    """Make the tenant an owner of a stored curve, fit or layout that answers its request; plans follow their graph."""
+    if kind != "plan" and (tenant := tenant_of(service)) is not None:
+        with service.store.writing() as connection:
+            insert_owner(connection, results, id, tenant)
+
+
+def plan_scope(service: Service) -> str | None:
+    """Tenant whose plans aggregates cover; None: all plans (operators, or no authentication)."""
     caller: Caller | None = getattr(service, "caller", None)
-    if caller is not None and kind != "plan":
-        caller.grant("results", id)
-
-
-def plan_scope(service: Service) -> OperationScope | None:
-    """Scope of aggregates for the caller; None: all plans (operators, or no authentication)."""
-    caller: Caller | None = getattr(service, "caller", None)
-    if caller is None or "operator" in caller.key.scopes:
-        return None
-    return OperationScope(caller.access.key_store.grants(caller.key.tenant, "operations"), caller.key.tenant)
-
-
-def list_scope(service: Service) -> ListScope | None:
-    """Scope of lists for the caller; None: no authentication."""
-    caller: Caller | None = getattr(service, "caller", None)
-    if caller is None:
-        return None
-    grants, tenant = caller.access.key_store.grants, caller.key.tenant
-    return ListScope(tenant, grants(tenant, "graphs"), grants(tenant, "results"))
+    return None if caller is None or "operator" in caller.key.scopes else caller.key.tenant
 
 
 def delete_owned_graph(service: Service, graph_id: str) -> None:
@@ -203,68 +188,34 @@ def delete_owned_graph(service: Service, graph_id: str) -> None:
     The graph itself goes last, so that a deletion that was refused or cut off can be repeated. Raises NotFound, InUse.
     """
     service.has_graph(graph_id)
-    caller, tenant = getattr(service, "caller", None), tenant_of(service)
+    tenant = tenant_of(service)
     for id in (*fitted_graphs(service.store, graph_id, tenant), graph_id):
-        if caller is None:
-            delete_graph(service.store, id, None, shared=False)
-            continue
-        key_store = caller.access.key_store
-        deleted = delete_graph(service.store, id, tenant, shared=bool(key_store.owners("graphs", id) - {tenant}))
-        key_store.withdraw(tenant, "operations", deleted.operations)
-        key_store.withdraw(tenant, "results", deleted.results)
-        key_store.withdraw(tenant, "graphs", [id])
+        delete_graph(service.store, id, tenant)
 
 
 class _Store:
     """The store restricted to the rows of the tenant."""
 
-    def __init__(self, store: Store, caller: Caller):
-        self._store, self._caller = store, caller
-        self._sent: set[str] = set()  # SHA-256 of blobs written through this view: ids of posted graphs
+    def __init__(self, store: Store, tenant: str):
+        self._store, self._tenant = store, tenant
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     def row(self, table: sa.Table, id: str) -> dict[str, Any]:
-        if table is graphs:
-            self._require_graph(id)  # before the lookup, so that timing reveals nothing
+        if table in (graphs, results):
+            self._require_owner(table, id)  # before the lookup, so that timing reveals nothing
         found = self._store.row(table, id)
-        if table is operations:
-            self._caller.require("operations", id)
-        if table is results:
-            self._require_result(id)
-        if table is plans:
-            try:
-                self._require_graph(found["graph_id"])
-            except NotFound:
-                raise NotFound(f"no plan {id[:80]!r}") from None
+        if table is operations and found["tenant"] != self._tenant:
+            raise NotFound(f"no operation {id[:80]!r}")
+        if table is plans and not owns(self._store, graphs, found["graph_id"], self._tenant):
+            raise NotFound(f"no plan {id[:80]!r}")
         return found
 
-    @contextmanager
-    def writing(self, *blobs: bytes) -> Iterator[sa.Connection]:
-        with self._store.writing(*blobs) as connection:
-            yield connection
-        self._sent |= set(map(blob_key, blobs))
-
-    def _require_result(self, id: str) -> None:
-        """Require ownership of a curve, fit or layout through its operation; grants its graphs. Raises NotFound."""
-        caller, key_store = self._caller, self._caller.access.key_store
-        if key_store.granted(caller.key.tenant, "results", [id]):
-            return
-        graphs_of = sa.select(plans.c.graph_id).join(result_plans).where(result_plans.c.result_id == id).distinct()
-        with self._store.reading() as connection:
-            found_by = list(connection.scalars(sa.select(operations.c.id).where(operations.c.found == id)))
-            made_for = list(connection.scalars(graphs_of))
-        if not key_store.granted(caller.key.tenant, "operations", found_by):
-            raise NotFound(f"no result {id[:80]!r}")
-        caller.grant("results", id)
-        for graph_id in made_for:
-            caller.grant("graphs", graph_id)
-
-    def _require_graph(self, id: str) -> None:
-        if id in self._sent:
-            self._caller.grant("graphs", id)
-        self._caller.require("graphs", id)
+    def _require_owner(self, table: sa.Table, id: str) -> None:
+        """Raises NotFound, with the same message as for a missing row."""
+        if not owns(self._store, table, id, self._tenant):
+            raise NotFound(f"no {table.name[:-1]} {id[:80]!r}")
 
 
 class _Jobs:
@@ -279,27 +230,29 @@ class _Jobs:
     def submit(self, question: SolveRequest) -> Operation:
         seconds = float(question.fields.get("search_seconds") or DEFAULT_SEARCH_SECONDS)
         access = self._caller.access
-        with access.lock:
+        with self._caller.charging():
             self._caller.require_quota(seconds, self._jobs)
             operation = self._jobs.submit(question)
-            self._caller.grant("operations", operation.id)
             access.key_store.charge(self._caller.key.id, operation.id, seconds, access.clock())
         return operation
 
     def status(self, id: str) -> Operation:
-        self._caller.require("operations", id)
-        return self._jobs.status(id)
+        operation = self._jobs.status(id)
+        if operation.tenant != self._caller.key.tenant:
+            raise NotFound(f"no operation {id[:80]!r}")
+        return operation
 
     async def wait(self, id: str, seconds: float) -> Operation:
-        self._caller.require("operations", id)
+        await anyio.to_thread.run_sync(self.status, id)
         return await self._jobs.wait(id, seconds)
 
-    def stream(self, id: str, after: int) -> AsyncIterator[JobEvent | None]:
-        self._caller.require("operations", id)
-        return self._jobs.stream(id, after)
+    async def stream(self, id: str, after: int) -> AsyncIterator[JobEvent | None]:
+        await anyio.to_thread.run_sync(self.status, id)
+        async for event in self._jobs.stream(id, after):
+            yield event
 
     def cancel(self, id: str) -> Operation:
-        self._caller.require("operations", id)
+        self.status(id)
         return self._jobs.cancel(id)
 
     def list(self, after: str | None, limit: int, state: str | None, tenant: str | None = None) -> Page:

@@ -10,7 +10,7 @@ import anyio.to_thread
 import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 
-from app.api.auth.tenant_view import delete_owned_graph, list_scope
+from app.api.auth.tenant_view import delete_owned_graph, tenant_of
 from app.api.routes.dependencies import (
     GRAPH_CONTENT,
     IdempotencyKey,
@@ -100,9 +100,8 @@ async def list_graphs(
     format: Annotated[str | None, Query(description="native, or the framework of the posted file")] = None,
 ) -> Response:
     """Stored graphs, newest first."""
-    scope = await anyio.to_thread.run_sync(list_scope, service)
     only = {"name": name, "format": format}
-    rows = await anyio.to_thread.run_sync(listing.page_of_graphs, service.store, page, scope, only)
+    rows = await anyio.to_thread.run_sync(listing.page_of_graphs, service.store, page, tenant_of(service), only)
     return page_response("graphs", rows)
 
 

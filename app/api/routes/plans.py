@@ -8,7 +8,7 @@ import anyio.to_thread
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from app.api.auth.tenant_view import list_scope, tenant_of
+from app.api.auth.tenant_view import tenant_of
 from app.api.routes.dependencies import (
     GRAPH_CONTENT,
     GraphFilter,
@@ -105,9 +105,8 @@ async def list_plans(
     status: Annotated[PlanStatus | None, Query(description="status of the plan")] = None,
 ) -> Response:
     """Stored plans, newest first."""
-    scope = await anyio.to_thread.run_sync(list_scope, service)
     only = {"graph_id": graph_id, "planner": planner, "status": status}
-    rows = await anyio.to_thread.run_sync(listing.page_of_plans, service.store, page, scope, only, model)
+    rows = await anyio.to_thread.run_sync(listing.page_of_plans, service.store, page, tenant_of(service), only, model)
     return page_response("plans", rows)
 
 

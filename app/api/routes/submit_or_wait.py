@@ -15,7 +15,7 @@ import anyio.to_thread
 import msgspec
 from fastapi import Header, Request, Response
 
-from app.api.auth.tenant_view import grant_result, list_scope, scope_request, tenant_of
+from app.api.auth.tenant_view import own_result, scope_request, tenant_of
 from app.api.routes.dependencies import IdempotencyKey, immutable_response, page_response, require_media_type
 from app.api.service.answer_lookup import lookup_answer
 from app.api.service.process_admission import request_memory
@@ -93,7 +93,7 @@ async def submit_or_wait(
     operation_id = await anyio.to_thread.run_sync(service.claim, key, path, body)
     if operation_id is None:
         if (stored_id := await lookup_answer(service, solve)) is not None:
-            await anyio.to_thread.run_sync(grant_result, service, solve.kind, stored_id)
+            await anyio.to_thread.run_sync(own_result, service, solve.kind, stored_id)
             return _created(path, stored_id, await render(service, solve, stored_id), applied)
         operation_id = (await anyio.to_thread.run_sync(service.jobs.submit, solve)).id
         await anyio.to_thread.run_sync(service.bind, key, path, operation_id)
@@ -164,8 +164,8 @@ async def result_response(request: Request, service: Service, kind: str, id: str
 
 async def result_page(service: Service, kind: str, page: PageRequest, graph_id: str | None = None) -> Response:
     """200 with a page of curves, fits or layouts."""
-    scope = await anyio.to_thread.run_sync(list_scope, service)
-    rows = await anyio.to_thread.run_sync(listing.page_of_results, service.store, page, scope, kind, graph_id)
+    tenant = tenant_of(service)
+    rows = await anyio.to_thread.run_sync(listing.page_of_results, service.store, page, tenant, kind, graph_id)
     return page_response(f"{kind}s", rows)
 
 
@@ -240,7 +240,6 @@ async def _inline_graph(service: Service, data: bytes) -> str:
             await anyio.to_thread.run_sync(service.has_graph, known.decode())
             return known.decode()
     graph_id = str((await service.read_graph(data))["id"])
-    await anyio.to_thread.run_sync(service.has_graph, graph_id)  # grants the graph to its tenant
     service.responses.put(key, graph_id.encode())
     return graph_id
 

@@ -99,7 +99,7 @@ class Service:
         """Row of the graph in `data`, read in a child process and stored. Raises ProblemDetails, SolveFailed."""
         payload = {"data": data, "limits": asdict(self.settings.limits()), "shapes": shapes}
         read = await self.run_in_child("read", lambda: payload, len(data))
-        return await anyio.to_thread.run_sync(records.save_graph, self.store, read)
+        return await anyio.to_thread.run_sync(records.save_graph, self.store, read, self.tenant or None)
 
     async def write_graph(self, document_key: str, format: str) -> bytes:
         """A stored document in that format."""
@@ -124,7 +124,8 @@ class Service:
         result = await self.run_in_child("transform", lambda: {"data": load(), "request": request})
         if "graph" not in result:
             return None, result["result"]
-        return await anyio.to_thread.run_sync(records.save_graph, self.store, result["graph"]), result["notes"]
+        save = partial(records.save_graph, self.store, result["graph"], self.tenant or None)
+        return await anyio.to_thread.run_sync(save), result["notes"]
 
     async def run_in_child(self, task: str, load: Callable[[], Mapping[str, Any]], counted: int = 0) -> Any:
         """Result of a short task of `app.solver.child_tasks` on the payload that `load` returns.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from app.api.auth.api_keys import ApiKey
-    from app.api.auth.key_store import SqliteKeyStore
+    from app.api.auth.key_store import KeyStore
 
 # Imports inside functions: loaded per command, so that `remat --help` takes under 0.3 s.
 
@@ -62,7 +64,8 @@ def create(
         now,
         None if expires is None else now + _seconds(expires),
     )
-    _key_store(data).add(key)
+    with opened_key_store(data) as key_store:
+        key_store.add(key)
     print(f"key {key.id} of {key.tenant}; copy it now, it will not be shown again", file=sys.stderr)
     print(text)
     return 0
@@ -77,7 +80,8 @@ def list_keys(data: Data = None, as_json: Annotated[bool, typer.Option("--json",
     from app.render.text import table
 
     now = time.time()
-    found = [_shown(key, now) for key in _key_store(data, there=True).all_keys()]
+    with opened_key_store(data, there=True) as key_store:
+        found = [_shown(key, now) for key in key_store.all_keys()]
     rows = [
         (
             row["id"],
@@ -103,22 +107,32 @@ def revoke(
     import sys
     import time
 
-    key = _key_store(data, there=True).revoke(id, time.time())
+    with opened_key_store(data, there=True) as key_store:
+        key = key_store.revoke(id, time.time())
     print(f"key {key.id} of {key.tenant} is revoked", file=sys.stderr)
     return 0
 
 
-def _key_store(data: Path | None, there: bool = False) -> SqliteKeyStore:
-    """Key store of a data folder; `there`: the folder must exist. Raises BadUsage."""
-    from app.api.auth.key_store import SqliteKeyStore
+@contextmanager
+def opened_key_store(data: Path | None, there: bool = False) -> Iterator[KeyStore]:
+    """Key store of the service's database; `there`: its data folder must exist. Raises BadUsage, Unavailable."""
+    from app.api.auth.key_files import import_key_file
+    from app.api.auth.key_store import KeyStore
     from app.cli.console.files import demand_data_folder
     from app.settings import Settings
+    from app.store.store import Store
 
     given: dict[str, Any] = {} if data is None else {"data": data}
-    folder = Settings(**given).data
-    if there:
-        demand_data_folder(folder)
-    return SqliteKeyStore(folder)
+    settings = Settings(**given)
+    if there and settings.database_url is None:
+        demand_data_folder(settings.data)
+    store = Store(settings)
+    try:
+        store.prepare_beside_service()
+        import_key_file(store)
+        yield KeyStore(store)
+    finally:
+        store.close()
 
 
 def _seconds(text: str) -> float:
@@ -133,10 +147,6 @@ def _seconds(text: str) -> float:
 
 def _shown(key: ApiKey, now: float) -> dict[str, Any]:
     from dataclasses import asdict
-    from datetime import UTC, datetime
-
-    def timestamp(at: float | None) -> str | None:
-        return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
     return {
         "id": key.id,
@@ -149,3 +159,10 @@ def _shown(key: ApiKey, now: float) -> dict[str, Any]:
         "revoked_at": timestamp(key.revoked_at),
         "quotas": asdict(key.quotas),
     }
+
+
+def timestamp(at: float | None) -> str | None:
+    """The time in UTC, to the second."""
+    from datetime import UTC, datetime
+
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import ipaddress
 import signal
 import socket
@@ -13,13 +14,14 @@ from typing import Any
 
 import uvicorn
 
-from app.api.auth.key_store import SqliteKeyStore
+from app.api.auth.key_files import import_key_file
 from app.api.auth.tenant_view import AccessControl
 from app.api.main import create_app
 from app.api.middleware.connection_limits import limited_protocol
 from app.api.middleware.trusted_host import LOOPBACK_HOSTS
 from app.errors import BadUsage
 from app.settings import Settings
+from app.store.store import Store
 from app.telemetry import logs
 
 MAX_SHUTDOWN_S = 60
@@ -51,11 +53,16 @@ def run(host: str, port: int, data: Path | None, auth: bool | None) -> int:
     """Exit code, after draining. `auth` None: require keys unless `host` is a loopback address."""
     given: dict[str, Any] = {} if data is None else {"data": data}
     settings = Settings(**given)
-    access = _access_control(host, settings) if auth or (auth is None and not _is_loopback(host)) else None
+    requires_key = auth or (auth is None and not _is_loopback(host))
+    control = functools.partial(_access_control, host) if requires_key else None
     logs.start(settings.log_level)
     sys.setswitchinterval(THREAD_SWITCH_S)
-    listener = _listener(host, port)
-    app = create_app(settings, access, _hosts(host, settings, access))
+    app = create_app(settings, control, _hosts(host, settings, requires_key))
+    try:
+        listener = _listener(host, port)
+    except BadUsage:
+        app.state.service.close()
+        raise
     config = uvicorn.Config(
         app,
         http=limited_protocol(app.state.service.admission),
@@ -73,9 +80,10 @@ def run(host: str, port: int, data: Path | None, auth: bool | None) -> int:
     return 0 if server.started else 4
 
 
-def _access_control(host: str, settings: Settings) -> AccessControl:
-    """Access control with the keys of the data folder. Raises BadUsage without any valid key."""
-    access = AccessControl(SqliteKeyStore(settings.data))
+def _access_control(host: str, store: Store) -> AccessControl:
+    """Access control with the keys of the store. Raises BadUsage without any valid key."""
+    import_key_file(store)
+    access = AccessControl(store)
     if not any(key.state(access.clock()) == "good" for key in access.key_store.all_keys()):
         cause = f"{host} is reachable from the network, and no valid API key exists"
         remedy = "create one with `remat keys create NAME`, listen on 127.0.0.1, or disable keys with --no-auth"
@@ -83,11 +91,11 @@ def _access_control(host: str, settings: Settings) -> AccessControl:
     return access
 
 
-def _hosts(host: str, settings: Settings, access: AccessControl | None) -> set[str] | None:
+def _hosts(host: str, settings: Settings, requires_key: bool) -> set[str] | None:
     """Hosts that requests may name; None: any. A key protects against DNS rebinding, as the browser has none."""
     if settings.allowed_hosts is not None:
         return {name.strip() for name in settings.allowed_hosts.split(",")}
-    if access is not None or not _is_loopback(host):
+    if requires_key or not _is_loopback(host):
         return None
     return {*LOOPBACK_HOSTS, f"[{host}]" if ":" in host else host}
 

@@ -52,6 +52,7 @@ def as_operation(batch: BatchRecord) -> BatchOperation:
         progress=progress,
         last_event=batch.last_event,
         cancel_requested=batch.cancel_requested,
+        tenant=batch.tenant,
     )
     operation.in_queue, operation.solver_seconds = batch.counts.get("running", 0), batch.solver_seconds
     return operation

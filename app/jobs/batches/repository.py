@@ -338,25 +338,3 @@ _SHARED = (  # an item of another batch waits for the same operation
     .where(_OTHER.c.batch_id != items.c.batch_id)
     .correlate(items)
 )
-
-
-def operations_of(store: Store, tenant: str, ids: Collection[str]) -> set[str]:
-    """The subset of `ids` that are batches of the tenant, or operations of their items."""
-    found: set[str] = set()
-    listed = list(ids)
-    with store.reading() as connection:
-        for start in range(0, len(listed), CHUNK_SIZE):
-            some = listed[start : start + CHUNK_SIZE]
-            which = items.c.operation_id.in_(some), batches.c.tenant == tenant
-            found |= set(connection.scalars(sa.select(items.c.operation_id).join(batches).where(*which)))
-            own = batches.c.id.in_(list(map(batch_id_of, some))), batches.c.tenant == tenant
-            found |= {operation_id_of(id) for id in connection.scalars(sa.select(batches.c.id).where(*own))}
-    return found
-
-
-def item_operations_of(store: Store, tenant: str) -> list[str]:
-    """Operations of items of the tenant's batches, finished ones included."""
-    query = sa.select(items.c.operation_id).join(batches)
-    with store.reading() as connection:
-        mine = query.where(batches.c.tenant == tenant, items.c.operation_id.is_not(None))
-        return list(connection.scalars(mine.distinct()))

@@ -30,7 +30,6 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from starlette.testclient import TestClient
 
 from app.api.auth.api_keys import DEFAULT_SCOPES, Quotas, new_key
-from app.api.auth.key_store import SqliteKeyStore
 from app.api.auth.tenant_view import AccessControl
 from app.api.main import create_app
 from app.api.service.response_cache import ResponseCache
@@ -189,11 +188,10 @@ class Machine(stateful.RuleBasedStateMachine):
         self.operator = self._key("operator", frozenset({"operator"}))
 
     def _start(self) -> None:
-        self.access = AccessControl(SqliteKeyStore(self.folder), lambda: self.after)
         given = Settings(data=self.folder, workers=2, drain_seconds=0, kill_seconds=PATIENCE_S, gc_hours=0, queue=1000)
         with patch("app.api.service.service.Runner", lambda *_: Inside()):
-            app = create_app(given, self.access)
-        self.service = app.state.service
+            app = create_app(given, lambda store: AccessControl(store, lambda: self.after))
+        self.service, self.access = app.state.service, app.state.access
         self.client = self.running.enter_context(TestClient(app, raise_server_exceptions=False))
 
     def _key(self, tenant: str, scopes: frozenset[str] = DEFAULT_SCOPES, seconds: float | None = None) -> str:

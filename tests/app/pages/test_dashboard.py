@@ -15,7 +15,6 @@ from starlette.testclient import TestClient
 from app.pages.fit_query import largest_batches
 from app.pages.savings_query import SORTS, SavingsFilter, SavingsQuery
 from app.settings import Settings
-from app.store.savings import OperationScope
 from app.store.store import Store
 from app.store.tables import plans
 from tests.app.pages.conftest import MARKUP
@@ -228,8 +227,8 @@ def test_largest_batches_are_joined_to_plans_of_the_same_model_and_device(board_
 
 def test_a_tenant_sees_only_its_own_plans(board_of: Store) -> None:
     fit(board_of, "net", "auto", 48)
-    assert largest_batches(board_of, OperationScope([]), SavingsFilter()).largest() == []
-    none = SavingsQuery(board_of, OperationScope([]))
+    assert largest_batches(board_of, "another tenant", SavingsFilter()).largest() == []
+    none = SavingsQuery(board_of, "another tenant")
     assert (
         none.rows(SavingsFilter(), 10) == [] and none.by_day(SavingsFilter()) == [] and not any(none.choices().values())
     )

@@ -10,7 +10,6 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.api.auth.api_keys import DEFAULT_SCOPES, Quotas, new_key
-from app.api.auth.key_store import SqliteKeyStore
 from app.api.auth.tenant_view import AccessControl
 from app.api.main import create_app
 from app.settings import Settings
@@ -48,10 +47,10 @@ class Gated:
 @pytest.fixture(scope="package")
 def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gated]:
     folder, clock = tmp_path_factory.mktemp("gated"), Clock()
-    access = AccessControl(SqliteKeyStore(folder), clock)
-    app = create_app(Settings(data=folder, workers=1, queue=4, wait_seconds=60, drain_seconds=1), access)
+    settings = Settings(data=folder, workers=1, queue=4, wait_seconds=60, drain_seconds=1)
+    app = create_app(settings, lambda store: AccessControl(store, clock))
     with TestClient(app, raise_server_exceptions=False) as client:
-        yield Gated(client, access, clock, folder)
+        yield Gated(client, app.state.access, clock, folder)
 
 
 @pytest.fixture(scope="package")

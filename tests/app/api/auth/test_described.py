@@ -8,7 +8,6 @@ import pytest
 import schemathesis
 
 from app.api.auth.api_keys import SCOPES, Quotas, new_key
-from app.api.auth.key_store import SqliteKeyStore
 from app.api.auth.tenant_view import AccessControl
 from app.api.main import create_app
 from app.settings import Settings
@@ -17,10 +16,10 @@ from tests.app.api.test_schemathesis import faults
 
 @pytest.mark.heavy
 def test_answers_with_a_key_are_as_documented(tmp_path: Path) -> None:
-    access = AccessControl(SqliteKeyStore(tmp_path))
+    app = create_app(Settings(data=tmp_path, search_seconds=1, wait_seconds=5, drain_seconds=0), AccessControl)
+    access = app.state.access
     text, key = new_key("n", "t", frozenset(SCOPES), Quotas(solves=2, solver_seconds=1e6), access.clock())
     access.key_store.add(key)
-    app = create_app(Settings(data=tmp_path, search_seconds=1, wait_seconds=5, drain_seconds=0), access)
     schema = schemathesis.openapi.from_asgi("/openapi.json", app)
     schema.config.headers = {"Authorization": f"Bearer {text}"}
     try:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
-from app.api.auth.key_store import DATABASE_FILE, AuditEntry, SqliteKeyStore
+from app.api.auth.key_store import KeyStore
 from app.api.auth.tenant_view import MAX_REFUSED_AUDITS
 from app.api.wire.open_paths import OPEN_PATHS
 from app.client.blocking import Client, ServiceProblem
+from app.settings import Settings
+from app.store.database import DATABASE_FILE
+from app.store.store import Store
 from tests.app.api.auth.conftest import Gated
 from tests.app.clients import Recording
 from tests.app.conftest import chain
@@ -84,7 +86,7 @@ def test_a_key_revoked_by_another_process_opens_nothing_more(gated: Gated) -> No
     headers = gated.key()
     assert gated.client.get("/v1/operations", headers=headers).status_code == 200
     id = headers["Authorization"].split("_")[1]
-    SqliteKeyStore(gated.folder).revoke(id, gated.clock())
+    KeyStore(Store(Settings(data=gated.folder))).revoke(id, gated.clock())
     assert told(gated.client.get("/v1/operations", headers=headers)) == (401, "revoked_key")
     assert id in gated.client.get("/v1/operations", headers=headers).json()["detail"]
 
@@ -187,14 +189,6 @@ def test_refused_requests_of_one_key_do_not_fill_the_log(gated: Gated) -> None:
     for _ in range(MAX_REFUSED_AUDITS + 20):
         assert gated.client.get("/v1/graphs/x", headers=headers).status_code == 404
     assert len(gated.access.key_store.entries(10**6)) - before == MAX_REFUSED_AUDITS
-
-
-def test_the_log_has_a_largest_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.api.auth.key_store.MAX_AUDIT_ROWS", 3)
-    store = SqliteKeyStore(tmp_path)
-    for at in range(5):
-        store.record(AuditEntry(at, None, None, None, "GET", "/", 404))
-    assert [entry.at for entry in store.entries(10)] == [4, 3, 2]
 
 
 def test_a_failed_login_is_written_down(gated: Gated) -> None:

@@ -16,8 +16,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from app.api.auth.key_store import SqliteKeyStore
-from app.api.auth.tenant_view import AccessControl
 from app.api.middleware.trusted_host import LOOPBACK_HOSTS
 from app.cli import typer_app
 from app.cli.admin.serve import _hosts, _listener
@@ -64,11 +62,14 @@ def test_answers_are_sent_without_waiting_for_acknowledgements() -> None:
 
 
 def test_hosts_are_checked_where_no_key_is_required(tmp_path: Path) -> None:
-    settings, access = Settings(data=tmp_path), AccessControl(SqliteKeyStore(tmp_path))
-    assert _hosts("127.0.0.1", settings, None) == LOOPBACK_HOSTS
-    assert _hosts("127.0.0.1", settings, access) is None and _hosts("0.0.0.0", settings, None) is None
+    settings = Settings(data=tmp_path)
+    assert _hosts("127.0.0.1", settings, requires_key=False) == LOOPBACK_HOSTS
+    assert (
+        _hosts("127.0.0.1", settings, requires_key=True) is None
+        and _hosts("0.0.0.0", settings, requires_key=False) is None
+    )
     named = settings.model_copy(update={"allowed_hosts": "plans.example, localhost"})
-    assert _hosts("0.0.0.0", named, access) == {"plans.example", "localhost"}
+    assert _hosts("0.0.0.0", named, requires_key=True) == {"plans.example", "localhost"}
 
 
 @pytest.fixture
