@@ -408,6 +408,10 @@ def serve(
 
     Drains on SIGTERM.
     """
+    from app.solver.forkserver import start_forkserver
+
+    start_forkserver()  # loads beside the imports below
+
     from app.cli.admin.serve import run
 
     return run(host, port, data, auth)
@@ -424,6 +428,10 @@ def worker(
 
     Drains on SIGTERM.
     """
+    from app.solver.forkserver import start_forkserver
+
+    start_forkserver()  # loads beside the imports below
+
     from app.cli.admin.worker import run
 
     return run(data, slots)

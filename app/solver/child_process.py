@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import multiprocessing
-import os
-import re
 import select
 import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -22,6 +17,7 @@ import msgspec
 
 from app.errors import ProblemDetails, SolveFailed
 from app.solver import child_tasks
+from app.solver.forkserver import CONTEXT, start_forkserver
 from app.telemetry import metrics
 from graph.cancellation import CancellationError
 
@@ -30,27 +26,6 @@ POLL_S = 0.1  # between checks for stop and deadline
 NO_PLAN_STAGES = frozenset({"read", "differentiate", "plan", "compile"})
 NO_PLAN_GRACE_S = 0.5  # time for a child that is stopped in one of these stages to end
 OnProgress = Callable[[Mapping[str, Any]], None]
-
-# forkserver with all imports preloaded; starting a child takes 20-40 ms.
-_CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["__main__", f"{__package__}.preload"])
-
-
-#: Names of environment variables that child processes do not get: they parse what strangers send.
-SECRET = re.compile(r"KEY|SECRET|TOKEN|PASSW|CREDENTIAL|_URL$|^AWS_|^PG")
-
-
-@functools.cache
-def start_forkserver() -> None:
-    """Start the parent of all children without the secrets of this process in its environment.
-
-    Once: changing the environment is not safe beside threads that read it.
-    """
-    hidden = {name: os.environ.pop(name) for name in list(os.environ) if SECRET.search(name)}
-    try:
-        forkserver.ensure_running()
-    finally:
-        os.environ.update(hidden)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +69,8 @@ class Runner:
     def _run(
         self, task: str, payload: Mapping[str, Any], seconds: float, on_progress: OnProgress, stop: threading.Event
     ) -> ChildResult:
-        parent_end, child_end = _CONTEXT.Pipe()
-        process = _CONTEXT.Process(target=child_tasks.main, args=(child_end, task, self.memory_bytes), daemon=True)
+        parent_end, child_end = CONTEXT.Pipe()
+        process = CONTEXT.Process(target=child_tasks.main, args=(child_end, task, self.memory_bytes), daemon=True)
         start_forkserver()
         try:
             process.start()

@@ -17,7 +17,7 @@ import pytest
 
 from app.errors import ProblemDetails, SolveFailed
 from app.solver import child_tasks
-from app.solver.child_process import Runner, start_forkserver
+from app.solver.child_process import Runner
 from app.solver.child_tasks import TASKS, SendMessage
 from app.solver.child_tasks import main as real_main
 from graph.limits import Limits
@@ -113,17 +113,6 @@ def test_memory_past_the_limit_is_a_problem_that_names_the_setting(run: Callable
         run("devours", runner=Runner(GIB // 2, 1.0))
     assert (caught.value.body["code"], caught.value.body["status"]) == ("out_of_memory", 422)
     assert caught.value.body["limit"]["name"] == "REMAT_SOLVE_MEMORY_BYTES"
-
-
-def test_children_get_no_secrets_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    secrets = {"REMAT_DATABASE_URL": "postgresql://u:p@h/d", "AWS_SECRET_ACCESS_KEY": "s", "PGPASSWORD": "p"}
-    for name, text in {**secrets, "OMP_NUM_THREADS": "1"}.items():
-        monkeypatch.setenv(name, text)
-    given = dict[str, str]()
-    monkeypatch.setattr("multiprocessing.forkserver.ensure_running", lambda: given.update(os.environ))
-    start_forkserver.__wrapped__()
-    assert given["OMP_NUM_THREADS"] == "1" and not set(secrets) & set(given)
-    assert {name: os.environ[name] for name in secrets} == secrets
 
 
 def test_nesting_without_end_is_a_problem(run: Callable[..., Any]) -> None:
