@@ -421,6 +421,7 @@ def catalogue() -> str:
             _yes(one.takes_over),
             "after the forward phase" if one.returns_forward_outputs else "at the end",
             _yes(one.places),
+            _yes(one.decomposes),
             f"{one.kernel_seconds * 1e6:g} µs",
             one.source,
         )
@@ -451,8 +452,8 @@ def catalogue() -> str:
         table(["layout", "summary"], layouts),
         "## Target runtimes",
         table(
-            ["runtime", "rounding", "in-place outputs", "forward outputs released", "planned addresses", "per kernel",
-             "source"],
+            ["runtime", "rounding", "in-place outputs", "forward outputs released", "planned addresses",
+             "decomposes ops", "per kernel", "source"],
             runtimes,
         ),
         "Refused, because they fuse kernels: " + ", ".join(code(name) for name in FUSING_RUNTIMES) + ".",

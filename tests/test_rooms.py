@@ -132,8 +132,8 @@ MAY_IMPORT: dict[str, str] = {
         "graph.ops.control_flow graph.ssa"
     ),
     "graph.formats.onnx": (
-        "graph.builder graph.errors graph.execution graph.formats.onnx.guards graph.formats.onnx.read graph.ir "
-        "graph.limits graph.loop_remat graph.ops.registry graph.transforms"
+        "graph.analysis graph.builder graph.errors graph.execution graph.formats.onnx.guards graph.formats.onnx.read "
+        "graph.ir graph.limits graph.loop_remat graph.ops.registry graph.transforms"
     ),
     "graph.formats.onnx.guards": "graph.ir",
     "graph.formats.onnx.read": (
@@ -192,8 +192,8 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "planner.layout": "planner.errors planner.problem planner.request planner.verify",
     "planner.lowering": (
-        "graph.analysis graph.cancellation graph.ir graph.loop_remat graph.ops.registry graph.transforms "
-        "planner.problem planner.request"
+        "graph.analysis graph.cancellation graph.formats.onnx graph.ir graph.loop_remat graph.ops.registry "
+        "graph.transforms planner.problem planner.request"
     ),
     "planner.pipeline": (
         "graph.autodiff graph.buffer_sharing graph.cancellation graph.errors graph.formats.native graph.gc_pause "
@@ -221,6 +221,7 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "remat.jax": "remat.facade remat.report remat.steps",
     "remat.keywords": "planner.request",
+    "remat.ort": "graph.formats.onnx graph.formats.onnx.read graph.ir remat.report",
     "remat.report": (
         "app.atomic_files app.render graph.formats.native graph.ir planner.pipeline planner.request planner.wraps"
     ),

@@ -16,6 +16,7 @@ from graph.analysis.aliasing import inplace_candidates, is_view, storage_roots
 from graph.analysis.cost import DeviceProfile, seconds_of, workspace_of
 from graph.analysis.effects import effect_of
 from graph.cancellation import cancellable
+from graph.formats.onnx.decompose import decomposed_workspace
 from graph.ir import ABSENT, Effect, Graph, Node, Phase, Role, producers
 from graph.loop_remat import BodyPair, SavePolicy, with_save_policies
 from graph.ops.registry import HEAVY, NEVER, find_op
@@ -208,7 +209,7 @@ class _Lowering:
         cost, tick = self._ticks()
         count, rounding = len(nodes), self.runtime.rounding_bytes
         size = np.array([graph.values[v].nbytes for v in self.buffer_value], np.int64)
-        workspace = np.array([workspace_of(graph, node) for node in cancellable(nodes)], np.int64)
+        workspace = np.array([self._workspace(node) for node in cancellable(nodes)], np.int64)
         marked = np.zeros(len(size), bool)
         marked[[self.value_buffer[v] for v in self.checkpoints]] = True
         return Problem(
@@ -232,6 +233,13 @@ class _Lowering:
             after_first=Csr.of(after_first),
             tick=tick,
         )
+
+    def _workspace(self, node: Node) -> int:
+        """Bytes allocated only during one run of the node, those of its decomposition included if it has one."""
+        known = workspace_of(self.graph, node)
+        if not self.runtime.decomposes or node.cost.workspace_bytes is not None:
+            return known
+        return max(known, decomposed_workspace(self.graph, node))
 
     def _ticks(self) -> tuple[np.ndarray, float]:
         """(int64[n] ticks of each task, seconds of one tick)."""

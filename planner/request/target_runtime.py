@@ -19,6 +19,7 @@ class Runtime:
     takes_over: bool  # an output may overwrite an input after its last read
     returns_forward_outputs: bool  # forward outputs are returned at the end of the forward phase and stay live
     places: bool  # values are at the addresses of the plan
+    decomposes: bool  # ops of domain remat and ONNX functions run as the standard ops that they are exported as
     kernel_seconds: float  # added to every task: launch or dispatch
     source: str
 
@@ -26,13 +27,14 @@ class Runtime:
 RUNTIMES = {
     runtime.name: runtime
     for runtime in (
-        Runtime("arena", 1, True, False, True, 0.0, "our own execution: one byte array, offsets by a layout"),
+        Runtime("arena", 1, True, False, True, False, 0.0, "our own execution: one byte array, offsets by a layout"),
         # CUDACachingAllocator.cpp: kMinBlockSize = 512. Eager kernels allocate every output.
-        Runtime("torch-eager", 512, False, True, False, 5e-6, "PyTorch CUDA caching allocator, c10/cuda"),
+        Runtime("torch-eager", 512, False, True, False, False, 5e-6, "PyTorch CUDA caching allocator, c10/cuda"),
         # CPUAllocator.cpp: posix_memalign of the requested size, which its profiler counts.
-        Runtime("torch-eager-cpu", 1, False, True, False, 2e-6, "PyTorch CPU allocator, c10/core"),
-        # BFCArena rounds to kMinAllocationSize = 256; allocation planner reuses inputs of may-inplace kernels.
-        Runtime("ort", 256, True, False, False, 3e-6, "onnxruntime core/framework/bfc_arena.h"),
+        Runtime("torch-eager-cpu", 1, False, True, False, False, 2e-6, "PyTorch CPU allocator, c10/core"),
+        # Kernels allocate their outputs, aligned to 64 bytes (MlasGetPreferredBufferAlignment), which are freed after
+        # their last use: the options of remat.ort.session leave out arena, memory pattern and memory reuse.
+        Runtime("ort", 64, False, False, False, True, 3e-6, "onnxruntime CPU allocator, core/framework/allocator.cc"),
     )
 }
 #: Runtimes that fuse kernels; fused groups are not modelled yet.

@@ -7,6 +7,9 @@ order. An op without a body keeps its own domain. Fields without an ONNX equival
 
 Repeats are guarded (`guards/guards.py`), so that onnxruntime's optimizers neither merge them with their first run nor
 run them early.
+
+What overwrites a parameter or a state is an output of the file, since ONNX has no writes in place, and is an input
+itself: its content, if any, is the default of the input.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from graph.formats.onnx.read.metadata import (
     packed_attributes,
     value_note,
 )
+from graph.formats.onnx.updates import updates
 from graph.ir import ABSENT, Body, Graph, Node, Role, TensorType, Value
 from graph.ir.names import reserve_name
 from graph.loop_remat.to_standard_ops import lower_to_standard_ops
@@ -76,7 +80,13 @@ def dump(graph: Graph, *, weights: str = "inputs", seed: int = 0) -> bytes:
     names = writer.names
     gradients = tuple((names[a], names[b]) for a, b in graph.gradients)
     note = ModelNote(
-        graph.order_is_given, gradients, dict(graph.annotations), dict(graph.gradient_rules), writer.value_ids()
+        graph.order_is_given,
+        gradients,
+        dict(graph.annotations),
+        dict(graph.gradient_rules),
+        writer.value_ids(),
+        tuple((names[before], names[after]) for before, after in writer.updates.items()),
+        len(writer.added_outputs),
     )
     _annotate(model, note)
     _check_size(model.ByteSize())
@@ -117,6 +127,8 @@ class _GraphWriter:
         self.shared: dict[Any, str] = {}  # content of a constant in a decomposed op -> its initialiser
         self.proto = GraphProto()
         self.defined: list[int] = []  # values in the order the file defines them
+        self.updates = {} if self.is_nested else updates(graph)
+        self.added_outputs = [v for v in self.updates.values() if v not in graph.outputs]
         self.repeated: list[bool] = []  # of each node of the file: whether it is a recomputation
 
     def write(self, proto: GraphProto, captured: frozenset[int] = frozenset()) -> None:
@@ -136,8 +148,9 @@ class _GraphWriter:
         self.defined = [*graph.inputs, *extra_inputs, *initializers, *(v for node in graph.nodes for v in node.writes)]
         for node in graph.nodes:
             self._node(node)
-        proto.value_info.extend(self._value_info(v) for v in sorted(written.difference(graph.outputs)))
-        proto.output.extend(self._value_info(v) for v in graph.outputs)
+        outputs = [*graph.outputs, *self.added_outputs]
+        proto.value_info.extend(self._value_info(v) for v in sorted(written.difference(outputs)))
+        proto.output.extend(self._value_info(v) for v in outputs)
         if self.is_nested:
             self._compute_outputs(written)
 
@@ -164,6 +177,8 @@ class _GraphWriter:
             return False
         tensor = numpy_helper.from_array(np.asarray(array), self.names[v])
         _annotate(tensor, value_note(value))
+        if v in self.updates:
+            self.proto.input.append(self._value_info(v))
         self.proto.initializer.append(tensor)
         return True
 

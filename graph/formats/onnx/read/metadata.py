@@ -72,6 +72,8 @@ class ModelNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     annotations: dict[str, Any] = {}
     gradient_rules: dict[str, Any] = {}
     value_ids: tuple[int, ...] = ()  # id of the k-th value defined in the file; () for id k
+    updates: tuple[tuple[str, str], ...] = ()  # (parameter or state, what overwrites it)
+    added_outputs: int = 0  # the last outputs of the file, which are none of the graph
 
 
 _Note = TypeVar("_Note", NodeNote, ValueNote, ModelNote)

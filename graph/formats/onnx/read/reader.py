@@ -77,7 +77,9 @@ class OnnxModel:
         for copy, name in copies.items():
             walk.transpose(name, copy, scope)
         walk.nodes(source.node, scope, "graph")
-        outputs = [walk.output(proto.name, scope) for proto in source.output]
+        note = decode_note(note_of(self.proto) or "{}", ModelNote, "model") if self.is_ours else ModelNote()
+        ends = len(source.output) - note.added_outputs
+        outputs = [walk.output(proto.name, scope) for proto in source.output[: max(0, ends)]]
         self.max_lengths.check()
         if not self.is_ours:
             parameters = {value.name for value in builder.values if value.role is Role.PARAMETER}
@@ -86,7 +88,6 @@ class OnnxModel:
                 annotations[IMPORT_WARNINGS] = self.max_lengths.warnings
             builder.annotations = MappingProxyType(annotations)
             return builder.build(outputs)
-        note = decode_note(note_of(self.proto) or "{}", ModelNote, "model")
         builder.order_is_given = note.order_is_given
         builder.annotations = MappingProxyType(note.annotations)
         builder.gradient_rules = note.gradient_rules
@@ -127,8 +128,9 @@ class OnnxModel:
     def keep(
         self, name: str, type: TensorType, content: np.ndarray | None, role: Role, scope: Scope, note: ValueNote
     ) -> None:
-        """Define a tensor; content is kept for constants, up to `limits.constant_bytes` in total."""
-        if role is not Role.CONSTANT or self.constant_bytes + type.nbytes > self.limits.constant_bytes:
+        """Define a tensor; content is kept for constants and our states, up to `limits.constant_bytes` in total."""
+        keeps = role is Role.CONSTANT or (role is Role.STATE and self.is_ours)
+        if not keeps or self.constant_bytes + type.nbytes > self.limits.constant_bytes:
             content = None
         self.constant_bytes += type.nbytes if content is not None else 0
         slot = scope.define(name, type, role=role, data=content, is_held=True, is_baked=True, note=note)

@@ -1,0 +1,148 @@
+"""Training steps in ONNX Runtime: options, in-place updates, gradients, and refusals of what does not run."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import remat.ort
+from graph.builder.builder import Builder
+from graph.formats.onnx.writer import dump
+from graph.ir import Graph, Role, TensorType
+from graph.training.step import training_step
+from tests.graph.formats.onnx.onnx_runs import read
+from tests.graph.formats.onnx.test_writer_training import with_repeats
+
+MODELS = Path(__file__).parents[2] / "models"
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "train-in-onnxruntime.md"
+DECODER = MODELS / "decoder.onnx"
+TOKENS = np.random.default_rng(0).integers(0, 32, (4, 9))
+DATA = {"ids": TOKENS[:, :-1], "labels": TOKENS[:, 1:]}
+SGD = {"optimizer": "sgd", "learning_rate": 0.1}
+ADAM = {"optimizer": "adam", "learning_rate": 0.01}
+
+
+def planned(recipe: dict[str, Any] | None = None, every: int = 2) -> Graph:
+    """A training step in which forward nodes are recomputed before every k-th node of the backward pass."""
+    forward = read(DECODER.read_bytes(), dims={"batch": 4, "sequence": 8})
+    return with_repeats(training_step(forward, "loss", recipe)[0], every)
+
+
+def losses(session: remat.ort.Session, steps: int = 4) -> list[float]:
+    return [float(session.run(DATA)["loss"]) for _ in range(steps)]
+
+
+def test_an_update_in_the_step_trains_as_gradients_and_the_same_update_outside() -> None:
+    inside = remat.ort.session(planned(SGD), DECODER)
+    outside = remat.ort.session(planned(), DECODER)
+    found = []
+    for _ in range(4):
+        results = outside.run(DATA)
+        found.append(float(results["loss"]))
+        for parameter, gradient in outside.gradients.items():
+            outside.contents[parameter] -= np.float32(0.1) * results[gradient]
+    assert found[-1] < 0.8 * found[0]
+    np.testing.assert_allclose(losses(inside), found, rtol=1e-6)
+    for name in inside.updates:
+        np.testing.assert_allclose(inside.contents[name], outside.contents[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("recipe", [SGD, ADAM, {**SGD, "momentum": 0.9}], ids=["sgd", "adam", "momentum"])
+def test_planned_and_unplanned_steps_update_alike_bit_for_bit(recipe: dict[str, Any]) -> None:
+    sessions = [remat.ort.session(planned(recipe, every), DECODER) for every in (10**6, 2)]
+    first, second = (losses(session) for session in sessions)
+    assert first == second and first[-1] < first[0]
+    for name, array in sessions[0].contents.items():
+        np.testing.assert_array_equal(array, sessions[1].contents[name], err_msg=name)
+
+
+def test_updates_are_written_over_parameters_and_states() -> None:
+    session = remat.ort.session(planned(ADAM), DECODER)
+    before = {name: (array, array.copy()) for name, array in session.contents.items()}
+    session.run(DATA)
+    assert {name for name, (array, copy) in before.items() if not np.array_equal(array, copy)} <= set(session.updates)
+    assert all(session.contents[name] is array for name, (array, _) in before.items())
+    assert float(session.contents["step"]) == 1
+
+
+def test_options_that_undo_the_plan_are_named_and_the_numbers_stay_right() -> None:
+    step = planned(ADAM)
+    with pytest.warns(remat.ort.PlanNotKept) as caught:
+        default = remat.ort.session(step, DECODER, options=onnxruntime.SessionOptions())
+    text = str(caught[0].message)
+    assert "graph_optimization_level=ORT_ENABLE_ALL" in text and "execution_order=DEFAULT" in text
+    assert "execution_mode" not in text
+    np.testing.assert_allclose(losses(default), losses(remat.ort.session(step, DECODER)), rtol=1e-4)
+    mine = remat.ort.session_options()
+    mine.intra_op_num_threads = 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        remat.ort.session(step, DECODER, options=mine)
+
+
+def test_a_file_written_for_later_holds_the_names_of_updates_and_gradients(tmp_path: Path) -> None:
+    step = planned(ADAM)
+    (tmp_path / "step.onnx").write_bytes(dump(step))
+    session = remat.ort.session(tmp_path / "step.onnx", DECODER)
+    assert losses(session) == losses(remat.ort.session(step, DECODER))
+    (tmp_path / "drawn.onnx").write_bytes(dump(step, weights="random"))
+    assert len(set(losses(remat.ort.session(tmp_path / "drawn.onnx")))) == 4
+
+
+def test_inputs_that_do_not_fit_are_refused_by_name() -> None:
+    session = remat.ort.session(planned(), DECODER)
+    with pytest.raises(ValueError, match="missing: labels; unknown: label"):
+        session.run({"ids": DATA["ids"], "label": DATA["labels"]})
+    with pytest.raises(ValueError, match=r"ids has shape \[2, 8\], the plan is for \[4, 8\]"):
+        session.run({**DATA, "ids": DATA["ids"][:2]})
+
+
+def test_files_and_weights_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(remat.ort.NotTrainable, match="not written by remat"):
+        remat.ort.session(DECODER)
+    with pytest.raises(remat.ort.NotTrainable, match="not an ONNX file"):
+        remat.ort.session(b"no model")
+    step = planned()
+    with pytest.raises(remat.ort.NotTrainable, match=r"content of \d+ parameters and constants is not known"):
+        remat.ort.session(step)
+    held = remat.ort.session(step, DECODER).contents
+    with pytest.raises(remat.ort.NotTrainable, match=r"words.weight has shape \[3\]"):
+        remat.ort.session(step, {**held, "words.weight": np.zeros(3)})
+
+
+def step_of(op: str, dtype: str) -> bytes:
+    builder = Builder("step")
+    x = builder.value("x", TensorType(dtype, (4,)), Role.INPUT)
+    outputs = builder.node(op, [x], name="node", outputs=["y"], types=[TensorType(dtype, (4,))])
+    return dump(builder.build(outputs))
+
+
+def test_what_this_build_cannot_run_is_named() -> None:
+    with pytest.raises(remat.ort.NotRunnable, match="bfloat16"):
+        remat.ort.session(step_of("Relu", "bfloat16"))
+    with pytest.raises(remat.ort.NotRunnable, match="Strange"):
+        remat.ort.session(step_of("my::Strange", "float32"))
+
+
+def test_the_code_of_the_guide_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "decoder.onnx").write_bytes(DECODER.read_bytes())
+    ran: dict[str, Any] = {}
+    for code in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL):
+        exec(code, ran)
+        assert float(ran["results"]["loss"]) < 4.2  # 4.7 at first
+    assert np.load(tmp_path / "trained.npz")["words.weight"].shape == ran["session"].contents["words.weight"].shape
+
+
+def test_every_output_has_its_name_in_the_metadata() -> None:
+    proto = onnx.load_from_string(dump(planned(ADAM)))
+    session = remat.ort.session(proto.SerializeToString(), DECODER)
+    outputs = {item.name for item in proto.graph.output}
+    assert outputs == {*session.outputs, *session.updates.values(), *session.gradients.values()}
