@@ -19,6 +19,7 @@ from graph.training.step import check_fields, training_step
 from graph.transforms.attention_fusion import with_fused_attention
 from planner.errors import BadRequest
 from planner.request.plan_request import Request
+from planner.request.target_runtime import runtime_named
 
 
 def load_model(
@@ -77,6 +78,8 @@ def training_graph(
         fused = with_fused_attention(forward) if request.fuse_attention else forward
         graph, notes = with_recurrent_recompute(fused, request)
         return graph, [*import_warnings(forward), *notes]
+    if runtime_named(request.runtime).decomposes:  # which has no kernels for gradients of recurrent ops
+        forward = expand_rnns(forward)
     options = dict(differentiate) if isinstance(differentiate, Mapping) else {}
     check_fields(options)
     callbacks = [] if events is None else [events.append]

@@ -213,6 +213,10 @@ class _GraphWriter:
             parts = [
                 _OnnxNode(node.op, first.inputs, first.outputs, {**node.attributes, "seed": _seed_of(node.stream)})
             ]
+        elif node.bodies and "" in first.outputs:  # onnxruntime refuses a Scan with an unnamed output
+            note.unused = tuple(i for i, output in enumerate(first.outputs) if not output)
+            named = [output or self.file.free(f"{node.name}/unused") for output in first.outputs]
+            parts = [_OnnxNode(node.op, first.inputs, named, node.attributes)]
         self.repeated += [node.annotations.get("origin", ("", 0))[1] > 0] * len(parts)
         for k, part in enumerate(parts):
             name = node.name if k == 0 else reserve_name(f"{node.name}/{part.op}", self.file.node_names)

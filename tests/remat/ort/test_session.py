@@ -14,9 +14,12 @@ import pytest
 
 import remat.ort
 from graph.builder.builder import Builder
+from graph.execution.interpreter import execute
 from graph.formats.onnx.writer import dump
 from graph.ir import Graph, Role, TensorType
 from graph.training.step import training_step
+from planner.formulation.training_graph import training_graph
+from planner.request.plan_request import parse_request
 from tests.graph.formats.onnx.onnx_runs import read
 from tests.graph.formats.onnx.test_writer_training import with_repeats
 
@@ -146,3 +149,40 @@ def test_every_output_has_its_name_in_the_metadata() -> None:
     session = remat.ort.session(proto.SerializeToString(), DECODER)
     outputs = {item.name for item in proto.graph.output}
     assert outputs == {*session.outputs, *session.updates.values(), *session.gradients.values()}
+
+
+def test_a_step_of_a_recurrent_net_planned_for_onnxruntime_runs_there() -> None:
+    builder = Builder("net")
+    x = builder.value("x", TensorType("float32", (6, 2, 3)), Role.INPUT)
+    shapes = {"w": (1, 16, 3), "r": (1, 16, 4)}
+    weights = [builder.value(name, TensorType("float32", shape), Role.PARAMETER) for name, shape in shapes.items()]
+    y, *_ = builder.node("LSTM", [x, *weights], name="net", outputs=["y", None, None], attributes={"hidden_size": 4})
+    (loss,) = builder.node("ReduceMean", [y], name="mean", outputs=["loss"], attributes={"keepdims": 0})
+    graph = builder.build([loss])
+    step = training_graph(graph, graph, parse_request({"loss": "loss", "recipe": SGD, "runtime": "ort"}))[0]
+    assert "remat::LSTMGrad" not in {node.op for node in step.nodes}
+    generator = np.random.default_rng(0)
+    session = remat.ort.session(step, {name: generator.standard_normal(shape) for name, shape in shapes.items()})
+    data = {"x": generator.standard_normal((6, 2, 3))}
+    found = [float(session.run(data)["loss"]) for _ in range(3)]
+    assert found[0] > found[1] > found[2]
+
+
+def test_a_step_in_float16_has_the_gradients_of_our_execution() -> None:
+    builder = Builder("half")
+    x = builder.value("x", TensorType("float16", (4, 8)), Role.INPUT)
+    w = builder.value("w", TensorType("float16", (8, 5)), Role.PARAMETER)
+    labels = builder.value("labels", TensorType("int64", (4,)), Role.INPUT)
+    (h,) = builder.node("MatMul", [x, w], outputs=["h"])
+    (h,) = builder.node("Gelu", [h], outputs=["gelu"])
+    (loss,) = builder.node("SoftmaxCrossEntropyLoss", [h, labels], outputs=["loss"])
+    step, _ = training_step(builder.build([loss]), "loss")
+    generator = np.random.default_rng(0)
+    weights = {"w": generator.standard_normal((8, 5)).astype(np.float16)}
+    data = {"x": generator.standard_normal((4, 8)).astype(np.float16), "labels": generator.integers(0, 5, 4)}
+    expected = execute(step, weights | data).outputs
+    found = remat.ort.session(step, weights).run(data)
+    assert found.keys() == expected.keys()
+    for name, array in found.items():
+        assert array.dtype == np.float16
+        np.testing.assert_allclose(array, expected[name], rtol=5e-3, atol=1e-3, err_msg=name)

@@ -51,6 +51,7 @@ class NodeNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     annotations: dict[str, Any] = {}
     seeded: bool = False  # the `seed` attribute was added for other runtimes
     expands: Expansion | None = None
+    unused: tuple[int, ...] = ()  # absent outputs, which have names in the file
 
 
 class ValueNote(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):

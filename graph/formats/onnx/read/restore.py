@@ -18,6 +18,9 @@ def restore_node(raw: RawNode, protos: Sequence[NodeProto], n: int) -> tuple[Raw
     note = decode_note(raw.note or "{}", NodeNote, raw.path)
     if note.seeded:
         raw.attributes.pop("seed", None)
+    for i in note.unused:
+        if i < len(raw.outputs):
+            raw.outputs[i] = ""
     expansion = note.expands
     if expansion is None:
         return raw, note, 1

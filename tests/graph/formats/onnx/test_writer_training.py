@@ -8,12 +8,14 @@ import numpy as np
 import onnx
 import pytest
 
+from graph.builder.builder import Builder
 from graph.execution.interpreter import execute
 from graph.execution.sample_inputs import sample_arrays
 from graph.formats.onnx.updates import updates
 from graph.formats.onnx.writer import dump
-from graph.ir import Effect, Graph, Phase
+from graph.ir import Body, Effect, Graph, Phase, Role, TensorType
 from graph.ops.registry import find_op
+from graph.recurrent import expand_rnns
 from graph.training.step import training_step
 from graph.transforms.replay import replay
 from tests.graph.formats.onnx.onnx_runs import Arrays, read, run
@@ -119,3 +121,39 @@ def test_a_rewritten_residual_net_equals_the_unrewritten_and_our_execution(name:
 def distance(one: Arrays, other: Arrays) -> float:
     """Median over the outputs of the relative difference."""
     return float(np.median([np.linalg.norm(a - other[k]) / (np.linalg.norm(a) + 1e-3) for k, a in one.items()]))
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_gradients_of_recurrent_nets_as_scans_run_in_onnxruntime(kind: str) -> None:
+    rows = 3 * {"LSTM": 4, "GRU": 3, "RNN": 1}[kind]
+    b = Builder("recurrent")
+    shapes = {"w": (1, rows, 2), "r": (1, rows, 3), "b": (1, 2 * rows)}
+    x = b.value("x", TensorType("float32", (5, 2, 2)), Role.INPUT)
+    weights = [b.value(name, TensorType("float32", shape), Role.PARAMETER) for name, shape in shapes.items()]
+    _, last = b.node(kind, [x, *weights], name="net", outputs=[None, "last"], attributes={"hidden_size": 3})
+    (loss,) = b.node("ReduceSum", [last], name="sum", outputs=["loss"], attributes={"keepdims": 0})
+    graph = b.build([loss])
+    fused, _ = training_step(graph, "loss")
+    scans, _ = training_step(expand_rnns(graph), "loss")
+    feeds = fed(fused)
+    expected, found = execute(fused, feeds).outputs, run(checked(scans), feeds)
+    for (_, one), (_, other) in zip(fused.gradients, scans.gradients, strict=True):
+        name = scans.values[other].name
+        np.testing.assert_allclose(found[name], expected[fused.values[one].name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_absent_outputs_of_a_scan_have_names_in_the_file_only() -> None:
+    b = Builder("scan")
+    x = b.value("x", TensorType("float32", (4, 2)), Role.INPUT)
+    inner = Builder("body")
+    row = inner.value("row", TensorType("float32", (2,)), Role.INPUT)
+    (y,) = inner.node("Neg", [row], outputs=["y"])
+    (z,) = inner.node("Exp", [row], outputs=["z"])
+    body = Body(inner.build([y, z]), ())
+    outputs = b.node(
+        "Scan", [x], name="scan", outputs=[None, "z"], attributes={"num_scan_inputs": 1}, bodies={"body": body}
+    )
+    graph = b.build([outputs[1]])
+    assert read(checked(graph)).nodes[0].outputs == graph.nodes[0].outputs
+    given = np.ones((4, 2), np.float32)
+    np.testing.assert_allclose(run(dump(graph), {"x": given})["z"], np.exp(given), rtol=1e-6)

@@ -1,0 +1,185 @@
+"""Exported models in ONNX Runtime under plans: three steps beside PyTorch, and resident memory beside the prediction.
+
+    python -m bench.ort_training                              # the models of bench/exported_models.py
+    python -m bench.ort_training --only decoder,lstm --mebibytes 200
+
+Each model is exported with its loss by the legacy exporter, for a batch that takes about --mebibytes, and planned at
+half of its peak. A child process for each row trains three steps of SGD: unplanned and planned, with the options of
+`remat.ort.session` and with the default options of ONNX Runtime.
+
+Columns: growth of resident memory over the three steps in MiB, predicted and measured, and how far it is off; the same
+with default options; whether loss and gradients of planned steps are bit for bit the unplanned ones; error of the loss
+of the third step and of the gradients of the first, relative to PyTorch in float64, with the noise of float32. Exits 1
+for numbers that differ, for a growth off by more than 10%, and for a planned growth with default options that is not
+below the unplanned one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+import onnxruntime
+
+import remat
+import remat.ort
+from graph.formats.onnx.writer import dump
+from graph.ir import Graph, Role
+
+MIB = 2**20
+RATE, STEPS = 0.05, 3
+NOISES = 10  # errors up to so many times the noise of float32 are rounding
+OFF = 0.10  # of the growth predicted
+HEADS = (
+    *("model", "batch", "saved", "predicted", "ours", "off", "default"),
+    *("equal", "loss", "gradient", "noise", "fault"),
+)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a child process measured: losses, growth of resident memory in bytes, gradients of the first step."""
+
+    losses: list[float]
+    growth: int
+    gradients: dict[str, np.ndarray]
+
+    def equals(self, other: Trained) -> bool:
+        return self.losses == other.losses and all(
+            np.array_equal(array, other.gradients[name]) for name, array in self.gradients.items()
+        )
+
+    def is_close(self, other: Trained) -> bool:
+        """Equal but for rounding, which other fusions change."""
+        return np.allclose(self.losses, other.losses, rtol=1e-3) and all(
+            np.linalg.norm(array - other.gradients[name]) <= 1e-3 * max(1e-3, np.linalg.norm(array))
+            for name, array in self.gradients.items()
+        )
+
+
+def train(graph: Graph, weights: Path, data: Path, default: bool) -> Trained:
+    """Train in a child process."""
+    with tempfile.TemporaryDirectory() as folder:
+        step, out = Path(folder, "step.onnx"), Path(folder, "out.npz")
+        step.write_bytes(dump(graph))
+        command = [sys.executable, __file__, "--child", *map(str, (step, weights, data, out)), str(int(default))]
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        if done.returncode:
+            raise RuntimeError(done.stderr.strip().splitlines()[-1])
+        found = json.loads(done.stdout)
+        with np.load(out) as arrays:
+            return Trained(found["losses"], found["growth"], dict(arrays))
+
+
+def child(step: str, weights: str, data: str, out: str, default: str) -> None:
+    """Train three steps and print losses and growth."""
+    options = onnxruntime.SessionOptions() if int(default) else remat.ort.session_options()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = remat.ort.session(step, weights, options=options if int(default) else None)
+    fed = dict(np.load(data))
+    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew
+    before, losses, first = _status("VmRSS"), [], {}
+    for _ in range(STEPS):
+        results = session.run(fed)
+        losses.append(float(results[session.outputs[0]]))
+        for parameter, gradient in session.gradients.items():
+            session.contents[parameter] -= np.float32(RATE) * results[gradient]
+        if not first:
+            growth = _status("VmHWM") - before
+            first = {name: results[gradient].copy() for name, gradient in session.gradients.items()}
+        results = {}
+    np.savez(out, **first)
+    print(json.dumps({"losses": losses, "growth": growth}))
+
+
+def _status(key: str) -> int:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key))
+    return int(line.split()[1]) * 1024
+
+
+def row(name: str, mebibytes: int, seconds: float) -> dict[str, str]:
+    """The row of one model."""
+    from bench import ort_exports  # imports torch, which the child does not need
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = ort_exports.exported_model(name, mebibytes * MIB, Path(folder))
+        request: dict[str, Any] = {"loss": "loss", "runtime": "ort", "execute": "no", "layout": "none"}
+        base = remat.plan(made.model, "100%", iterations=1, **request)
+        report = remat.plan(made.model, "50%", search_seconds=seconds, **request)
+        runs = [
+            train(each.graph, made.model, made.data, default) for each in (base, report) for default in (False, True)
+        ]
+        unplanned, unplanned_default, planned, planned_default = runs
+        loss_error, error, noise = made.errors(planned.losses, planned.gradients)
+    predicted = [_growth(each) for each in (base, report)]
+    measured = [unplanned.growth, planned.growth]
+    off = [got / wanted - 1 for got, wanted in zip(measured, predicted, strict=True)]
+    saved = 1 - report.peak_bytes / base.peak_bytes
+    equal = planned.equals(unplanned)
+    faults = [
+        "planned and unplanned differ" * (not equal),
+        "default options differ" * (not (planned_default.is_close(planned) and unplanned_default.is_close(planned))),
+        "other numbers than PyTorch" * (error > NOISES * noise),
+        "growth" * any(abs(each) > OFF for each in off),
+        "no growth saved by default" * (saved > OFF and planned_default.growth >= unplanned_default.growth),
+    ]
+    pair = lambda first, second: f"{first / MIB:.1f} {second / MIB:.1f}"  # noqa: E731
+    cells = (
+        name,
+        str(made.batch),
+        f"{saved:.0%}",
+        pair(*predicted),
+        pair(*measured),
+        " ".join(f"{each:+.1%}" for each in off),
+        pair(unplanned_default.growth, planned_default.growth),
+        "yes" if equal else "NO",
+        f"{loss_error:.0e}",
+        f"{error:.0e}",
+        f"{noise:.0e}",
+        ", ".join(filter(None, faults)),
+    )
+    return dict(zip(HEADS, cells, strict=True))
+
+
+def _growth(report: remat.Report) -> int:
+    """Bytes that a run takes beside inputs, parameters and constants, which the session holds before."""
+    return report.peak_bytes - sum(v.nbytes for v in report.graph.values if v.role is not Role.ACTIVATION)
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--child"]:
+        child(*sys.argv[2:])
+        return 0
+    from bench.ort_exports import MODELS
+
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", default=",".join(MODELS), help="models of bench/exported_models.py")
+    parser.add_argument("--mebibytes", type=int, default=128, help="peak of a step without a plan")
+    parser.add_argument("--seconds", type=float, default=5.0, help="search time of each plan")
+    given = parser.parse_args()
+    failed = False
+    print(" | ".join(HEADS))
+    for name in given.only.split(","):
+        try:
+            found = row(name, given.mebibytes, given.seconds)
+        except (ValueError, RuntimeError) as error:
+            print(f"{name}: refused: {str(error).splitlines()[0][:200]}", flush=True)
+            continue
+        failed |= bool(found["fault"])
+        print(" | ".join(found[head] for head in HEADS), flush=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
