@@ -12,8 +12,11 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app.api.routes.dependencies import ServiceDep
 from app.api.service.service import Service
-from app.pages import format_values, frame, plan
+from app.pages import format_values, frame
 from app.pages.frame import PageRoute
+from app.pages.plan.files import data_url
+from app.pages.plan.page import Embed, embed_policy, headline
+from app.pages.plan.stored import summary_of
 from app.render import axes
 from app.render.csv_table import as_csv
 from app.store import records
@@ -42,12 +45,12 @@ FIGURES: tuple[tuple[str, tuple[str, str], Format], ...] = (
 
 @router.get("/compare")
 async def compare_page(
-    request: Request, service: ServiceDep, a: PlanIdQuery = "", b: PlanIdQuery = "", embed: plan.Embed = False
+    request: Request, service: ServiceDep, a: PlanIdQuery = "", b: PlanIdQuery = "", embed: Embed = False
 ) -> Response:
     """Comparison of two plans; without ids, a form for them."""
     context: dict[str, Any] = {"a": a, "b": b, "sides": []}
     if a and b:
-        reports = [await anyio.to_thread.run_sync(plan.summary_of, service.store, id) for id in (a, b)]
+        reports = [await anyio.to_thread.run_sync(summary_of, service.store, id) for id in (a, b)]
         differences = await _differences(service, a, b, MAX_SHOWN)
         context |= {
             "sides": [_side(letter, report) for letter, report in zip("AB", reports, strict=True)],
@@ -55,7 +58,7 @@ async def compare_page(
             "count": differences["count"],
             "differences": [row | {"a": _cell(row["a"]), "b": _cell(row["b"])} for row in differences["rows"]],
         }
-    headers = plan.embed_policy(request, service, embed)
+    headers = embed_policy(request, service, embed)
     return frame.render_page(
         request, "compare.html", title="Compare", here="/compare", embed=embed, headers=headers, **context
     )
@@ -90,8 +93,8 @@ def _side(letter: str, report: Mapping[str, Any]) -> dict[str, Any]:
         "letter": letter,
         "name": axes.printable(report["model"].get("name") or "model", 80),
         "report": report,
-        "headline": plan.headline(report),
-        "data": plan.data_url(report["id"]),
+        "headline": headline(report),
+        "data": data_url(report["id"]),
     }
 
 

@@ -123,7 +123,7 @@ def render_page(
         caller=caller,
         csrf=csrf_token(request),
         theme=theme_of(request),
-        origin=str(request.base_url).rstrip("/"),
+        origin=origin_of(request),
         **context,
     )
     policy = CONTENT_SECURITY_POLICY.format(ancestors="*" if embed else "'none'")
@@ -155,6 +155,11 @@ def theme_of(request: Request) -> str:
     """Colour scheme of the cookie; empty: that of the system."""
     theme = request.cookies.get(THEME_COOKIE, "")
     return theme if theme in ("light", "dark") else ""
+
+
+def origin_of(request: Request) -> str:
+    """Address of the service as the browser knows it: `https://host:port`."""
+    return str(request.base_url).rstrip("/")
 
 
 def csrf_token(request: Request) -> str:

@@ -10,7 +10,8 @@ from app.pages.compare import router as compare
 from app.pages.dashboard import router as dashboard
 from app.pages.jobs import router as jobs
 from app.pages.login import router as login
-from app.pages.plan import router as plan
+from app.pages.plan.files import router as plan_files
+from app.pages.plan.page import router as plan
 from app.pages.upload import router as upload
 
-PAGES: tuple[APIRouter, ...] = (dashboard, jobs, batches, upload, plan, compare, login, assets)
+PAGES: tuple[APIRouter, ...] = (dashboard, jobs, batches, upload, plan, plan_files, compare, login, assets)

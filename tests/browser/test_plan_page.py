@@ -100,14 +100,23 @@ def test_a_large_plan_shows_its_preview_before_its_columns_arrive(page: Any, url
     assert answer.status_code == 201, answer.text
     held: list[Any] = []
     page.route("**/memory.bin*", lambda route: held.append(route))
+    page.route("**/graph.bin*", lambda route: held.append(route))  # it brings time and kinds, which no preview has
     page.goto(f"{url}/plans/{answer.json()['id']}")
     page.wait_for_function("() => performance.getEntriesByName('remat:preview').length")
     assert page.evaluate("window.remat === undefined") and page.evaluate(SHOWN) == [1, 1]
-    for route in held:
-        route.continue_()
-    page.wait_for_selector("html[data-read]", state="attached")
+    held.pop(0).continue_()
+    page.wait_for_selector("html[data-named]", state="attached")
     shares = page.evaluate(SHOWN)
     assert min(shares) > 0.8, shares  # it was drawn for another size than this page has, and names no peak
+    held.pop(0).continue_()
+    page.wait_for_selector("html[data-read]", state="attached")
+
+
+#: Pixels of the middle of a step in the panel of the plan.
+PLACE_OF_STEP = """(step) => {
+  const chart = window.remat.memory, after = chart.series[1], { box } = chart.panels()[1];
+  return [chart.scales(box)[0](chart.middleOf(after, step)), box.y + box.high / 2];
+}"""
 
 
 def test_pointing_at_the_peak_lists_its_live_values(opened: Any, url: str, plans: list[str]) -> None:
@@ -117,15 +126,105 @@ def test_pointing_at_the_peak_lists_its_live_values(opened: Any, url: str, plans
     canvas = opened.locator("#memory canvas").nth(1)
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()
-    x, wide = opened.evaluate("() => { const b = window.remat.memory.sheet.inside; return [b.x, b.wide]; }")
-    opened.mouse.move(box["x"] + x + wide * (peak + 0.5) / opened.evaluate("window.remat.memory.count"), box["y"] + 90)
+    x, y = opened.evaluate(PLACE_OF_STEP, peak)
+    opened.mouse.move(box["x"] + x, box["y"] + y)
     opened.wait_for_function("(step) => window.remat.memory.step === step", arg=peak)
+    assert opened.inner_text("#memory .tooltip strong") == report["plan"]["order"][peak][0]
+    opened.click("#memory summary")
+    canvas.focus()
+    opened.keyboard.press("p")
     after = opened.locator("#memory [data-part=holders] section").nth(1)
     assert ", peak" in after.locator("h3").inner_text()
     shown = after.locator(".holders .name").all_inner_texts()
     assert shown[0] == report["explain"]["holders"][0]["value"]
     ran, again = report["plan"]["order"][peak]
     assert ran in after.locator("p").first.inner_text() and again == 0
+
+
+def test_before_and_after_share_an_axis_of_time_and_their_kinds_add_up(opened: Any) -> None:
+    found = opened.evaluate(
+        """() => {
+          const chart = window.remat.memory, [before, after] = chart.series, [one, other] = chart.panels();
+          const isStack = (sums, step) => sums.every((sum, k) => !k || sum[step] >= sums[k - 1][step]);
+          const adds = [before, after].every(({ sums, steps }) =>
+            steps.every((bytes, step) => sums.at(-1)[step] === bytes && isStack(sums, step)));
+          return {
+            adds, isTimed: chart.isTimed, aligned: one.box.x === other.box.x && one.box.wide === other.box.wide,
+            order: before.starts.at(-1) <= after.starts.at(-1), again: after.again.includes(1),
+            phases: [...new Set(before.phases)],
+          };
+        }"""
+    )
+    assert found == {"adds": True, "isTimed": True, "aligned": True, "order": True, "again": True, "phases": [0, 1]}
+
+
+def test_the_timeline_zooms_and_moves_and_reset_restores_it(opened: Any) -> None:
+    before, view = pixels(opened, "#memory"), "() => window.remat.memory.view"
+    whole = opened.evaluate(view)
+    opened.click("#memory [data-do=in]")
+    low, high = opened.evaluate(view)
+    assert whole[0] < low < high < whole[1] and pixels(opened, "#memory") != before
+    box = opened.locator("#memory canvas").nth(1).bounding_box()
+    opened.mouse.move(box["x"] + 500, box["y"] + 100)
+    opened.mouse.down()
+    opened.mouse.move(box["x"] + 400, box["y"] + 100, steps=4)
+    opened.mouse.up()
+    assert opened.evaluate(view)[0] > low
+    opened.click("#memory [data-do=whole]")
+    opened.mouse.move(0, 0)
+    assert opened.evaluate(view) == whole and pixels(opened, "#memory") == before
+
+
+def test_tabs_have_the_id_of_the_plan_and_copy_their_code(opened: Any, plans: list[str]) -> None:
+    opened.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    opened.focus("#use [role=tab][aria-selected=true]")
+    opened.keyboard.press("End")
+    panel = opened.locator("#use [role=tabpanel]:visible")
+    assert panel.count() == 1 and f"/v1/plans/{plans[0]}" in panel.inner_text()
+    panel.locator("[data-copy]").click()
+    opened.wait_for_function(
+        "() => document.querySelector('#use [role=tabpanel]:not([hidden]) [data-copy]').textContent === 'copied'"
+    )
+    assert opened.evaluate("navigator.clipboard.readText()") == panel.locator("pre").inner_text()
+
+
+SLIDE = """(budget) => {
+  const range = document.getElementById("budget-range");
+  range.value = budget;
+  range.dispatchEvent(new Event("input"));
+}"""
+
+
+def test_the_slider_shows_the_stored_plan_of_a_budget(opened: Any, url: str, plans: list[str]) -> None:
+    opened.wait_for_selector("#budget[data-prefetched]", state="attached")
+    report = httpx2.get(f"{url}/v1/plans/{plans[1]}", timeout=60).json()["plan"]
+    opened.evaluate(SLIDE, report["budget_bytes"])
+    opened.wait_for_selector(f"#use [data-copy*='{plans[1]}']", state="attached")
+    opened.wait_for_selector("html[data-read]", state="attached")
+    assert opened.url.endswith(plans[1]) and "Best stored plan" in opened.inner_text("#budget-status")
+    assert opened.evaluate("window.remat.memory.series[1].peak") == report["peak_bytes"]
+    assert opened.locator("#graph .block").count() > 1
+
+
+def test_a_resting_slider_plans_a_missing_budget_and_moving_on_cancels_it(opened: Any, url: str) -> None:
+    asked: list[str] = []
+    opened.on("request", lambda request: asked.append(request.url) if request.method == "POST" else None)
+    opened.evaluate(
+        "() => { const { dataset } = document.getElementById('budget');"
+        " dataset.request = JSON.stringify({...JSON.parse(dataset.request), search_seconds: 30}); }"
+    )
+    top = int(opened.get_attribute("#budget-range", "max"))
+    opened.evaluate(SLIDE, round(0.62 * top))
+    opened.wait_for_function(
+        "() => document.getElementById('budget-status').textContent.includes('7 more on this page')"
+    )
+    opened.evaluate(SLIDE, top)
+    opened.wait_for_timeout(1500)
+    assert [one.rpartition("/")[2].partition(":")[2] for one in asked] in (["", "cancel"], [""])
+    opened.uncheck("#budget [data-do=plan-missing]")
+    opened.evaluate(SLIDE, round(0.66 * top))
+    opened.wait_for_timeout(1500)
+    assert len(asked) <= 2
 
 
 def test_keys_move_the_cursor_and_announce_its_step(opened: Any) -> None:
@@ -227,7 +326,7 @@ def test_a_memory_snapshot_is_drawn_over_the_prediction(opened: Any) -> None:
     opened.reload()
     opened.wait_for_selector("html[data-read]", state="attached")
     opened.click("#measured [data-do=draw]")
-    opened.locator("#memory [data-part=holders] h3", has_text="measured: 768.0 MiB").wait_for()
+    opened.locator("#memory [data-part=holders] h3", has_text="measured: 768.0 MiB").wait_for(state="attached")
 
 
 def test_downloaded_files_are_valid(opened: Any, tmp_path: Path) -> None:
@@ -372,6 +471,6 @@ def test_live_values_at_the_peak_have_names_before_the_graph_is_loaded(opened: A
           const { heldAtPeak } = await import(at), held = heldAtPeak([{value: "a", bytes: 3}], [1, 3]);
           return [held(0), held(1)];
         }""",
-        asset_url("js/timeline.js"),
+        asset_url("js/live_values.js"),
     )
     assert held == [None, {"count": 1, "rows": [{"name": "a", "bytes": 3, "note": ""}]}]

@@ -156,6 +156,7 @@ def memory(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
     meta = {
         "budget_bytes": plan.budget_bytes,
         "arena_bytes": plan.arena_bytes,
+        "counts": plan.counts,
         "has_layout": "layout" in sections,
         "kinds": KINDS,
         "holders": {

@@ -20,7 +20,7 @@ from graph.formats.readers import load
 from graph.ir import Graph, Phase
 from planner.algorithms.blocks.detection import blocks_of
 from planner.errors import PlannerError
-from planner.lowering.lower import LoweredGraph, lower
+from planner.lowering.lower import ACTIVATIONS, LoweredGraph, lower
 from planner.lowering.realize import node_sequence
 from planner.problem import RESIDENT, liveness
 from planner.problem.plan import Plan, Score
@@ -35,10 +35,12 @@ REST = "the rest"
 def graph_columns(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
     """Nodes in layers, and the values live at each step of the baseline. O(n log n + reads).
 
-    Columns per node: `layer`, `phase`, `seconds` per run, `written` bytes, `runs`, and for recomputed nodes `freed`
-    bytes, `byte_steps`, `extra` seconds and `peak_if_kept` (NaN: unknown); `read_pointer` and `read_node` (-1: graph
-    input) as CSR; `layer_of` per value. `held_value`, `held_bytes`, `held_first`, `held_last`: lifetimes of the
-    baseline; absent if they cannot be derived.
+    Columns per node: `layer`, `phase`, `seconds` per run, `written` bytes, `runs`, `output` (the first value it writes;
+    -1: none), and for recomputed nodes `freed` bytes, `byte_steps`, `extra` seconds and `peak_if_kept` (NaN: unknown);
+    `read_pointer` and `read_node` (-1: graph input) as CSR. Per value: `layer_of`, `type_of` (index in the list
+    `types`), `category` (parameters, gradients, optimizer, activations). Of the baseline: `held_value`, `held_bytes`,
+    `held_first`, `held_last`, its lifetimes, and `before_node`, `before_workspace` per step; absent if they cannot be
+    derived.
     """
     summary = msgspec.json.decode(figures, type=ReportSummary)
     explained = msgspec.json.decode(sections.get("explain", b"{}"), type=dict[str, Any])
@@ -46,6 +48,7 @@ def graph_columns(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
     lowered = lower(graph, resolve_device(summary.device), runtime_named(summary.runtime))
     names, layer = layers_of(graph, lowered, summary.request.get("phases") != "mixed")
     maker, pointer, read = _reads(graph)
+    type_of, types = _types(graph)
     node_id = {node.name: n for n, node in enumerate(graph.nodes)}
     runs = np.zeros(len(graph.nodes), np.int32)
     np.add.at(runs, [node_id[name] for name, _ in summary.plan.order if name in node_id], 1)
@@ -56,11 +59,14 @@ def graph_columns(figures: bytes, sections: Mapping[str, bytes]) -> bytes:
         "read_pointer": pointer,
         "read_node": read,
         "layer_of": np.append(layer, -1)[maker].astype(np.int32),
+        "output": np.asarray([node.writes[0] if node.writes else -1 for node in graph.nodes], np.int32),
+        "type_of": type_of,
+        "category": np.append(lowered.category, ACTIVATIONS)[lowered.value_buffer].astype(np.uint8),
         **_cost_columns(graph, lowered),
         **_recompute_columns(explained.get("recomputed", ()), node_id),
         **_baseline_lifetimes(lowered, summary, sections["timeline"]),
     }
-    return encode_columns({}, columns, {"layers": names})
+    return encode_columns({}, columns, {"layers": names, "types": types})
 
 
 def layers_of(graph: Graph, lowered: LoweredGraph, strict: bool) -> tuple[list[str], np.ndarray]:
@@ -128,6 +134,13 @@ def _reads(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return maker, pointer, np.asarray(list(itertools.chain.from_iterable(rows)), np.int32)
 
 
+def _types(graph: Graph) -> tuple[np.ndarray, list[str]]:
+    """Type of each value as an index in a list of texts such as `float32[16,64]`."""
+    number: dict[str, int] = {}
+    rows = [number.setdefault(str(value.type or ""), len(number)) for value in graph.values]
+    return np.asarray(rows, np.int32), list(number)
+
+
 def _cost_columns(graph: Graph, lowered: LoweredGraph) -> dict[str, np.ndarray]:
     """Seconds of one run of each node, and bytes it writes."""
     problem = lowered.problem
@@ -173,6 +186,8 @@ def _baseline_lifetimes(lowered: LoweredGraph, summary: ReportSummary, timeline:
     value = np.asarray(lowered.buffer_value, np.int64)[lifetimes.buffer]
     held = np.flatnonzero(shown & (value >= 0))
     end = np.append(runs.position[1:], len(runs.nodes)) - 1
+    workspace = np.zeros(len(runs.nodes), np.int64)
+    workspace[runs.position] = problem.workspace
     first = np.where(lifetimes.start[held] > 0, runs.position[np.minimum(lifetimes.start[held], len(order) - 1)], 0)
     by = np.argsort(first, kind="stable")
     held, first = held[by], first[by]
@@ -182,4 +197,5 @@ def _baseline_lifetimes(lowered: LoweredGraph, summary: ReportSummary, timeline:
         "held_first": first.astype(np.int32),
         "held_last": end[lifetimes.stop[held] - 1].astype(np.int32),
         "before_node": np.asarray(runs.nodes, np.int32),
+        "before_workspace": workspace,
     }

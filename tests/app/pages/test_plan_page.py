@@ -14,7 +14,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.api.main import create_app
-from app.pages import assets, plan
+from app.pages import assets
+from app.pages.plan import files
 from app.render.plan.columns import decode_columns
 from app.render.plan.svg import pareto_front
 from app.settings import Settings
@@ -97,7 +98,7 @@ def test_baseline_lifetimes_add_up_to_the_timeline(client: TestClient, plans: li
 
 
 def test_columns_are_cached_by_the_client(client: TestClient, plans: list[str]) -> None:
-    path = plan.data_url(plans[0])["memory"]
+    path = files.data_url(plans[0])["memory"]
     first = client.get(path)
     assert assets.assets_digest() in path and "immutable" in first.headers["cache-control"]
     assert client.get(path, headers={"If-None-Match": first.headers["etag"]}).status_code == 304

@@ -1,8 +1,9 @@
 // Memory over steps of two plans in one chart.
 
 import { fetchColumns } from "./columns.js";
+import { heldAtPeak } from "./live_values.js";
 import { liveValuesOfPlan, nodeNamesOfSteps } from "./plan_series.js";
-import { announceSteps, heldAtPeak, MemoryChart } from "./timeline.js";
+import { announceSteps, MemoryChart } from "./timeline.js";
 
 /** One plan as a series of the chart. */
 function seriesOf(data, name, ink) {

@@ -18,7 +18,7 @@ const INKS = ["kind-1", "kind-2", "kind-3", "kind-4", "kind-5", "kind-6", "kind-
 //: Colours of KINDS in app/render/plan/columns.py, in the same order.
 export const KIND_INKS = ["kind-2", "kind-6", "kind-6", "kind-5", "kind-1", "kind-4", "kind-8", "kind-3"];
 export const RECOMPUTED = ["not recomputed", "evicted, recomputed later", "recomputed"]; // by the column `again`
-const RECOMPUTED_INKS = ["kind-6", "kind-1", "kind-2"];
+const RECOMPUTED_INKS = ["kind-6", "kind-1", "recompute"];
 const OFFLOADED = ["not offloaded", "offloaded to the host"]; // by the column `away`
 const OFFLOADED_INKS = ["kind-6", "kind-2"];
 const WORKSPACE = 7; // index in KINDS

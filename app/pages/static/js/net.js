@@ -2,7 +2,7 @@
 
 const csrf = document.querySelector("meta[name=csrf]")?.content ?? "";
 const banner = () => document.getElementById("offline"); // looked up late: a script may run before the page is parsed
-const RETRY_MS = 2000;
+const RETRY_MS = 2000, POLL_MS = 700;
 
 /** An error response; `problem` is its RFC 9457 object, if it has one. */
 export class ProblemError extends Error {
@@ -44,6 +44,16 @@ export const getJson = async (path) => (await request(path)).json();
 /** Posts JSON text; the response comes at once, with status 202 if the job is not finished. */
 export const postJson = (path, body) =>
   request(path, { method: "POST", body, headers: { "Content-Type": "application/json", Prefer: "wait=0" } });
+
+/** Resolves when the operation has finished. Throws its error. */
+export async function finished(path) {
+  for (;;) {
+    const operation = await getJson(path);
+    if (operation.error) throw new Error(operation.error.detail);
+    if (["succeeded", "cancelled"].includes(operation.state)) return;
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
 
 /** Shows the banner, and polls the service until it responds. */
 export function showOffline() {

@@ -1,44 +1,22 @@
-// Page of a plan: charts as soon as their columns arrive, then the graph.
+// Page of a plan: charts as soon as their columns arrive, then the graph; the budget slider swaps the plan that is shown.
 
+import { BudgetSlider } from "./budget.js";
 import { Columns, fetchColumns } from "./columns.js";
-import { AddressMap, RECOMPUTED } from "./map.js";
+import { followTabs } from "./use_it.js";
+import { AddressMap } from "./map.js";
 import { drawSnapshots } from "./measured.js";
-import { announce, getJson, postJson, request } from "./net.js";
-import { liveValuesOfPlan, nodeNamesOfSteps } from "./plan_series.js";
+import { announce, finished, postJson, request } from "./net.js";
+import { firstSeries, namedSeries, wholeSeries } from "./plan_series.js";
 import { showPreview } from "./preview.js";
-import { Spans } from "./spans.js";
-import { announceSteps, heldAtPeak, largestLive, MemoryChart } from "./timeline.js";
+import { announceSteps, MemoryChart } from "./timeline.js";
 
-const POLL_MS = 1000;
 const byId = (id) => document.getElementById(id);
-
-/** The series of the memory chart; live values are known at the peaks only. */
-function seriesOf(data) {
-  return ["before", "after"].map((name) => ({
-    name, ink: name, steps: data.column(name), nodeAt: () => "",
-    liveAt: heldAtPeak(data.meta.holders[name], data.column(name)),
-  }));
-}
-
-/** Adds node and live values of every step after planning; needs the names. */
-function completeAfter(series, data) {
-  series.nodeAt = nodeNamesOfSteps(data);
-  if (!data.meta.has_layout) return;
-  const again = data.column("again");
-  series.liveAt = liveValuesOfPlan(data, (i) => (again[i] ? RECOMPUTED[again[i]] : ""));
-}
-
-/** Adds node and live values of every step before planning; needs the graph. */
-function completeBefore(series, graph, data) {
-  if (!graph.has("held_first")) return;
-  const [first, last, bytes, value, node] = graph.list("held_first", "held_last", "held_bytes", "held_value", "before_node");
-  series.liveAt = largestLive(new Spans(first, last), bytes, (i) => data.column("values")[value[i]], () => "");
-  series.nodeAt = (step) => data.column("nodes")[node[step]];
-}
+const cache = new Map(); // path -> promise of its response: columns or a page
+let showing = 0; // number of the plan that is being shown; an older one stops
 
 function showFailure(section, error) {
   const notice = Object.assign(document.createElement("p"), { className: "notice bad" });
-  notice.textContent = `Could not be drawn: ${error.message}. Reload the page; the downloads below may still work.`;
+  notice.textContent = `Could not be drawn: ${error.message}. Reload the page; the downloads may still work.`;
   section.querySelector(".sheet, [data-part=rows]")?.replaceWith(notice);
 }
 
@@ -54,13 +32,22 @@ async function preview(section) {
   performance.mark("remat:preview");
 }
 
-async function start() {
+/** The response of a path, fetched once. */
+function cached(path, fetchIt) {
+  if (!cache.has(path)) cache.set(path, fetchIt(path).catch((error) => { cache.delete(path); throw error; }));
+  return cache.get(path);
+}
+
+/** Draws the plan of the page as its columns arrive; stops when another is shown. */
+async function draw(own) {
   const section = byId("memory");
   if (section.dataset.preview) await preview(section).catch(() => {}); // the charts do not depend on the preview
-  const data = await fetchColumns(section.dataset.src);
+  const data = await cached(section.dataset.src, fetchColumns);
+  if (own !== showing) return;
   performance.mark("remat:loaded");
   const map = data.meta.has_layout ? new AddressMap(byId("map"), data, announce) : null;
-  const memory = new MemoryChart(section, seriesOf(data), data.meta.budget_bytes);
+  let series = firstSeries(data);
+  const memory = new MemoryChart(section, series, data.meta.budget_bytes);
   announceSteps(memory);
   drawSnapshots(byId("measured"), memory);
   section.addEventListener("remat:step", ({ detail }) => map?.showStep(detail));
@@ -69,26 +56,72 @@ async function start() {
   performance.mark("remat:drawn");
   document.documentElement.dataset.drawn = "1";
   painted().then(() => performance.mark("remat:painted"));
-  data.join(await fetchColumns(section.dataset.names));
-  completeAfter(memory.series[1], data);
-  memory.listLiveValues();
+  data.join(await cached(section.dataset.names, fetchColumns));
+  if (own !== showing) return;
+  const replace = (next) => memory.setSeries([...(series = next), ...memory.series.slice(2)]); // and what was measured
+  replace(namedSeries(series, data));
   document.documentElement.dataset.named = "1";
-  const [graph, { BlockView }] = await Promise.all([fetchColumns(section.dataset.graph), import("./blocks.js")]);
-  completeBefore(memory.series[0], graph, data);
-  memory.listLiveValues();
+  const [graph, { BlockView }] = await Promise.all([cached(section.dataset.graph, fetchColumns), import("./blocks.js")]);
+  if (own !== showing) return;
+  performance.mark("remat:graph");
+  replace(wholeSeries(series, data, graph));
+  memory.sheet.now();
+  performance.mark("remat:timeline");
   map?.setLayers(...graph.list("layer_of", "layer", "layers"));
   window.remat.blocks = new BlockView(byId("graph"), graph, data);
   document.documentElement.dataset.read = "1";
+}
+
+async function start() {
+  const own = ++showing;
+  followTabs(byId("use"));
+  try {
+    await draw(own);
+  } catch (error) {
+    if (own !== showing) return;
+    for (const id of ["memory", "map", "graph"]) showFailure(byId(id), error);
+    document.documentElement.dataset.failed = error.message;
+  }
+}
+
+/** The page of a plan as a document. */
+const pageOf = async (path) => new DOMParser().parseFromString(await (await request(path)).text(), "text/html");
+
+/** Fetches what a plan needs to be shown, in the order of its use. */
+async function prefetch(id) {
+  const page = await cached(`/plans/${id}`, pageOf), { src, names, graph } = page.getElementById("memory").dataset;
+  for (const path of [src, names, graph]) await cached(path, fetchColumns);
+}
+
+/** Shows another plan of the graph: every part with `data-follows` is replaced, then drawn. */
+async function show(id) {
+  const own = ++showing, page = await cached(`/plans/${id}`, pageOf);
+  await cached(page.getElementById("memory").dataset.src, fetchColumns); // so that the charts are drawn with the new parts
+  if (own !== showing) return;
+  const view = document.querySelector("#memory [data-do=view]").value, chosen = document.querySelector("#use [role=tab][aria-selected=true]")?.id;
+  for (const mark of ["drawn", "named", "read"]) delete document.documentElement.dataset[mark];
+  for (const part of document.querySelectorAll("[data-follows]")) {
+    const next = page.getElementById(part.id);
+    if (next) part.replaceWith(document.importNode(next, true));
+  }
+  document.querySelector("#memory [data-do=view]").value = view;
+  history.replaceState(null, "", `/plans/${id}`);
+  await start();
+  byId(chosen)?.click();
 }
 
 /** Requests a curve, waits for it, and shows the plans stored then. */
 async function requestCurve(event) {
   const button = event.currentTarget, status = byId("curve-status");
   button.disabled = true;
-  status.textContent = "Planning; the curve appears here when it is finished.";
   try {
     const response = await postJson("/v1/curves", button.dataset.request);
-    if (response.status === 202) await finished(response.headers.get("Location"));
+    if (response.status === 202) {
+      const path = response.headers.get("Location");
+      const link = Object.assign(document.createElement("a"), { href: path.replace("/v1/operations/", "/jobs/"), textContent: "follow its job" });
+      status.replaceChildren("Planning; the curve appears here when it is finished, or ", link, ".");
+      await finished(path);
+    }
     const place = byId("curve");
     place.innerHTML = await (await request(place.dataset.src)).text();
     status.textContent = "Finished.";
@@ -98,21 +131,9 @@ async function requestCurve(event) {
   button.disabled = false;
 }
 
-/** Resolves when the operation has finished. Throws its error. */
-async function finished(path) {
-  for (;;) {
-    const operation = await getJson(path);
-    if (operation.error) throw new Error(operation.error.detail);
-    if (["succeeded", "cancelled"].includes(operation.state)) return;
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-  }
-}
-
 // An async script, so it may run before the page is parsed.
 if (document.readyState === "loading")
   await new Promise((parsed) => document.addEventListener("readystatechange", parsed, { once: true }));
 byId("request-curve")?.addEventListener("click", requestCurve);
-start().catch((error) => {
-  for (const id of ["memory", "map", "graph"]) showFailure(byId(id), error);
-  document.documentElement.dataset.failed = error.message;
-});
+const form = byId("budget");
+start().then(() => form && new BudgetSlider(form, { show, prefetch }));

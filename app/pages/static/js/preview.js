@@ -4,14 +4,15 @@
 import { KIND_INKS, MARGINS as MAP_MARGINS, pixelOfBackground, shades } from "./map.js";
 import { edgeOf } from "./raster.js";
 import { drawFrame, drawScales, Sheet } from "./sheet.js";
-import { chartHeight, drawArea, MARGINS as MEMORY_MARGINS, scales } from "./timeline.js";
+import { chartHeight, MARGINS as MEMORY_MARGINS, panelBoxes, scales } from "./timeline.js";
+import { drawAxes, drawLine } from "./timeline_parts.js";
 
 const EDGE = 64; // as in preview.py
 
 /** Draws the map's pixels, scaled to the canvas. */
 function drawMap(context, sheet, data) {
   const { wide, high, steps, arena_bytes: arena } = data.meta, box = sheet.inside;
-  drawScales(context, box, [0, steps.after], [0, arena], ...scales(box, steps.after, arena));
+  drawScales(context, box, [0, steps.after], [0, arena], ...scales(box, [0, steps.after], arena));
   const background = pixelOfBackground(), { bright } = shades(KIND_INKS);
   const colours = new Uint32Array(256).fill(background);
   for (let tone = 0; tone < 2 * KIND_INKS.length; tone++) {
@@ -28,15 +29,20 @@ function drawMap(context, sheet, data) {
   drawFrame(context, box);
 }
 
-/** Draws memory over steps. */
+/** Draws memory over steps, one panel for each series. */
 function drawMemory(context, sheet, data) {
-  const { steps, budget_bytes } = data.meta, box = sheet.inside;
-  const series = ["before", "after"].map((name) => [name, data.column(name)]);
-  const peaks = series.map(([, maxima]) => maxima.reduce((peak, bytes) => Math.max(peak, bytes), 0));
-  const { top } = chartHeight(peaks, budget_bytes);
-  const count = Math.max(1, steps.before, steps.after), [toX, toY] = scales(box, count, top);
-  drawScales(context, box, [0, count], [0, top], toX, toY);
-  for (const [name, maxima] of series) drawArea(context, maxima, steps[name], toX, toY, name);
+  const { steps, budget_bytes } = data.meta, names = ["before", "after"];
+  const peaks = names.map((name) => data.column(name).reduce((peak, bytes) => Math.max(peak, bytes), 0));
+  const { top } = chartHeight(peaks, budget_bytes), view = [0, Math.max(1, steps.before, steps.after)];
+  panelBoxes(sheet.inside).forEach((box, k) => {
+    const maxima = data.column(names[k]), columns = Math.max(1, Math.round(box.wide)), [toX, toY] = scales(box, view, top);
+    const picked = Int32Array.from({ length: columns }, (_, column) => {
+      const part = Math.floor((column / columns) * (view[1] / Math.max(1, steps[names[k]])) * maxima.length);
+      return part < maxima.length ? part : -1;
+    });
+    drawAxes(context, box, view, top, toX, toY, false, k === 1);
+    drawLine(context, box, picked, maxima, toY, names[k], true);
+  });
 }
 
 /** Shows the preview in the place of both charts. */

@@ -1,0 +1,1 @@
+"""`/plans/{id}`: page of a plan, data of its charts, downloads."""
