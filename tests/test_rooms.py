@@ -76,7 +76,7 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "app.pages": (
         "app.api.auth app.api.routes app.api.service app.api.wire app.atomic_files app.catalogue app.errors "
-        "app.jobs app.jobs.batches app.models app.render app.store graph.errors planner.errors "
+        "app.jobs app.jobs.batches app.models app.render app.store app.zoo graph.errors planner.errors "
         "planner.request"
     ),
     "app.render": (

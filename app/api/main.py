@@ -28,8 +28,8 @@ from app.api.wire import openapi
 from app.atomic_files import CannotWrite
 from app.catalogue import versions
 from app.errors import PROBLEM_TYPE, AppError, ProblemDetails, headers_of, problem_body, to_problem
-from app.pages.frame import error_page, wants_page
 from app.pages.routes import PAGES
+from app.pages.shell.frame import error_page, wants_page
 from app.settings import Settings
 from app.store.store import Store
 from app.telemetry import export

@@ -16,8 +16,8 @@ from app.api.routes.dependencies import ServiceDep
 from app.jobs.batches import repository
 from app.jobs.batches.repository import BatchRecord
 from app.jobs.batches.results import PAGE_SIZE
-from app.pages.frame import PageRoute, render_page
 from app.pages.jobs import JobStateFilter, goal_text
+from app.pages.shell.frame import PageRoute, render_page
 from app.store.batch_tables import batches, items
 from app.store.states import STATES
 from app.store.store import Store

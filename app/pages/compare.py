@@ -12,11 +12,11 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app.api.routes.dependencies import ServiceDep
 from app.api.service.service import Service
-from app.pages import format_values, frame
-from app.pages.frame import PageRoute
 from app.pages.plan.files import data_url
 from app.pages.plan.page import Embed, embed_policy, headline
 from app.pages.plan.stored import summary_of
+from app.pages.shell import format_values, frame
+from app.pages.shell.frame import PageRoute
 from app.render import axes
 from app.render.csv_table import as_csv
 from app.store import records

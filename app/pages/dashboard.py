@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
@@ -13,8 +14,10 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from app.api.auth.tenant_view import plan_scope
 from app.api.routes.dependencies import ServiceDep
 from app.pages.fit_query import largest_batches
-from app.pages.frame import PageRoute, render_page
+from app.pages.plan.stored import inputs_of_plans
+from app.pages.samples import SAMPLE
 from app.pages.savings_query import COLUMNS, MAX_CSV_ROWS, OUTCOMES, SORTS, SavingsFilter, SavingsQuery
+from app.pages.shell.frame import PageRoute, render_page
 from app.render.csv_table import as_csv, table_as_csv
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -54,10 +57,13 @@ async def dashboard(request: Request, service: ServiceDep, filters: QueryParamet
     def load() -> dict[str, Any]:
         tenant = plan_scope(service)
         query, fits = SavingsQuery(service.store, tenant), largest_batches(service.store, tenant, filters)
-        rows, sums = query.rows_and_sums(filters, ROWS_PER_PAGE, ROWS_PER_PAGE * (filters.page - 1))
+        found, sums = query.rows_and_sums(filters, ROWS_PER_PAGE, ROWS_PER_PAGE * (filters.page - 1))
+        rows = fits.with_largest_batch(found)
         return {
             "sums": sums,
-            "rows": fits.with_largest_batch(rows),
+            "rows": rows,
+            "shown": shown_columns(rows),
+            "inputs": inputs_of_plans(service.store, [row["plan_id"] for row in rows]),
             "choices": query.choices(),
             "pages": -(-sums["rows"] // ROWS_PER_PAGE),
             "fits": fits.largest(),
@@ -81,8 +87,25 @@ async def dashboard(request: Request, service: ServiceDep, filters: QueryParamet
         address=address,
         sorted_by=sorted_by,
         max_largest_batches=MAX_LARGEST_BATCHES,
+        sample=SAMPLE,
         **context,
     )
+
+
+def shown_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
+    """Optional columns of the table, and whether they say anything: known in a row, or different between rows."""
+
+    def is_known(name: str) -> bool:
+        return any(row[name] is not None for row in rows)
+
+    return {
+        "planner": len({row["planner"] for row in rows}) > 1,
+        "device": len({(row["device"], row["runtime"]) for row in rows}) > 1,
+        "gap": is_known("gap"),
+        "checkpointing": is_known("checkpointing_peak_bytes"),
+        "measured": is_known("measured_peak_bytes"),
+        "fit": is_known("fit"),
+    }
 
 
 @router.get("/savings.csv")

@@ -13,13 +13,11 @@ import sqlalchemy as sa
 from app.store.savings import made_by
 from app.store.store import Store
 from app.store.tables import graphs, plans, result_plans, results
-from planner.request.curve_and_fit_request import NOT_IN_FIT
 
 if TYPE_CHECKING:
     from app.pages.savings_query import SavingsFilter
 
 BATCH = "batch"
-FIT_SEARCH_SECONDS = 20  # time limit of a fit requested on a plan's page
 MAX_FITS = 10_000
 JOIN_COLUMNS = ("model", "device", "runtime", "counts")  # equal for a fit and its dashboard row
 
@@ -50,15 +48,6 @@ class LargestBatches:
             size, memory = (None, None) if fit is None else (fit["size"], fit["budget_bytes"])
             joined.append({**row, "largest_batch": size, "largest_batch_bytes": memory, "fit": fit})
         return joined
-
-
-def fit_fields(report: Mapping[str, Any], graph_id: str) -> dict[str, Any]:
-    """Request for the largest batch with the settings of a plan; the memory limit is that of its device."""
-    excluded = {*NOT_IN_FIT, "budget", "max_overhead", "fits", "batch", "iterations"}
-    fields = {name: value for name, value in report["request"].items() if name not in excluded}
-    device = report["device"]
-    memory = {"fits": device} if isinstance(device, str) else {}
-    return fields | memory | {"graph_id": graph_id, "grow": BATCH, "search_seconds": FIT_SEARCH_SECONDS}
 
 
 def best_fits(filters: SavingsFilter, own: sa.ColumnElement[bool] | None) -> sa.Subquery:

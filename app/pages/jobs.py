@@ -15,9 +15,10 @@ from app.api.routes.dependencies import ServiceDep
 from app.api.routes.operations import SEARCH_SECONDS, resubmit
 from app.jobs.batches.repository import batch_id_of
 from app.jobs.interface import Operation
-from app.pages.frame import PageRoute, render_page
 from app.pages.login import demand_same_origin
 from app.pages.result_view import result_view
+from app.pages.samples import SAMPLE
+from app.pages.shell.frame import PageRoute, render_page
 from app.store import records
 from app.store.states import STATES
 from app.store.store import Store
@@ -59,13 +60,21 @@ async def jobs(
 
     context = await anyio.to_thread.run_sync(load)
     return render_page(
-        request, "jobs.html", title="Jobs", here="/jobs", states=STATES, state=state, cursor=cursor, **context
+        request,
+        "jobs.html",
+        title="Jobs",
+        here="/jobs",
+        states=STATES,
+        state=state,
+        cursor=cursor,
+        sample=SAMPLE,
+        **context,
     )
 
 
 @router.get("/jobs/{operation_id}")
-async def job(request: Request, service: ServiceDep, operation_id: str) -> Response:
-    """One job with live progress, and its result."""
+async def job(request: Request, service: ServiceDep, operation_id: str, follow: bool = False) -> Response:
+    """One job with live progress, and its result; `follow` leads to a plan that met its goal."""
 
     def load() -> dict[str, Any]:
         operation = service.jobs.status(operation_id)
@@ -80,6 +89,8 @@ async def job(request: Request, service: ServiceDep, operation_id: str) -> Respo
     if row["kind"] == "batch":
         return RedirectResponse(row["page"], 303)
     title, plan = f"Job {row['model']}", row.get("plan_figures")
+    if follow and plan and plan["status"] != "over_budget":
+        return RedirectResponse(row["plan"], 303)
     return render_page(request, "job.html", title=title, here="/jobs", row=row, plan=plan, found=row["found"])
 
 
@@ -144,6 +155,7 @@ def _row(operation: Operation, models: Mapping[str, str]) -> dict[str, Any]:
         "model": models.get(operation.graph_id or operation.found or "", "") or kind,
         "page": f"/batches/{batch_id_of(operation.id)}" if is_batch else f"/jobs/{operation.id}",
         "goal": goal,
+        "expected_seconds": operation.fields.get("search_seconds"),
         "finished": operation.finished,
         "best": _progress_best(progress),
         "stage_note": f": {operation.stage}" if operation.state == "running" and operation.stage else "",

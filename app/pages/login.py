@@ -15,7 +15,7 @@ from app.api.auth.tenant_view import AccessControl
 from app.api.routes.dependencies import ServiceDep
 from app.api.wire.request_body import read_body
 from app.errors import OutOfScope
-from app.pages.frame import PageRoute, render_page
+from app.pages.shell.frame import PageRoute, render_page
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 

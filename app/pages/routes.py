@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from app.pages.assets import router as assets
 from app.pages.batches import router as batches
 from app.pages.compare import router as compare
 from app.pages.dashboard import router as dashboard
@@ -12,6 +11,8 @@ from app.pages.jobs import router as jobs
 from app.pages.login import router as login
 from app.pages.plan.files import router as plan_files
 from app.pages.plan.page import router as plan
+from app.pages.samples import router as samples
+from app.pages.shell.assets import router as assets
 from app.pages.upload import router as upload
 
-PAGES: tuple[APIRouter, ...] = (dashboard, jobs, batches, upload, plan, plan_files, compare, login, assets)
+PAGES: tuple[APIRouter, ...] = (dashboard, jobs, batches, upload, samples, plan, plan_files, compare, login, assets)

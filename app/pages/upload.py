@@ -7,7 +7,8 @@ from fastapi import APIRouter, Request, Response
 
 from app import catalogue
 from app.api.routes.dependencies import ServiceDep
-from app.pages.frame import PageRoute, render_page
+from app.pages.samples import SAMPLE
+from app.pages.shell.frame import PageRoute, render_page
 from planner.request.target_runtime import RUNTIMES
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -30,5 +31,6 @@ async def upload(request: Request, service: ServiceDep) -> Response:
         device=DEFAULT_DEVICE,
         runtimes=list(RUNTIMES),
         max_seconds=service.settings.search_seconds,
+        sample=SAMPLE,
         max_bytes=service.settings.body_bytes,
     )

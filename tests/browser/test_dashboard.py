@@ -24,12 +24,34 @@ def test_filters_and_sorting_are_in_the_address(served: Served, opened: Callable
     expect(rows).to_have_count(5)
     page.get_by_role("link", name="Saved").click()
     expect(page.get_by_role("columnheader", name=re.compile("Saved"))).to_have_attribute("aria-sort", "descending")
-    shares = [float(text) for text in page.locator("table.savings tbody td:nth-child(9)").all_inner_texts()]
+    shares = [float(text) for text in page.locator("table.savings tbody td.saved").all_inner_texts()]
     assert len(shares) == 5 and shares == sorted(shares, reverse=True)
     expect(page).to_have_url(re.compile("model=lstm.*planner=auto.*sort=saved|sort=saved"))
     shared = opened(page.url).page
     expect(shared.locator("table.savings tbody tr")).to_have_count(5)
     expect(shared.get_by_label("Planner")).to_have_value("auto")
+
+
+def test_two_picked_rows_are_compared(served: Served, opened: Callable[..., Watched]) -> None:
+    from playwright.sync_api import expect
+
+    watched = opened(f"{served.url}/")
+    page, boxes = watched.page, watched.page.locator("[data-pick]")
+    expect(page.get_by_role("button", name="Compare 2 plans")).to_be_disabled()
+    ids = [boxes.nth(k).get_attribute("data-pick") for k in (1, 3, 5)]
+    for k in (1, 3, 5):
+        boxes.nth(k).check()
+    assert [boxes.nth(k).is_checked() for k in (1, 3, 5)] == [False, True, True]  # the last two
+    watched.expect("status of")  # the rows have no reports
+    page.get_by_role("button", name="Compare 2 plans").click()
+    expect(page).to_have_url(re.compile(f"/compare.a={ids[1]}&b={ids[2]}"))
+
+
+@pytest.mark.parametrize("size", [{"width": 1440, "height": 900}, NARROW], ids=["1440", "390"])
+def test_the_table_fits_the_screen(served: Served, opened: Callable[..., Watched], size: dict[str, int]) -> None:
+    page = opened(f"{served.url}/", size=size).page
+    room = page.locator(".wide").first.evaluate("(box) => [box.scrollWidth, box.clientWidth]")
+    assert room[0] <= room[1], room
 
 
 def test_trends_follow_the_filters(served: Served, opened: Callable[..., Watched]) -> None:

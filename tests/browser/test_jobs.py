@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx2
+import onnx
 import pytest
 
+from app.zoo.catalogue import networks
 from bench.generators import layered
 from tests.app.api.routes.test_batches import broken
 from tests.app.conftest import chain, one_layer
@@ -39,13 +41,64 @@ def test_a_model_is_uploaded_and_its_job_leads_to_the_plan(
     page = ask(opened, served, model, budget="60%", search_seconds="1").page
     expect(page).to_have_url(re.compile("/jobs/op"), timeout=PATIENCE_MS)
     expect(page.get_by_role("heading", level=1)).to_have_text("eight <b>blocks</b>")
+    expect(page.locator("#job-bar")).to_be_visible()
+    job = page.url
+    expect(page).to_have_url(re.compile("/plans/[0-9a-f]{64}"), timeout=PATIENCE_MS)  # opened when the job is done
+    page.goto(job)
     plan = page.get_by_role("link", name="Open the plan")
     expect(plan).to_be_visible(timeout=PATIENCE_MS)
     expect(page.locator("#peak")).to_have_text(re.compile(r"^[0-9.]+ KiB$"))
-    expect(page.locator("#convergence-chart canvas")).to_be_visible(timeout=PATIENCE_MS)
     plan.click()
     expect(page).to_have_url(re.compile("/plans/[0-9a-f]{64}"))
     expect(page.get_by_role("heading", level=1)).to_contain_text("eight <b>blocks</b>")
+
+
+def test_a_sample_model_is_planned_by_a_button(served: Served, opened: Callable[..., Watched]) -> None:
+    from playwright.sync_api import expect
+
+    page = opened(f"{served.url}/upload").page
+    page.get_by_role("button", name="Try ResNet-50").click()
+    expect(page).to_have_url(re.compile("/plans/[0-9a-f]{64}"), timeout=PATIENCE_MS)
+    expect(page.locator("#plan-head")).to_contain_text("float32[16,3,224,224]")
+
+
+def test_errors_of_the_form_name_its_fields(served: Served, opened: Callable[..., Watched], tmp_path: Path) -> None:
+    from playwright.sync_api import expect
+
+    model = tmp_path / "chain.json"
+    model.write_text(json.dumps(chain(4, "four")))
+    alert = "#error"
+    for fields, text, name in (
+        ({"budget": "50"}, "Did you mean 50%?", "budget"),
+        ({"budget": "half"}, "is not a budget", "budget"),
+        ({"dims": "sequence"}, "Write name=length", "dims"),
+    ):
+        page = ask(opened, served, model, **fields).page
+        expect(page.locator(alert)).to_contain_text(text)
+        assert page.evaluate("document.activeElement.name") == name
+    for budget in ("0.6", "1TiB", "64kib", "0"):
+        watched = ask(opened, served, model, budget=budget, search_seconds="0.1")
+        expect(watched.page).to_have_url(re.compile("/(jobs|plans)/"), timeout=PATIENCE_MS)
+
+
+def test_a_dimension_without_a_length_is_asked_for(
+    served: Served, opened: Callable[..., Watched], tmp_path: Path
+) -> None:
+    from playwright.sync_api import expect
+
+    network = networks()["light_squeezenet"]
+    assert network.file is not None
+    open_model = onnx.load(network.file)
+    for value in open_model.graph.input[:1]:
+        value.type.tensor_type.shape.dim[2].dim_param = "height"
+    model = tmp_path / "open.onnx"
+    model.write_bytes(open_model.SerializeToString())
+    watched = ask(opened, served, model)
+    watched.expect("status of 4")
+    expect(watched.page.locator("#error")).to_contain_text("Write height=8, with its length, under Named dimensions")
+    watched.page.locator("[name=dims]").fill("height=224")
+    watched.page.get_by_role("button", name="Create plan").click()
+    expect(watched.page).to_have_url(re.compile("/(jobs|plans)/"), timeout=PATIENCE_MS)
 
 
 def test_a_job_over_budget_shows_what_to_change(served: Served, opened: Callable[..., Watched], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from app.api.main import create_app
-from app.pages.assets import asset_url
+from app.pages.shell.assets import asset_url
 from app.settings import Settings
 from bench import generators
 from planner.report import saved_report

@@ -18,9 +18,9 @@ from app.api.service.service import Service
 from app.api.wire.negotiation import accepted_coding
 from app.errors import BadUsage, Gone, NotFound
 from app.models.formats import FORMATS
-from app.pages import assets
-from app.pages.frame import PageRoute
 from app.pages.plan.stored import read_plan, sections_of
+from app.pages.shell import assets
+from app.pages.shell.frame import PageRoute
 from app.render import csv_table
 from app.render import svg as plots
 from app.render.plan import svg as drawn

@@ -13,22 +13,22 @@ from app.api.auth.tenant_view import tenant_of
 from app.api.routes.dependencies import ServiceDep
 from app.api.service.service import Service
 from app.models.formats import FORMATS
-from app.pages import fit_query, frame
-from app.pages.frame import PageRoute
 from app.pages.plan import budget_slider, peak_bars, use_it
 from app.pages.plan.files import PlanId, data_url, file_name, has_png
 from app.pages.plan.stored import inputs_of_plans, read_plan
+from app.pages.shell import frame
+from app.pages.shell.frame import PageRoute
 from app.render import axes, text
 from app.render.plan import preview
 from app.render.plan import svg as drawn
 from app.store.measurements import measurements_of
-from planner.request.curve_and_fit_request import NOT_IN_CURVE
+from planner.request.curve_and_fit_request import NOT_IN_CURVE, NOT_IN_FIT
 from planner.request.target_runtime import RUNTIMES
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 CURVE_BUDGETS = ("90%", "80%", "70%", "60%", "50%", "40%", "30%", "20%")
-CURVE_SECONDS = 20  # time limit of a curve requested on a plan's page
+CURVE_SECONDS = FIT_SECONDS = 20  # time limit of a curve or a fit requested on a plan's page
 Embed = Annotated[bool, Query(description="without navigation, for framing by other pages")]
 
 
@@ -64,7 +64,7 @@ async def plan_page(request: Request, service: ServiceDep, plan_id: PlanId, embe
         has_png=has_png(),
         formats=[FORMATS[name] for name in sorted(FORMATS, key=lambda name: name != "rows")],
         curve_request=_curve_request(report),
-        fit_request=msgspec.json.encode(fit_query.fit_fields(report, report["row"]["graph_id"])).decode(),
+        fit_request=msgspec.json.encode(_fit_fields(report)).decode(),
         other_plans=[_labelled(row) for row in plans_of_graph if row["id"] != plan_id],
         **curve_context(report, plans_of_graph),
     )
@@ -106,6 +106,14 @@ def _curve_request(report: Mapping[str, Any]) -> str:
     fields = {name: value for name, value in report["request"].items() if name not in excluded}
     fields |= {"graph_id": report["row"]["graph_id"], "budgets": CURVE_BUDGETS, "search_seconds": CURVE_SECONDS}
     return msgspec.json.encode(fields).decode()
+
+
+def _fit_fields(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Request for the largest batch with the settings of a plan; the memory limit is that of its device."""
+    excluded = {*NOT_IN_FIT, "budget", "max_overhead", "fits", "batch", "iterations"}
+    fields = {name: value for name, value in report["request"].items() if name not in excluded}
+    memory = {"fits": report["device"]} if isinstance(report["device"], str) else {}
+    return fields | memory | {"graph_id": report["row"]["graph_id"], "grow": "batch", "search_seconds": FIT_SECONDS}
 
 
 @router.get("/plans/{plan_id}/points.json")

@@ -16,7 +16,7 @@ from app.api.main import create_app
 from app.errors import problem_body
 from app.jobs.batches import repository
 from app.pages import batches as pages
-from app.pages import format_values
+from app.pages.shell import format_values
 from app.settings import Settings
 from app.store import records
 from app.store.batch_tables import items

@@ -22,9 +22,12 @@ from tests.app.pages.html import parsed
 from tests.app.pages.seeded import BUDGETS, PLANNERS, fill, fit
 
 
-def rows(client: TestClient, query: str = "") -> list[list[str]]:
+def rows(client: TestClient, query: str = "") -> list[dict[str, str]]:
+    """Text of the cells of each row by the first word of their heading."""
     page = parsed(client.get(f"/{query}").text)
-    return [[cell.text for cell in row.inside if not isinstance(cell, str)] for row in page.all("tbody")[0].all("tr")]
+    names = [one.text.split()[0] for one in page.all("thead")[0].all("th")]
+    cells = [[cell.text for cell in row.inside if not isinstance(cell, str)] for row in page.all("tbody")[0].all("tr")]
+    return [dict(zip(names, row, strict=True)) for row in cells]
 
 
 def lines(client: TestClient, query: str = "") -> list[dict[str, str]]:
@@ -87,21 +90,25 @@ def test_the_url_query_omits_defaults() -> None:
 
 
 def test_values_that_were_not_measured_say_so(shown: TestClient) -> None:
-    page = parsed(shown.get("/").text)
-    head = [one.text for one in page.all("tr", class_="groups")[0].all("th")]
-    assert head[1:6] == ["Framework's default", "Plan, predicted", "Checkpointing", "Measured", "Fit"]
     found = rows(shown)
-    assert {row[15] for row in found} == {"not measured"}
-    ran = [row for row in found if row[17] == "bit-identical"]
-    assert ran and all(row[14] == row[7] for row in ran)
-    assert all(row[14] == "not measured" for row in found if row not in ran)
+    ran = [row for row in found if row["Outcome"].endswith("bit-identical")]
+    assert ran and all(row["Measured"] == row["Peak"].split()[0].removesuffix("was") for row in ran)
+    assert all(row["Measured"] == "not measured" for row in found if row not in ran)
+
+
+def test_columns_that_say_nothing_in_every_row_are_left_out(shown: TestClient) -> None:
+    assert {"Planner", "Measured", "Checkpointing", "Largest"} <= rows(shown)[0].keys()
+    assert "Device" not in rows(shown)[0]  # one device and runtime, named above the table
+    assert "all on a100-80gb, torch-eager" in parsed(shown.get("/").text).text
+    one = rows(shown, "?model=lstm&planner=greedy")[0]
+    assert not {"Planner", "Device", "Largest"} & one.keys() and "Saved" in one
 
 
 def test_the_largest_batch_is_on_its_card_and_in_its_rows(shown: TestClient) -> None:
     page = parsed(shown.get("/").text)
     (card,) = [one for one in page.all("div", class_="card") if one.text.startswith("Largest batch")]
     assert "4,800" in card.text and MARKUP in card.text and "by auto" in card.text
-    cells = {(row[0], row[2]): row[16] for row in rows(shown)}
+    cells = {(row["Model"], row["Planner"]): row["Largest"] for row in rows(shown)}
     assert cells[MARKUP, "auto"].startswith("4,800 in") and cells[MARKUP, "greedy"].endswith(", auto")
     assert cells["lstm", "auto"] == "not computed"
     assert {row["largest_batch"] for row in lines(shown, "?planner=auto")} == {"", "4800"}
@@ -117,6 +124,9 @@ def test_an_empty_store_shows_how_to_upload_a_model(empty: TestClient) -> None:
     page = parsed(empty.get("/").text)
     assert "No plans yet" in page.text
     assert [one for one in page.all("a") if one.attributes["href"] == "/upload" and one.above("main")]
+    (button,) = [one for one in page.all("button") if "data-sample" in one.attributes]
+    assert empty.get(button.attributes["data-sample"]).headers["content-type"] == "application/onnx"
+    assert empty.get("/samples/resnet50.onnx").status_code == 404  # an export, which takes PyTorch
     assert empty.get("/trends.json").json()["day"] == []
 
 

@@ -14,14 +14,15 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.api.main import create_app
-from app.pages import assets
 from app.pages.plan import files
+from app.pages.shell import assets
 from app.render.plan.columns import decode_columns
 from app.render.plan.svg import pareto_front
 from app.settings import Settings
 from planner.report import saved_report
 from tests.app.api.auth.conftest import Gated, gated, tenant
 from tests.app.conftest import chain, value
+from tests.app.pages.html import parsed
 
 __all__ = ["gated", "tenant"]
 MARKUP = '<script>alert("&1")</script>'
@@ -245,8 +246,8 @@ def test_plans_of_other_tenants_of_the_same_graph_are_on_no_page(
 
 
 def test_the_button_requests_a_curve_of_the_same_graph(client: TestClient, plans: list[str]) -> None:
-    said = client.get(f"/plans/{plans[0]}").text.partition('data-request="')[2].partition('"')[0]
-    question = json.loads(said.replace("&#34;", '"'))
+    (button,) = parsed(client.get(f"/plans/{plans[0]}").text).all(id="request-curve")
+    question = json.loads(button.attributes["data-request"])
     assert question["budgets"][0] == "90%" and "budget" not in question and "iterations" not in question
     answer = client.post("/v1/curves", json=question | {"budgets": ["90%", "70%"], "search_seconds": 1})
     assert answer.status_code in (201, 202), answer.text

@@ -22,10 +22,9 @@ export function bestWithin(points, budget) {
   return best;
 }
 
-/** Whether a plan was made for this budget, or nothing better can be: it costs no time. */
-export function isAnswered(points, budget) {
-  const best = bestWithin(points, budget);
-  if (best && best.overhead <= 0) return true;
+/** Whether a plan was made for this budget, or nothing can be better: no time is lost, as without a plan at `baseline` bytes. */
+export function isAnswered(points, budget, baseline) {
+  if (budget >= baseline || bestWithin(points, budget)?.overhead <= 0) return true;
   return points.some(({ budget_bytes: made }) => made && made <= budget && made >= budget * (1 - NEAR));
 }
 
@@ -83,14 +82,15 @@ export class BudgetSlider {
     const best = bestWithin(this.points, budget);
     this.tell(best, budget);
     if (best && best.id !== this.shown) this.show(best.id);
-    if (!isAnswered(this.points, budget) && budget > this.minimum && this.form.querySelector("[data-do=plan-missing]").checked)
+    if (!isAnswered(this.points, budget, this.baseline) && budget > this.minimum && this.form.querySelector("[data-do=plan-missing]").checked)
       this.timer = setTimeout(() => this.plan(budget), REST_MS);
   }
 
   tell(best, budget) {
     if (budget <= this.minimum) this.say(`Proven impossible: no plan peaks at ${size(this.minimum)} or less.`);
+    else if (budget >= this.baseline) this.say(`The model fits ${size(budget)} without a plan.`);
     else if (!best) this.say("No stored plan fits this budget.");
-    else this.say(`Best stored plan: peak ${size(best.peak_bytes)}, ${share(best.overhead)} slower${isAnswered(this.points, budget) ? "" : "; made for another budget"}.`);
+    else this.say(`Best stored plan: peak ${size(best.peak_bytes)}, ${share(best.overhead)} slower${isAnswered(this.points, budget, this.baseline) ? "" : "; made for another budget"}.`);
   }
 
   async show(id) {

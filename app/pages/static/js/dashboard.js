@@ -1,4 +1,4 @@
-// Dashboard: charts by day for the filtered rows, and the button that copies the link.
+// Dashboard: charts by day for the filtered rows, two rows picked for comparison, and the button that copies the link.
 
 import { chart } from "./chart.js";
 import { share } from "./format.js";
@@ -29,7 +29,7 @@ async function showTrends() {
   const days = await getJson(document.getElementById("results").dataset.trends).catch(() => null);
   if (!days) return;
   const section = document.querySelector("section[aria-labelledby=by-day]");
-  section.hidden = days.day.length === 0;
+  section.hidden = days.day.length < 2; // one day is no course of time
   if (section.hidden) return;
   drawCharts(days);
   const last = days.day.length - 1, total = days.plans.reduce((a, b) => a + b, 0);
@@ -49,6 +49,24 @@ document.addEventListener("click", async (event) => {
     event.target.textContent = "See address bar";
   }
 });
+/** Two rows are picked, and the button opens their comparison; a third takes the place of the first. */
+let picked = [];
+document.addEventListener("change", (event) => {
+  const id = event.target.dataset?.pick;
+  if (!id) return;
+  picked = event.target.checked ? [...picked, id].slice(-2) : picked.filter((each) => each !== id);
+  showPicked();
+});
+function showPicked() {
+  for (const box of document.querySelectorAll("[data-pick]")) box.checked = picked.includes(box.dataset.pick);
+  const button = document.getElementById("compare-picked");
+  if (button) button.disabled = picked.length !== 2;
+}
+document.addEventListener("click", (event) => {
+  if (event.target.id === "compare-picked") location.assign(`/compare?${new URLSearchParams({ a: picked[0], b: picked[1] })}`);
+});
+document.addEventListener("htmx:after:swap", showPicked);
+
 // Typing submits the filters already; on leaving the field for a link, another submit would replace the link's page.
 document.getElementById("model").addEventListener("change", (event) => event.stopPropagation());
 document.addEventListener("htmx:after:swap", showTrends);

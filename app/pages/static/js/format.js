@@ -1,4 +1,4 @@
-// Formatted quantities, the same as in app/pages/format_values.py.
+// Formatted quantities, the same as in app/pages/shell/format_values.py.
 
 export const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 const signed = (text) => text.replace("-", "−");

@@ -14,12 +14,15 @@ if (theme) {
   });
 }
 
-/** Adds the local time to every `<time>` as a tooltip. */
-function addLocalTimes() {
-  for (const time of document.querySelectorAll("time[datetime]"))
-    time.title = new Date(time.dateTime).toLocaleString();
+/** Shows every `<time>` in the time zone of the reader, with UTC as a tooltip. */
+function showLocalTimes() {
+  for (const time of document.querySelectorAll("time[datetime]")) {
+    const at = new Date(time.dateTime), two = (part) => String(part).padStart(2, "0");
+    time.textContent = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`;
+    time.title = `${time.dateTime.slice(0, 19).replace("T", " ")} UTC`;
+  }
 }
 
-addLocalTimes();
-document.addEventListener("htmx:after:swap", addLocalTimes);
+showLocalTimes();
+document.addEventListener("htmx:after:swap", showLocalTimes);
 document.addEventListener("htmx:error", showOffline);

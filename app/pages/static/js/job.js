@@ -6,7 +6,7 @@ import { share, size } from "./format.js";
 import { announce, showOffline } from "./net.js";
 
 const FINISHED = new Set(["succeeded", "failed", "cancelled"]);
-const DRAW_DELAY_MS = 100;
+const DRAW_DELAY_MS = 100, TICK_MS = 250;
 const job = document.getElementById("job");
 const initialState = job.dataset.state;
 const seconds = [], best = [], bound = []; // one entry per progress event; null: unknown
@@ -20,6 +20,22 @@ function showState(stage) {
   label.textContent = state + (state === "running" && stage ? `: ${stage}` : "");
   document.getElementById("state").replaceChildren(label);
 }
+
+/** Elapsed and expected time: the search has a limit; reading before it and checking after it have none. */
+function showTime() {
+  const bar = document.getElementById("job-bar"), words = document.getElementById("job-time");
+  if (!bar || FINISHED.has(state)) return;
+  const { started, expected } = job.dataset, from = started || (state === "running" ? job.dataset.created : "");
+  if (!from) return;
+  const elapsed = Math.max(0, (Date.now() - Date.parse(from)) / 1000), limit = Number(expected);
+  if (limit && elapsed < limit) bar.value = elapsed / limit;
+  else bar.removeAttribute("value"); // indeterminate
+  const whole = elapsed < 60 ? `${Math.floor(elapsed)} s` : `${Math.floor(elapsed / 60)} min ${Math.floor(elapsed % 60)} s`;
+  const search = limit ? ` of about ${Math.ceil(limit)} s of search` : "";
+  words.textContent = limit && elapsed >= limit ? `${whole}; the search limit of ${Math.ceil(limit)} s is reached, placing and checking follow.` : `${whole}${search}.`;
+}
+const clock = setInterval(showTime, TICK_MS);
+showTime();
 
 function setText(id, text) {
   document.getElementById(id).textContent = text;
@@ -72,13 +88,16 @@ let announced = "";
 events.addEventListener("state", (event) => {
   const operation = JSON.parse(event.data);
   state = operation.state;
+  if (operation.started_at) job.dataset.started = operation.started_at;
   showState(operation.stage);
   if (state !== announced) announce(`The job is ${state}.`);
   announced = state;
   if (FINISHED.has(state)) {
     events.close();
+    clearInterval(clock);
     draw();
-    if (!FINISHED.has(initialState)) location.reload();
+    if (FINISHED.has(initialState)) return;
+    location.replace(`${location.pathname}?follow=1`); // leads to the plan, or shows what became of the job
   }
 });
 events.addEventListener("progress", (event) => {

@@ -7,7 +7,7 @@ import re
 from starlette.testclient import TestClient
 
 from app.api.routes.dependencies import CACHE_FOREVER
-from app.pages.assets import asset_files, asset_url
+from app.pages.shell.assets import asset_files, asset_url
 
 ELSEWHERE = re.compile(rb"""(?:https?:)?//[A-Za-z0-9-]+\.[A-Za-z]""")
 #: Addresses in texts that nobody fetches: a name space, and the homes of vendored scripts.

@@ -30,8 +30,8 @@ from app.api.auth.middleware import CALLER, CSRF
 from app.api.auth.tenant_view import Caller
 from app.atomic_files import CannotWrite
 from app.errors import AppError, ProblemDetails, headers_of, problem_body, to_problem
-from app.pages import format_values
-from app.pages.assets import asset_url
+from app.pages.shell import format_values
+from app.pages.shell.assets import asset_url
 from app.render.text import UNITS
 from graph.errors import GraphError
 from planner.errors import PlannerError
@@ -61,7 +61,7 @@ THEME_COOKIE = "remat_theme"  # set by js/frame.js
 PAGE_ERRORS = (AppError, ProblemDetails, GraphError, PlannerError, CannotWrite)
 
 templates = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+    loader=jinja2.FileSystemLoader(Path(__file__).parents[1] / "templates"),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from app.pages.assets import STATIC, asset_files
-from app.pages.js_bundle import bundle
+from app.pages.shell.assets import STATIC, asset_files
+from app.pages.shell.js_bundle import bundle
 
 SCRIPTS = {
     "entry": 'import { twice, three as third } from "./sums.js";\nimport "./hello.js";\nexport const six = 2 * third;',

@@ -11,11 +11,11 @@ from fastapi import APIRouter, Request, Response
 from app.api.routes.dependencies import CACHE_FOREVER
 from app.api.wire.negotiation import etag_matches
 from app.errors import NotFound
-from app.pages.js_bundle import bundle
+from app.pages.shell.js_bundle import bundle
 
 router = APIRouter(include_in_schema=False)
 
-PAGES = Path(__file__).parent
+PAGES = Path(__file__).parents[1]
 STATIC = PAGES / "static"
 VENDORED = {
     "vendor/htmx/htmx.min.js": PAGES / "vendor/htmx/htmx.min.js",

@@ -1,0 +1,1 @@
+"""What every page has: frame, style sheets and scripts, formatted quantities."""
