@@ -89,8 +89,8 @@ def test_a_dimension_without_a_length_is_asked_for(
     network = networks()["light_squeezenet"]
     assert network.file is not None
     open_model = onnx.load(network.file)
-    for value in open_model.graph.input[:1]:
-        value.type.tensor_type.shape.dim[2].dim_param = "height"
+    (image,) = [value for value in open_model.graph.input if value.name == "data_0"]
+    image.type.tensor_type.shape.dim[2].dim_param = "height"
     model = tmp_path / "open.onnx"
     model.write_bytes(open_model.SerializeToString())
     watched = ask(opened, served, model)
