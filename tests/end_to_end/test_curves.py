@@ -38,4 +38,4 @@ def test_a_small_curve_of_a_real_model_is_executed_equal(name: str) -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", [*QUICK, *NAMES])
 def test_curves_of_real_models_are_executed_equal(name: str) -> None:
-    traced(name, BUDGETS, search_seconds=3)
+    traced(name, BUDGETS, search_seconds=1)

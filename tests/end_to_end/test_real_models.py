@@ -40,7 +40,7 @@ def gradients_compared_once(request: pytest.FixtureRequest, monkeypatch: pytest.
 @cache
 def planned(name: str, planner: str) -> Outcome:
     path, fields = MODELS[name]
-    request: dict[str, Any] = {**fields, "planner": planner, "budget": "80%", "search_seconds": 3, "execute": "yes"}
+    request: dict[str, Any] = {**fields, "planner": planner, "budget": "80%", "search_seconds": 1, "execute": "yes"}
     return solve(path.read_bytes(), parse_request(request))
 
 
