@@ -69,7 +69,7 @@ def storage_placement(
     steps, count = len(workspace), len(lifetimes.buffer)
     rounded = -(-size[lifetimes.buffer] // alignment) * alignment
     needs = (rounded > 0) & (lifetimes.stop > lifetimes.start)
-    always = needs & (lifetimes.writer_step < 0) & (lifetimes.stop == steps)
+    always = needs & is_live_throughout(lifetimes, steps)
     below = np.full(count + steps, -1, np.int64)
     ends = np.cumsum(rounded[always])
     below[:count][always] = ends - rounded[always]
@@ -103,6 +103,11 @@ def storage_placement(
         steps,
     )
     return StoragePlacement(storages, below, int(ends[-1]) if len(ends) else 0, storage_of)
+
+
+def is_live_throughout(lifetimes: Lifetimes, steps: int) -> np.ndarray:
+    """bool[k]: instances that exist from the start and are held to the end of the last step."""
+    return np.asarray((lifetimes.writer_step < 0) & (lifetimes.stop == steps) & (lifetimes.stop > lifetimes.start))
 
 
 def _share_resident(lifetimes: Lifetimes, below: np.ndarray) -> None:
