@@ -110,6 +110,9 @@ def _peaks(report: Mapping[str, Any]) -> list[str]:
     if plan["arena_bytes"] is not None:
         about = "" if RUNTIMES[report["runtime"]].places else f" (prediction: {report['runtime']} places values itself)"
         rows.append((f"arena{about}", "", format_bytes(plan["arena_bytes"])))
+    if "allocator" in report:
+        before_bytes, after_bytes = (report["allocator"][side]["reserved_bytes"] for side in ("baseline", "plan"))
+        rows.append(("reserved by PyTorch's allocator", format_bytes(before_bytes), format_bytes(after_bytes)))
     rows.append(("time per step", format_seconds(base["seconds"]), format_seconds(plan["seconds"])))
     lines = table(("", "before", "after"), rows, right=(1, 2))
     if plan["binding_node"]:

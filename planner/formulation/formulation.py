@@ -24,6 +24,7 @@ from planner.bounds import (
 from planner.errors import BadRequest, IllegalPlan
 from planner.formulation.metrics import LowerBound, MemoryAccounting, overhead
 from planner.layout import place
+from planner.layout.allocation_trace import Reservation, allocation_trace, reservation
 from planner.lowering.lower import LoweredGraph
 from planner.problem import RESIDENT, Problem, liveness
 from planner.problem.alternatives import relax_choices, resolve_choices
@@ -133,6 +134,12 @@ class Formulation:
             layout, plan.lifetimes, problem.size, problem.workspace[plan.order], ALIGNMENT, self.monitor(cancel=cancel)
         )
         return replace(plan, offsets=offsets, arena_bytes=arena_bytes)
+
+    def reservation(self, plan: Plan) -> Reservation:
+        """What allocators that choose addresses themselves reserve for the plan, all residents included."""
+        problem = resolve_choices(self.lowered.problem, plan.choices)
+        trace = allocation_trace(plan.lifetimes, problem.size, problem.workspace[plan.order])
+        return reservation(trace, self.memory_bytes - self.count.reserve_bytes)
 
     def resident_arena_bytes(self, plan: Plan) -> int:
         """Bytes of uncounted residents at the bottom of the arena."""

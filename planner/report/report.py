@@ -20,6 +20,7 @@ from planner.lowering.realize import NodeSequence, node_sequence
 from planner.problem.plan import Plan
 from planner.request.field_kinds import NOT_IN_SUMMARY, without_proof
 from planner.request.plan_request import Request
+from planner.request.target_runtime import runtime_named
 from planner.verify import certificate
 
 FORMAT = "remat-report/1"
@@ -61,6 +62,12 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
         "warnings": [*data.warnings, *_gradient_warnings(data.executed), *_arena_warnings(formulation, data.plan)],
         "elapsed": {stage: round(seconds, 6) for stage, seconds in data.elapsed.items()},
     }
+    if runtime_named(request.runtime).caches:
+        report["allocator"] = {
+            side: asdict(formulation.reservation(plan))
+            for side, plan in (("plan", data.plan), ("baseline", formulation.baseline))
+        }
+        report["warnings"] += _allocator_warnings(report["allocator"]["plan"]) if report["fits"] else []
     if "timeline" in request.returns:
         report["timeline"] = _timeline(data)
     if "layout" in request.returns and data.plan.offsets is not None:
@@ -123,6 +130,19 @@ def _arena_warnings(formulation: Formulation, plan: Plan) -> list[str]:
     return [
         f"the peak fits, but the arena exceeds the budget by {past / budget:.1%} (fragmentation): set layout to `best` "
         "for a longer search, or lower the budget by that much"
+    ]
+
+
+def _allocator_warnings(reserved: Mapping[str, Any]) -> list[str]:
+    """Warning if a plan that fits the memory runs out of it, because the allocator's segments are fragmented."""
+    if reserved["runs"]:
+        return []
+    default, expandable = (
+        f"{reserved[name] / 2**30:.2f} GiB" for name in ("reserved_bytes", "expandable_reserved_bytes")
+    )
+    return [
+        f"the peak fits, but PyTorch's caching allocator reserves {default} (fragmentation): set "
+        f"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which reserves {expandable}, or lower the budget"
     ]
 
 

@@ -154,6 +154,29 @@ class LayoutSection(Struct):
     fragmentation: Annotated[float, Meta(description="arena over peak minus 1")]
 
 
+class ReservationSection(Struct):
+    """What allocators that choose addresses themselves reserve on the device, residents included."""
+
+    allocated_bytes: Annotated[
+        Integer, Meta(description="largest sum of blocks in use in PyTorch's caching allocator, in bytes")
+    ]
+    reserved_bytes: Annotated[Integer, Meta(description="most that it reserves with its default settings, in bytes")]
+    expandable_reserved_bytes: Annotated[
+        Integer, Meta(description="most that it reserves with expandable_segments:True, in bytes")
+    ]
+    first_fit_bytes: Annotated[Integer, Meta(description="arena of an allocator that takes the lowest gap, in bytes")]
+    runs: Annotated[
+        bool, Meta(description="whether the default settings serve every request within the device's memory")
+    ]
+
+
+class AllocatorSection(Struct):
+    """Simulation of PyTorch's caching allocator for the runtime torch-eager."""
+
+    plan: ReservationSection
+    baseline: ReservationSection
+
+
 class ModelSection(Struct):
     """Identity and size of the planned graph."""
 
@@ -394,6 +417,7 @@ class ReportDocument(Struct):
     elapsed: Annotated[dict[str, float], Meta(description="stage -> seconds")]
     timeline: TimelineSection | UnsetType = UNSET
     layout: LayoutSection | UnsetType = UNSET
+    allocator: AllocatorSection | UnsetType = UNSET
     explain: ExplainSection | UnsetType = UNSET
     sharing: SharingSection | UnsetType = UNSET
     gradients: GradientReportSection | UnsetType = UNSET

@@ -1,9 +1,10 @@
-"""Reports: warning about an arena over the budget."""
+"""Reports: warnings about an arena over the budget, and about a caching allocator that runs out of memory."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -36,3 +37,32 @@ def test_an_arena_over_the_budget_is_a_warning(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Formulation, "check", lambda *_: None)
     (warning,) = warnings()
     assert "exceeds the budget" in warning and "layout to `best`" in warning
+
+
+def torch_report(**fields: object) -> dict[str, Any]:
+    request = parse_request(
+        {"budget": "60%", "iterations": 20, "planner": "greedy", "execute": "no", "runtime": "torch-eager", **fields}
+    )
+    report: dict[str, Any] = pipeline.solve(json.dumps(transformer(60)).encode(), request).report
+    return report
+
+
+def test_a_plan_for_torch_eager_reports_what_its_allocator_reserves() -> None:
+    report = torch_report()
+    for side, peak in (("plan", report["plan"]["peak_bytes"]), ("baseline", report["baseline"]["peak_bytes"])):
+        reserved = report["allocator"][side]
+        assert peak <= reserved["allocated_bytes"] <= reserved["reserved_bytes"]
+        assert peak <= reserved["first_fit_bytes"]
+        assert reserved["allocated_bytes"] <= reserved["reserved_bytes"]
+        assert reserved["runs"]
+    assert not [text for text in report["warnings"] if "caching allocator" in text]
+    assert "allocator" not in torch_report(runtime="arena")
+
+
+def test_a_plan_whose_allocator_runs_out_of_memory_is_a_warning() -> None:
+    peak = torch_report()["plan"]["peak_bytes"]
+    device = {"like": "a100-80gb", "memory_bytes": peak}
+    report = torch_report(budget=peak, device=device)
+    assert report["fits"] and not report["allocator"]["plan"]["runs"]
+    (warning,) = [text for text in report["warnings"] if "caching allocator" in text]
+    assert "expandable_segments:True" in warning
