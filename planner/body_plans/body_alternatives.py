@@ -60,7 +60,7 @@ WORKSPACE_SHARES = (0.85, 0.6)
 #: Policies of a pair for which a smaller workspace is tried.
 MAX_WORKSPACE_REDUCED = 4
 #: Runtime of a single body: exact bytes, no in-place outputs, no early outputs.
-BODY_RUNTIME = Runtime("body", 1, False, False, True, False, 0.0, "one iteration of a body")
+BODY_RUNTIME = Runtime("body", 1, 0.0, "one iteration of a body", places=True)
 PICOSECOND = 1e-12  # seconds
 #: Limits of planning time: pairs planned, distinct structures among them, alternatives in total.
 MAX_PAIRS, MAX_KINDS, MAX_ALTERNATIVES = 400, 24, 1000
