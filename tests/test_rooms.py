@@ -140,7 +140,7 @@ MAY_IMPORT: dict[str, str] = {
         "graph.builder graph.errors graph.formats.document graph.formats.onnx.guards graph.formats.onnx.roles graph.ir "
         "graph.limits graph.ops.control_flow graph.ops.registry"
     ),
-    "graph.formats.onnx.roles": "graph.ir graph.limits",
+    "graph.formats.onnx.roles": "graph.errors graph.ir graph.limits",
     "graph.formats.paddle": (
         "graph.autodiff graph.builder graph.errors graph.formats.document graph.formats.shared graph.ir "
         "graph.limits graph.ops.registry graph.ops.training graph.training"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +16,16 @@ WIDE = "float64"
 _NARROW = frozenset(("float16", "bfloat16", "float32"))
 _NARROW_NUMBERS = frozenset(map(onnx_dtype, _NARROW))
 #: Attributes that hold the number of an element type.
-_DTYPE_ATTRIBUTES = frozenset(("dtype", "output_dtype", "softmax_precision", "stash_type", "to"))
+_DTYPE_ATTRIBUTES = frozenset(("dtype", "output_datatype", "output_dtype", "softmax_precision", "stash_type", "to"))
+_FLOAT32 = onnx_dtype("float32")
+#: Op -> attribute that states the element type of its output, and its content where the node has none.
+_DEFAULTS: Mapping[str, tuple[str, Any]] = {
+    "ConstantOfShape": ("value", np.zeros(1, np.float32)),
+    **dict.fromkeys(("RandomNormal", "RandomUniform"), ("dtype", _FLOAT32)),
+    **dict.fromkeys(
+        ("BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix"), ("output_datatype", _FLOAT32)
+    ),
+}
 
 
 def in_float64(graph: Graph) -> Graph:
@@ -45,7 +54,8 @@ def _wide_node(node: Node, kept: Collection[int]) -> Node:
     if not node.bodies:
         outputs = tuple(v if v in kept else ABSENT for v in outputs)
     bodies = {key: Body(in_float64(body.graph), body.captures) for key, body in node.bodies.items()}
-    attributes = MappingProxyType({name: _wide_attribute(name, x) for name, x in node.attributes.items()})
+    given = dict([_DEFAULTS[node.op]] if node.op in _DEFAULTS else []) | dict(node.attributes)
+    attributes = MappingProxyType({name: _wide_attribute(name, x) for name, x in given.items()})
     return replace(node, outputs=outputs, attributes=attributes, bodies=MappingProxyType(bodies))
 
 

@@ -21,7 +21,7 @@ from graph.cancellation import cancellable
 from graph.errors import ArenaFault, CannotExecute, GraphError
 from graph.execution.arena import Arena
 from graph.execution.run_memory import ArenaMemory, PlainMemory, RunMemory, StorageLifetimes
-from graph.execution.sample_inputs import sample_arrays
+from graph.execution.sample_inputs import is_part, sample_arrays
 from graph.ir import ABSENT, Body, Graph, Node, TensorType, producers
 from graph.ops import control_flow
 from graph.ops.control_flow import OPS_WITH_BODIES
@@ -59,15 +59,20 @@ def execute(
     takes_over: bool = True,
     keep: Collection[str] = (),
     watch: OnWrite | None = None,
+    bounded: Collection[str] = (),
 ) -> Execution:
     """Run the graph in node order. Inputs, parameters and states missing from `feeds` are sampled by `seed`.
 
     `takes_over` counts an output written over an input at its last use once; in an arena, addresses decide.
-    `keep` names values to return, `watch` is called for every output. Raises CannotExecute naming the node,
-    ArenaFault if an address overlaps live bytes.
+    `keep` names values to return, `watch` is called for every output. Feeds named in `bounded` may have fewer rows than
+    declared. Raises CannotExecute naming the node, ArenaFault if an address overlaps live bytes.
     """
     memory: RunMemory = PlainMemory(graph, takes_over) if arena is None else ArenaMemory(graph, arena)
-    return _Run(graph, memory, seed, "", watch).execute(sample_arrays(graph, seed, feeds), keep)
+    run = _Run(graph, memory, seed, "", watch)
+    fed = sample_arrays(graph, seed, feeds, bounded=bounded)
+    for v, array in fed.items() if bounded else ():
+        run.accept(v, array)
+    return run.execute(fed, keep)
 
 
 class _Nested:
@@ -117,11 +122,11 @@ class _Run:
         self.seconds = 0.0
 
     def accept(self, v: int, array: np.ndarray) -> None:
-        """Check the type of a body's input; fewer rows than declared are legal after a loop that stopped early."""
+        """Check the type of an input; fewer rows than declared are legal after a loop that stopped early."""
         value, type = self.graph.values[v], type_of_array(array)
         if value.type is not None and type != value.type:
-            if not _is_part(type, value.type):
-                raise CannotExecute(f"{value.name} is passed as {type}; the body declares {value.type}")
+            if not is_part(type, value.type):
+                raise CannotExecute(f"{value.name} is passed as {type}; the graph declares {value.type}")
             self.memory.actual[v] = type
 
     def execute(self, fed: Mapping[int, np.ndarray], keep: Collection[str]) -> Execution:
@@ -233,7 +238,7 @@ class _Run:
             array = np.asarray(array, order="C")
             actual = type_of_array(array)
             if type is None or actual != type:
-                if type is None or not (self._may_be_short(node) and _is_part(actual, type)):
+                if type is None or not (self._may_be_short(node) and is_part(actual, type)):
                     declared = type or "a size"
                     remedy = f"; raise --max {name}=N" if MAX_LENGTH in node.annotations else ""
                     raise CannotExecute(
@@ -251,12 +256,3 @@ class _Run:
         """True for a node with bodies, whose loops may stop early, for data-dependent lengths, and for readers."""
         actual = self.memory.actual
         return bool(node.bodies) or may_be_shorter(node) or (bool(actual) and any(v in actual for v in node.inputs))
-
-
-def _is_part(actual: TensorType, declared: TensorType) -> bool:
-    """True if `actual` has the dtype and rank of `declared` and is nowhere longer."""
-    return (
-        actual.dtype == declared.dtype
-        and len(actual.shape) == len(declared.shape)
-        and all(a <= b for a, b in zip(actual.shape, declared.shape, strict=True))
-    )

@@ -85,11 +85,16 @@ DEFAULT_RANGE: IntRange = (0, 2)
 
 
 def sample_arrays(
-    graph: Graph, seed: int, given: Mapping[str, np.ndarray] | None = None, without: Collection[int] = ()
+    graph: Graph,
+    seed: int,
+    given: Mapping[str, np.ndarray] | None = None,
+    without: Collection[int] = (),
+    bounded: Collection[str] = (),
 ) -> dict[int, np.ndarray]:
     """Arrays of all values that no node writes, except `without`: given, else constant, else sampled.
 
-    Raises CannotExecute for a given array of another type or unknown name.
+    Those named in `bounded` may be shorter than their types. Raises CannotExecute for a given array of another type or
+    unknown name.
     """
     given = given or {}
     ranges, uses = _integer_ranges(graph), _uses(graph)
@@ -101,7 +106,7 @@ def sample_arrays(
             continue
         if value.name in given:
             left.discard(value.name)
-            result[v] = _checked(value.name, np.asarray(given[value.name]), value.type)
+            result[v] = _checked(value.name, np.asarray(given[value.name]), value.type, value.name in bounded)
         elif value.data is not None:
             result[v] = value.data
         elif value.type is None:
@@ -116,10 +121,20 @@ def sample_arrays(
     return result
 
 
-def _checked(name: str, array: np.ndarray, type: TensorType | None) -> np.ndarray:
-    if type is not None and type_of_array(array) != type:
-        raise CannotExecute(f"{name} is given as {type_of_array(array)}; the graph declares {type}")
+def _checked(name: str, array: np.ndarray, type: TensorType | None, is_bounded: bool) -> np.ndarray:
+    actual = type_of_array(array)
+    if type is not None and actual != type and not (is_bounded and is_part(actual, type)):
+        raise CannotExecute(f"{name} is given as {actual}; the graph declares {type}")
     return array
+
+
+def is_part(actual: TensorType, declared: TensorType) -> bool:
+    """True if `actual` has the dtype and rank of `declared` and is nowhere longer."""
+    return (
+        actual.dtype == declared.dtype
+        and len(actual.shape) == len(declared.shape)
+        and all(own <= most for own, most in zip(actual.shape, declared.shape, strict=True))
+    )
 
 
 def _generator(seed: int, name: str) -> np.random.Generator:

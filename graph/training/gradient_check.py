@@ -230,7 +230,7 @@ class _Loss:
 
         try:
             keep = {name for name, _ in self.summands.values()}
-            run = execute(self.graph, given, seed=self.seed, keep=keep, watch=watch)
+            run = execute(self.graph, given, seed=self.seed, keep=keep, watch=watch, bounded=self.taken)
         except CannotExecute:
             raise NotCompared(f"{self.graph.nodes[done[0] + 1].op} cannot run in float64") from None
         heads = [feeds[head].astype(np.float64) if isinstance(head, str) else head for _, head in self.terms]

@@ -20,6 +20,7 @@ ROLE_ANNOTATIONS = frozenset(
         "guessed_parameters",
         "guessed_constants",
         "untraced_parameters",
+        "computed_constants",
         "equal_parameters",
         "folded_norms",
         "padding_rows",
@@ -49,7 +50,7 @@ def with_roles(graph: Graph, trainable: Sequence[str], frozen: Sequence[str]) ->
     roles.update(dict.fromkeys(matching_names(graph, trainable), Role.PARAMETER))
     values = tuple(_with_role(value, roles.get(value.name, value.role)) for value in graph.values)
     annotations: Mapping[str, Any] = {
-        key: [name for name in entry if name not in roles] if key in ROLE_ANNOTATIONS else entry
+        key: [name for name in entry if name.partition(" ")[0] not in roles] if key in ROLE_ANNOTATIONS else entry
         for key, entry in graph.annotations.items()
     }
     return replace(graph, values=values, annotations=annotations)
@@ -83,6 +84,11 @@ def role_notes(graph: Graph) -> list[str]:
         notes.append(
             f"parameters that the exporter folded, merged or left out, so that the file has no tensor of these names: "
             f"{listed(untraced)}; {_EXPORT} to keep them"
+        )
+    if computed := _names(graph, "computed_constants"):
+        notes.append(
+            "constants that the exporter computed from trained parameters, whose gradients lack the part that goes "
+            f"through them: {listed(computed)}; {_EXPORT} to keep it"
         )
     if folded := _names(graph, "folded_norms"):
         notes.append(

@@ -86,8 +86,7 @@ def _scale_body(e: Emit, call: Call, dloss: Val, labels: Val, weights: Val | Non
     scale = e.mul(weight, wide)
     if call.attribute("reduction", "mean") == "mean":
         scale = e.div(scale, e.op("ReduceSum", weight, keepdims=0))
-    shape = (labels.shape[0], 1, *labels.shape[1:])
-    return safe, e.cast(e.reshape(scale, shape), dloss.dtype)
+    return safe, e.cast(e.op("Unsqueeze", scale, e.ints([1])), dloss.dtype)
 
 
 def _one_hot(e: Emit, safe: Val, classes: int, dtype: str) -> Val:

@@ -14,6 +14,7 @@ from graph.builder.builder import Builder
 from graph.execution.interpreter import execute
 from graph.execution.sample_inputs import sample_arrays
 from graph.ir import Graph, Role, TensorType
+from graph.ops.control_flow.interface import MAX_LENGTH
 from graph.training.gradient_check import AGREE, DIFFERENT, GradientCheck, GradientProbe
 from graph.training.step import training_step
 
@@ -92,6 +93,24 @@ def test_types_in_attributes_are_widened() -> None:
         return builder.node("Cast", [half], attributes={"to": 1})[0]
 
     assert checked(layers("Tanh", "Sin", tail=through_half)).status == AGREE
+
+
+def test_element_types_that_a_node_leaves_to_the_default_are_widened() -> None:
+    def zeros(builder: Builder, h: int) -> int:
+        (filled,) = builder.node("ConstantOfShape", [builder.constant(np.array([4, 8]))])
+        return builder.node("Add", [h, filled])[0]
+
+    assert checked(layers("Tanh", "Sin", tail=zeros)).status == AGREE
+
+
+def test_the_values_picked_by_nonzero_are_as_many_as_in_the_step() -> None:
+    def positive(builder: Builder, h: int) -> int:
+        (mask,) = builder.node("Greater", [h, builder.constant(np.float32(0))])
+        (places,) = builder.node("NonZero", [mask], annotations={MAX_LENGTH: 32}, types=[TensorType("int64", (2, 32))])
+        (rows,) = builder.node("Transpose", [places], attributes={"perm": [1, 0]})
+        return builder.node("GatherND", [h, rows])[0]
+
+    assert checked(layers("Tanh", "Sin", tail=positive)).status == AGREE
 
 
 def test_head_gradients_weigh_their_targets() -> None:

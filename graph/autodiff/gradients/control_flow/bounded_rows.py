@@ -21,8 +21,9 @@ PAD_ROWS = "remat::PadRows"
 _ROWWISE: Mapping[str, tuple[int, ...] | None] = {
     **dict.fromkeys(("MatMul", "Transpose", "Identity", "Cast", "Gather", "Concat", "Where", "Gemm"), None),
     **dict.fromkeys(("ReduceSum", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp"), (0,)),
-    **dict.fromkeys(("ReduceMax", "ReduceMin"), (0,)),
+    **dict.fromkeys(("ReduceMax", "ReduceMin", "ReduceMean"), (0,)),
     **dict.fromkeys(("GatherND", "GatherElements"), (1,)),
+    "SoftmaxCrossEntropyLoss": (0, 1),
 }
 #: Ops that may overwrite an input and whose gradient depends on its lengths.
 _STATIC_LENGTHS = frozenset({"CumProd", "TensorScatter"})

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto
 
+from graph.errors import listed
 from graph.formats.onnx.roles.contents import MAX_ELEMENTS, is_fixed, is_uniform
 from graph.formats.onnx.roles.equal_tensors import ContentOf, equal_groups
 from graph.formats.onnx.roles.signature import ExportSignature
@@ -38,6 +39,7 @@ class TensorRoles:
         self.signature = ExportSignature(graph, self.tensors)
         self._unaccounted = self._count_unaccounted()
         self.guessed: dict[Role, list[str]] = {Role.PARAMETER: [], Role.CONSTANT: []}
+        self.computed: list[str] = []  # constants that the exporter computed from parameters
 
     def needs_content(self, name: str, type: TensorType) -> bool:
         """Whether the role of a float tensor may depend on its content."""
@@ -63,7 +65,11 @@ class TensorRoles:
             return Role.PARAMETER
         if kind is not None:
             return Role.CONSTANT
-        return (self._derived_role if self.signature else self._guessed_role)(name, type, content)
+        role = (self._derived_role if self.signature else self._guessed_role)(name, type, content)
+        sources = self.signature.computed_from.get(name)
+        if role is Role.CONSTANT and sources and not (content is not None and is_uniform(content)):
+            self.computed.append(f"{name} {type} (from {listed(sources)})")
+        return role
 
     def tied(self, content_of: ContentOf) -> dict[str, str]:
         """Matrix that is a transposed copy of a parameter -> that parameter.
@@ -97,6 +103,7 @@ class TensorRoles:
             "untraced_parameters": [name for name in self.signature.missing if name not in traced]
             if self.guessed[Role.PARAMETER]
             else [],
+            "computed_constants": self.computed,
             "folded_norms": self.signature.folded_norms or (folded_norms(self.nodes) if self.from_torch else []),
             "equal_parameters": [
                 " = ".join(names)

@@ -2,6 +2,7 @@
 
     graph.metadata_props    p_lin_weight: PARAMETER target='lin.weight'
     node.metadata_props     %linear : call_function[target=...linear](args = (%x, %p_lin_weight, %p_lin_bias))
+    value_info.metadata_props   ['lin.weight', 'val_0']: from what the optimizer computed this tensor
 
 The exporter's optimizer folds and renames tensors; the FX nodes say which parameter a renamed tensor comes from.
 """
@@ -18,6 +19,8 @@ from graph.formats.onnx.roles.uses import is_layer_weight
 _SIGNATURE_KEY = "pkg.torch.export.ExportedProgram.graph_signature"
 _SIGNATURE_LINE = re.compile(r"^(\w+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='([^']+)'", re.MULTILINE)
 _STATISTICS = ".running_mean"
+_FOLDED_KEY = "pkg.onnxscript.optimizer.folded_from"
+_QUOTED = re.compile(r"'([^']+)'")
 _FX_KEY = "pkg.torch.onnx.fx_node"
 _FX_NAME = re.compile(r"%(\w+)")
 _PADDED = re.compile(r"aten\.embedding\.default\]\(args = \(%(\w+), %\w+, (\d+)")
@@ -37,6 +40,14 @@ class ExportSignature:
             for _, kind, name in lines
             if kind == "BUFFER" and name.endswith(_STATISTICS) and name not in held
         ]
+        #: Tensor that the exporter computed -> the parameters that it computed it from.
+        self.computed_from = {
+            value.name: trained
+            for value in graph.value_info
+            for entry in value.metadata_props
+            if entry.key == _FOLDED_KEY and value.name in held
+            if (trained := [name for name in _QUOTED.findall(entry.value) if self.kinds.get(name) == "PARAMETER"])
+        }
         self.has_origins = False  # whether nodes name their FX nodes
         self.folded: set[str] = set()  # results of FX nodes that the exporter computed
         self.sources: dict[str, list[str]] = {}  # tensor without a kind -> parameters that its readers name

@@ -95,6 +95,24 @@ def test_folded_results_are_listed_with_size_and_remedy() -> None:
     assert "optimize=False" in untraced
 
 
+@pytest.mark.parametrize(("source", "is_told"), [("w", True), ("table", False)])
+def test_results_that_the_exporter_computed_from_parameters_are_named_with_them(source: str, is_told: bool) -> None:
+    """The first step of an RNN from a zero state: its product with the weight is folded to the bias alone."""
+    nodes = [
+        node("MatMul", ["x", "w"], "h"),
+        node("Add", ["h", "linear_1"], "y", "%add = add](args = (%h, %linear_1))"),
+    ]
+    signature = "p_w: PARAMETER target='w'\nb_table: BUFFER target='table' persistent=True\n"
+    proto = onnx.load_from_string(model(nodes, {"w": weights(8, 8), "linear_1": weights(1, 8)}, (4, 8), signature))
+    info = proto.graph.value_info.add(name="linear_1")
+    info.metadata_props.add(key="pkg.onnxscript.optimizer.folded_from", value=f"['val_0', '{source}']")
+    graph = load(proto.SerializeToString())
+    assert roles(graph) == {"w": Role.PARAMETER, "linear_1": Role.CONSTANT}
+    notes = [note for note in role_notes(graph) if "linear_1 float32[1,8] (from w)" in note]
+    assert bool(notes) == is_told
+    assert all("optimize=False" in note for note in notes)
+
+
 def test_lifted_constants_and_buffers_are_not_trained_by_a_layer() -> None:
     nodes = [node("MatMul", ["x", "c"], "h"), node("MatMul", ["h", "table"], "y")]
     signature = "c_c: CONSTANT_TENSOR target='c'\nb_table: BUFFER target='table' persistent=True\n"

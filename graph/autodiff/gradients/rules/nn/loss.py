@@ -48,9 +48,9 @@ def _weights_gradient(emit: Emit, node: ForwardNode, dz: Val, log_prob: Val) -> 
     labels, weights = node.inputs[1], node.inputs[2]
     ignored = emit.op("Equal", labels, emit.scalar_like(node.attribute("ignore_index", _NO_LABEL), labels))
     safe = emit.where(ignored, emit.scalar_like(0, labels), labels)
-    shape = (labels.shape[0], 1, *labels.shape[1:])
-    chosen = emit.op("GatherElements", log_prob, emit.reshape(safe, shape), axis=1)
-    share, zero = emit.neg(emit.reshape(chosen, labels.shape)), emit.scalar_like(0, dz)
+    classes = emit.ints([1])  # the axis
+    chosen = emit.op("GatherElements", log_prob, emit.op("Unsqueeze", safe, classes), axis=1)
+    share, zero = emit.neg(emit.op("Squeeze", chosen, classes)), emit.scalar_like(0, dz)
     if node.attribute("reduction", "mean") in ("mean", b"mean"):
         each = emit.where(ignored, zero, emit.op("Gather", weights, safe))
         total = emit.op("ReduceSum", each, keepdims=0)

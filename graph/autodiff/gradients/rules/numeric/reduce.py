@@ -54,8 +54,13 @@ def reduce_sum(emit: Emit, node: ForwardNode, dz: Val) -> Val:
 @gradient("ReduceMean")
 @_spread
 def reduce_mean(emit: Emit, node: ForwardNode, dz: Val) -> Val:
-    count = math.prod(node.inputs[0].shape[axis] for axis in reduced_axes(emit, node))
-    return emit.div_by(dz, max(1, count))
+    x, axes = node.inputs[0], reduced_axes(emit, node)
+    if not node.is_bounded(0):
+        return emit.div_by(dz, max(1, math.prod(x.shape[axis] for axis in axes)))
+    wide = "float64" if x.dtype == "float64" else "float32"  # half precision does not represent every count
+    lengths = emit.op("Gather", emit.op("Shape", x), emit.ints(axes))
+    count = emit.cast(emit.op("ReduceProd", lengths, keepdims=0), wide)
+    return emit.cast(emit.div(emit.cast(dz, wide), count), dz.dtype)
 
 
 @gradient("ReduceSumSquare")

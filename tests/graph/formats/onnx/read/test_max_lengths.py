@@ -164,6 +164,12 @@ def test_values_picked_by_nonzero_have_a_gradient() -> None:
     np.testing.assert_array_equal(gradient_of_w(differentiate(graph, ["loss"]), feeds), [1, 0, 2, 0, 0])
 
 
+def test_the_mean_of_values_picked_by_nonzero_divides_by_their_number() -> None:
+    graph = read(written(SELECT.replace("loss = ReduceSum", "loss = ReduceMean")), max={"places": 4})
+    feeds = {"x": np.float32([1, -1, 2, -2, -3]), "w": np.float32([1, 2, 3, 4, 5])}
+    np.testing.assert_array_equal(gradient_of_w(differentiate(graph, ["loss"]), feeds), [0.5, 0, 1, 0, 0])
+
+
 def test_the_shape_of_a_loop_s_rows_is_that_of_the_run() -> None:
     text = WHILE.replace("float[rows, 2, 3] all)", "int64[3] lengths)")
     data = written(text[: text.rindex("}")] + "    lengths = Shape (all)\n}\n")
