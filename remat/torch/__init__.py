@@ -19,8 +19,8 @@ except ImportError as error:
 from remat.torch.capturing import Capture, capture
 from remat.torch.measurement import measure_plan
 from remat.torch.ranks import plan_on_rank_0
-from remat.torch.step.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep
-from remat.torch.training import Backend, backend, optimize, report_of
+from remat.torch.step.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, NotPlaced, OtherStep
+from remat.torch.training import Backend, arena_of, backend, optimize, report_of
 
 __all__ = [
     "AlreadyPlanned",
@@ -28,7 +28,9 @@ __all__ = [
     "BudgetNotMet",
     "Capture",
     "NotCaptured",
+    "NotPlaced",
     "OtherStep",
+    "arena_of",
     "backend",
     "capture",
     "measure_plan",

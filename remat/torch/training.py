@@ -11,8 +11,9 @@ import torch
 from torch import fx, nn
 
 from remat.report import Report
+from remat.torch.step.arena import Addresses, addresses_of, outside_bytes, without_workspaces
 from remat.torch.step.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep, compiled_budget_text
-from remat.torch.step.planning import PlanSource, order_for, plan_step
+from remat.torch.step.planning import PlanSource, order_for, plan_step, read, with_reserve
 from remat.torch.step.recording import (
     COMPILE_ERRORS,
     NO_GRADIENT,
@@ -32,13 +33,15 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=nn.Module)
 Budget = str | float | int | None
+MemoryName = Literal["allocator", "arena"]
 MAX_STEPS = 64  # combinations of shapes and modes that one module is planned for
 
 
 class Backend:
     """A backend of `torch.compile` that trains under plans.
 
-    `reports` has the plan of each step it compiled, and `compiled` with Inductor what is saved and the peak predicted.
+    `reports` has the plan of each step it compiled, `compiled` with Inductor what is saved and the peak predicted, and
+    `addresses` with an arena the size of the block and what is moved into it.
     """
 
     def __init__(
@@ -49,21 +52,41 @@ class Backend:
         new_steps: str,
         over_budget: str,
         compiler: str,
+        memory: str,
         request: Mapping[str, Any],
     ):
         self.budget, self.plan, self.measure = budget, plan, measure and plan is None
         self.new_steps, self.over_budget, self.request = new_steps, over_budget, request
-        self.compiler = compiler
+        self.compiler, self.memory = compiler, memory
         self.reports: list[Report | None] = []
         self.compiled: list[Compiled] = []
+        self.addresses: list[Addresses] = []
 
     def __call__(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         if self.compiler == "inductor":
             from remat.torch.inductor.backend import compiled_backend
 
             return compiled_backend(self._divided, measure=self.measure)(graph, examples)
-        compiled = step_backend(lambda step: split(step.joint, self._order(step)), measure=self.measure)
-        return compiled(graph, examples)
+        run = self._placed if self.memory == "arena" else lambda step: split(step.joint, self._order(step))
+        return step_backend(run, measure=self.measure)(graph, examples)
+
+    def _placed(self, step: Step) -> Passes:
+        """The passes whose values lie in one block, where the layout of the plan puts them.
+
+        The block has its size throughout the step, so workspaces never share bytes with values: the plan reserves the
+        largest one.
+        """
+        joint, saved = step.joint, None if self.plan is None else read(self.plan)
+        document = step.document if saved is None else saved.get("source") or step.document
+        outside = outside_bytes(joint, document)
+        order = self._order(Step(joint, without_workspaces(step.document), step.device), outside)
+        layout = (saved or self.reports[-1] or {}).get("layout")
+        if layout is None:
+            raise OtherStep(
+                'the plan has no addresses: make it with layout="fast" and returns=("plan", "layout"), then save it'
+            )
+        self.addresses.append(addresses_of(joint, layout, outside))
+        return split(joint, order, self.addresses[-1])
 
     def _divided(self, step: Step, plain: Callable[[], Passes]) -> Passes:
         """The passes that Inductor compiles."""
@@ -91,13 +114,13 @@ class Backend:
                 'call it as before, or plan such steps too: new_steps="plan"'
             )
 
-    def _order(self, step: Step) -> list[tuple[str, int]]:
+    def _order(self, step: Step, outside_bytes: int = 0) -> list[tuple[str, int]]:
         self._refuse_new_steps()
         if self.plan is not None:
             order = order_for(step, self.plan)
             self.reports.append(self.plan if isinstance(self.plan, Report) else None)
             return order
-        report = plan_step(step, self.budget, self.request)
+        report = plan_step(step, self.budget, with_reserve(self.request, outside_bytes))
         if report.status == "over_budget" and self.over_budget == "error":
             raise BudgetNotMet(report)
         self.reports.append(report)
@@ -112,6 +135,7 @@ def backend(
     new_steps: Literal["plan", "refuse"] = "plan",
     over_budget: Literal["error", "train"] = "error",
     compiler: CompilerName = "eager",
+    memory: MemoryName = "allocator",
     **request: Any,
 ) -> Backend:
     """A backend for `torch.compile` that runs each training step under a plan.
@@ -126,7 +150,15 @@ def backend(
     require_choice("new_steps", new_steps, ("plan", "refuse"))
     require_choice("over_budget", over_budget, ("error", "train"))
     require_choice("compiler", compiler, get_args(CompilerName))
-    return Backend(budget, plan, measure, new_steps, over_budget, compiler, request)
+    require_choice("memory", memory, get_args(MemoryName))
+    if memory == "arena":
+        if compiler != "eager":
+            raise ValueError(f'memory="arena" is for compiler="eager": {compiler} places values itself')
+        if request.get("layout") == "none":
+            raise ValueError('memory="arena" needs addresses; ask for layout="fast" or "best"')
+        if plan is None:
+            request = {"layout": "fast", **request, "returns": ("plan", "timeline", "layout")}
+    return Backend(budget, plan, measure, new_steps, over_budget, compiler, memory, request)
 
 
 def optimize(
@@ -139,6 +171,7 @@ def optimize(
     new_steps: Literal["plan", "refuse"] = "plan",
     over_budget: Literal["error", "train"] = "error",
     compiler: CompilerName = "eager",
+    memory: MemoryName = "allocator",
     **request: Any,
 ) -> M:
     """A module that trains within a memory budget: same parameters, same numbers, less memory.
@@ -164,6 +197,8 @@ def optimize(
         compiler: "eager" runs the plan op by op, in its order. "inductor" compiles both passes: the plan decides what
             is saved between them, shares of a budget are of the peak that Inductor has by itself, and numbers are those
             of `torch.compile` without a plan. Plans of one are refused by the other.
+        memory: "allocator" lets PyTorch place values. "arena" makes one block for each step, in which every value lies
+            at the address that the plan's layout gives it.
         request: Other fields of `remat.plan`, such as `search_seconds`, `max_overhead` or `device`.
 
     Raises:
@@ -171,13 +206,21 @@ def optimize(
         BudgetNotMet: No plan within the budget was found; the message has the lowest peak.
         OtherStep: `plan` was made for another step.
         AlreadyPlanned: The module was returned by `optimize`.
+        NotPlaced: A result of the step cannot lie in an arena.
         BadInput: A request field is invalid.
-        ValueError: `new_steps`, `over_budget` or `compiler` is none of its choices.
+        ValueError: `new_steps`, `over_budget`, `compiler` or `memory` is none of its choices.
     """
     if "remat_backend" in module.__dict__:
         raise AlreadyPlanned("the module trains under a plan already; call optimize on the module it was made of")
     made = backend(
-        budget, plan=plan, measure=measure, new_steps=new_steps, over_budget=over_budget, compiler=compiler, **request
+        budget,
+        plan=plan,
+        measure=measure,
+        new_steps=new_steps,
+        over_budget=over_budget,
+        compiler=compiler,
+        memory=memory,
+        **request,
     )
     planned = copy.copy(module)
     planned.__dict__["remat_backend"] = made
@@ -216,6 +259,15 @@ def report_of(module: nn.Module) -> Report | None:
         raise ValueError("the module has no plan; remat.torch.optimize gives it one")
     report: Report | None = made.reports[-1]
     return report
+
+
+def arena_of(module: nn.Module) -> Addresses:
+    """The block of a module that `optimize` returned with `memory="arena"`: of the step compiled last."""
+    made = module.__dict__.get("remat_backend")
+    if made is None or not made.addresses:
+        raise ValueError('the module has no arena; remat.torch.optimize with memory="arena" gives it one')
+    addresses: Addresses = made.addresses[-1]
+    return addresses
 
 
 def _is_of_torch(module: nn.Module) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
 from typing import Any
 
@@ -11,7 +12,8 @@ from torch import fx, nn
 from torch.nn import functional as F
 
 from remat.torch.step.aot import eager_backend
-from remat.torch.step.document import STATE, TANGENTS
+from remat.torch.step.arena import addresses_of
+from remat.torch.step.document import STATE, TANGENTS, document
 from remat.torch.step.joint import BATCH_NORM, Joint, is_random
 from remat.torch.step.split import split
 from tests.torch.steps import equal, results
@@ -116,8 +118,58 @@ def random_order(joint: Joint, seed: int) -> list[tuple[str, int]]:
     return order
 
 
-def is_equal_under_an_order(seed: int) -> bool:
-    """Whether a random module computes under a random order, bit for bit, what it computes without one."""
+def first_fit(joint: Joint, order: list[tuple[str, int]]) -> dict[str, Any]:
+    """Section `layout` of a report: each value of an order at the lowest address that is free while it is live."""
+    step_document = document(joint)
+    root = {name: source for node in step_document["nodes"] for name, source in node.get("alias_of", {}).items()}
+    nodes = {node["name"]: node for node in step_document["nodes"] if "alias_of" not in node}
+
+    def storage(name: str) -> str:
+        return storage(root[name]) if name in root else name
+
+    size = {value["name"]: _bytes(value) for value in step_document["values"]}
+    live: dict[tuple[str, int], list[int]] = {}  # (value, run) -> first and last step
+    latest: dict[str, int] = {}
+    kept = [*step_document["outputs"], *step_document["gradients"].values()]
+    for step, (name, _) in enumerate(order):
+        for value in map(storage, nodes[name]["inputs"]):
+            if value in latest:
+                live[value, latest[value]][1] = step
+        for value in nodes[name]["outputs"]:
+            if value:
+                latest[value] = latest.get(value, -1) + 1
+                live[value, latest[value]] = [step, step]
+    for value in map(storage, kept):
+        if value in latest:
+            live[value, latest[value]][1] = len(order)
+    placed: dict[tuple[str, int], int] = {}
+    for key, (first, last) in live.items():
+        others = [other for other in placed if live[other][0] <= last and live[other][1] >= first]
+        taken = sorted((placed[other], placed[other] + size[other[0]]) for other in others)
+        offset = 0
+        for begin, end in taken:
+            if begin < offset + size[key[0]]:
+                offset = max(offset, -(-end // 64) * 64)
+        placed[key] = offset
+    return {
+        "value": [value for value, _ in placed],
+        "run": [run for _, run in placed],
+        "offset": list(placed.values()),
+        "bytes": [size[value] for value, _ in placed],
+        "workspace": {"bytes": []},
+    }
+
+
+def _bytes(value: dict[str, Any]) -> int:
+    dtype = getattr(torch, value["dtype"])
+    return int(value.get("bytes", math.prod(value["shape"]) * dtype.itemsize))
+
+
+def is_equal_under_an_order(seed: int, in_arena: bool = False) -> bool:
+    """Whether a random module computes under a random order, bit for bit, what it computes without one.
+
+    In an arena, each value of the order lies at the lowest address that is free.
+    """
     torch.manual_seed(seed)
     module = RandomModule(seed)
     args = (torch.randn(ROWS, WIDTH),)
@@ -126,7 +178,8 @@ def is_equal_under_an_order(seed: int) -> bool:
     def partition(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
         step = Joint(joint, num_fwd_outputs)
         divided.append(step)
-        return split(step, random_order(step, seed))
+        order = random_order(step, seed)
+        return split(step, order, addresses_of(step, first_fit(step, order)) if in_arena else None)
 
     planned = torch.compile(
         copy.deepcopy(module), backend=eager_backend(partition), fullgraph=True, dynamic=False, isolate_recompiles=True

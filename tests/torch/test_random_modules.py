@@ -13,3 +13,8 @@ from tests.torch.random_modules import is_equal_under_an_order
 @pytest.mark.parametrize("seed", range(20))
 def test_a_random_module_under_a_random_order_computes_the_same(seed: int) -> None:
     assert is_equal_under_an_order(seed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_random_module_in_an_arena_computes_the_same(seed: int) -> None:
+    assert is_equal_under_an_order(seed, in_arena=True)

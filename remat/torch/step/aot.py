@@ -18,7 +18,7 @@ from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.exc import BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError
 from torch._export.serde import serialize
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
-from torch._guards import detect_fake_mode
+from torch._guards import TracingContext, detect_fake_mode
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes as outside_of_tracing
@@ -33,8 +33,10 @@ __all__ = [
     "allocated_peak",
     "allocations",
     "eager_backend",
+    "fake_bytes",
     "fake_random_state",
     "graph_module",
+    "has_kernel",
     "outside_of_tracing",
     "peak_and_rest",
     "run_and_save_rng_state",
@@ -52,8 +54,18 @@ def eager_backend(partition: Partition) -> Callable[[fx.GraphModule, Sequence[An
 
     Arguments arrive in a list that the graph empties, so each tensor goes after its last reader.
     """
-    backend: Callable[..., Any] = aot_autograd(fw_compiler=boxed_nop, bw_compiler=boxed_nop, partition_fn=partition)
+    backend: Callable[..., Any] = aot_autograd(
+        fw_compiler=_run_as_it_is, bw_compiler=_run_as_it_is, partition_fn=partition
+    )
     return backend
+
+
+def _run_as_it_is(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
+    """The graph op by op. It writes into no saved tensor, so a backward pass may retain them."""
+    context = TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None:
+        context.fw_metadata.bw_donated_idxs = []
+    return boxed_nop(graph, examples)
 
 
 def graph_module(root: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
@@ -85,6 +97,22 @@ def fake_random_state(example: torch.Tensor) -> torch.Tensor:
     assert mode is not None
     fake: torch.Tensor = mode.from_tensor(state, static_shapes=True)
     return fake
+
+
+def fake_bytes(example: torch.Tensor, count: int, device: torch.device) -> torch.Tensor:
+    """A fake tensor of so many bytes, in the mode of a fake tensor."""
+    mode = detect_fake_mode([example])
+    assert mode is not None
+    with mode:
+        return torch.empty(count, dtype=torch.uint8, device=device)
+
+
+def has_kernel(op: torch._ops.OpOverload, device_type: str) -> bool:
+    """Whether an op has a kernel of its own for a type of device, instead of one made of other ops."""
+    schema = op._schema
+    name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+    key = torch._C._dispatch_key_for_device(device_type)
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, key))
 
 
 def allocations(calls: Mapping[str, Callable[[], Callable[[], Any]]]) -> dict[str, int]:

@@ -1,20 +1,25 @@
 """Exceptions of `remat.torch`: those of `remat.steps`, and one of modules.
 
 ValueError
-└── AlreadyPlanned   the module has a plan
+├── AlreadyPlanned   the module has a plan
+└── NotPlaced        a result of the step cannot lie at an address in a block
 """
 
 from __future__ import annotations
 
 from remat.steps.errors import BudgetNotMet, NotCaptured, OtherStep
 
-__all__ = ["AlreadyPlanned", "BudgetNotMet", "NotCaptured", "OtherStep", "compiled_budget_text"]
+__all__ = ["AlreadyPlanned", "BudgetNotMet", "NotCaptured", "NotPlaced", "OtherStep", "compiled_budget_text"]
 
 # Imports inside functions: capturing needs PyTorch only.
 
 
 class AlreadyPlanned(ValueError):
     """The module runs under a plan already."""
+
+
+class NotPlaced(ValueError):
+    """A result of the step cannot lie at an address in a block."""
 
 
 def compiled_budget_text(budget: int, lowest: int, plain: int) -> str:

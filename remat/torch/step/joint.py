@@ -132,6 +132,11 @@ class Joint:
         return found
 
     @cached_property
+    def returned(self) -> set[Result]:
+        """What the forward pass returns."""
+        return {self.result(node) for node in self.outputs[: self.forward_outputs] if node is not None}
+
+    @cached_property
     def mutated(self) -> set[fx.Node]:
         """Inputs that the step overwrites after its forward pass: running statistics, counters, caches."""
         indices = {

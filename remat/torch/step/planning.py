@@ -8,12 +8,23 @@ from typing import Any, Protocol
 
 import torch
 
+from planner.request.plan_request import parse_request
 from remat.facade import plan
 from remat.report import Report
 from remat.steps import planning
-from remat.steps.planning import PlanSource, fingerprint, saved_plan
+from remat.steps.planning import PlanSource, fingerprint, read, saved_plan
 
-__all__ = ["PlanSource", "Planned", "fingerprint", "order_for", "plan_step", "request_fields", "saved_plan"]
+__all__ = [
+    "PlanSource",
+    "Planned",
+    "fingerprint",
+    "order_for",
+    "plan_step",
+    "read",
+    "request_fields",
+    "saved_plan",
+    "with_reserve",
+]
 
 
 class Planned(Protocol):
@@ -41,6 +52,14 @@ def request_fields(step: Planned, request: Mapping[str, Any]) -> dict[str, Any]:
         **({"device": "cpu-reference"} if on_cpu else {}),
         **request,
     }
+
+
+def with_reserve(request: Mapping[str, Any], nbytes: int) -> dict[str, Any]:
+    """Request fields that reserve so many bytes more. Raises BadInput."""
+    if not nbytes:
+        return dict(request)
+    given = parse_request({"reserve": request.get("reserve", 0)}).reserve
+    return {**request, "reserve": given + nbytes}
 
 
 def order_for(step: Planned, given: PlanSource) -> list[tuple[str, int]]:

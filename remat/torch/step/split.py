@@ -11,6 +11,7 @@ order of memory.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,7 @@ from remat.torch.step.aot import (
     run_with_rng_state,
     saved_description,
 )
+from remat.torch.step.arena import Addresses, Placer
 from remat.torch.step.document import STATE, TANGENTS
 from remat.torch.step.errors import OtherStep
 from remat.torch.step.joint import BATCH_NORM, BATCH_NORM_GRADIENT, Joint, Result, is_random, tensors_of
@@ -34,20 +36,21 @@ BATCH_NORM_ALONE = torch.ops.aten._native_batch_norm_legit.no_stats
 Order = Sequence[tuple[str, int]]
 
 
-def split(joint: Joint, order: Order) -> tuple[fx.GraphModule, fx.GraphModule]:
+def split(joint: Joint, order: Order, addresses: Addresses | None = None) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward and the backward module of a plan.
 
     Parameters:
         joint: The step that was planned.
         order: The plan: (name of a node, how often it ran before).
+        addresses: Where the results of the order lie in one block; without it, each has memory of its own.
 
     Returns:
         Modules in the form that a partitioner of ahead-of-time autograd returns.
 
     Raises:
-        OtherStep: The order does not belong to this step.
+        OtherStep: The order or the addresses do not belong to this step.
     """
-    return _Split(joint, order).modules()
+    return _Split(joint, order).modules(addresses)
 
 
 def crossing(joint: Joint, order: Order) -> list[Result]:
@@ -61,8 +64,12 @@ class _Run:
 
     task: fx.Node
     is_backward: bool
-    is_repeat: bool
+    number: int  # of earlier runs of the task
     needed: set[int | None] = field(default_factory=set)  # elements that are read before the next run of the task
+
+    @property
+    def is_repeat(self) -> bool:
+        return self.number > 0
 
 
 class _Split:
@@ -86,11 +93,11 @@ class _Split:
         if odd := sorted((planned - known) | (tasks.keys() | {TANGENTS}) - planned):
             raise OtherStep(f"the plan belongs to another step: {len(odd)} ops differ, such as {odd[0]}; plan again")
         runs: list[_Run] = []
-        seen: set[str] = set()
+        seen: Counter[str] = Counter()
         for name in names:
             if name in tasks:
-                runs.append(_Run(tasks[name], TANGENTS in seen, name in seen))
-            seen.add(name)
+                runs.append(_Run(tasks[name], TANGENTS in seen, seen[name]))
+            seen[name] += 1
         if early := [run.task.name for run in runs if not run.is_backward and self.joint.is_backward(run.task)]:
             raise OtherStep(f"the plan runs {early[0]} of the backward pass before the forward pass has ended")
         return runs
@@ -126,15 +133,17 @@ class _Split:
         read_outputs(joint.outputs[joint.forward_outputs :], True)
         return list(crossing)
 
-    def modules(self) -> tuple[fx.GraphModule, fx.GraphModule]:
+    def modules(self, addresses: Addresses | None) -> tuple[fx.GraphModule, fx.GraphModule]:
         joint, limit = self.joint, self.joint.forward_outputs
-        forward, backward = _Pass(self), _Pass(self)
+        forward, backward = _Pass(self, addresses), _Pass(self, addresses)
         for node in joint.inputs:
             forward.add_input(Result(node), node.name)
+        block = [] if forward.placer is None else list(forward.placer.add_block())
         for run in self.runs:
             if not run.is_backward:
                 forward.add_run(run)
         saved = [forward.value(result) for result in self.crossing] + [forward.states[t] for t in self.crossing_states]
+        saved += block
         descriptions = [saved_description(number) for number in range(len(saved))]
         forward.finish(joint.outputs[:limit], saved, joint.output_descriptions[:limit] + descriptions)
 
@@ -142,8 +151,11 @@ class _Split:
             backward.add_input(result, tensor_node(joint, result).name)
         for task in self.crossing_states:
             backward.add_state(task)
+        taken = [backward.placeholder(node.name, node.meta) for node in block]
         for node in joint.tangents:
             backward.add_input(Result(node), node.name)
+        if backward.placer is not None:
+            backward.placer.take_block(*taken)
         for run in self.runs:
             if run.is_backward:
                 backward.add_run(run)
@@ -154,20 +166,21 @@ class _Split:
 class _Pass:
     """One of the two graphs while it is written."""
 
-    def __init__(self, plan: _Split):
+    def __init__(self, plan: _Split, addresses: Addresses | None):
         self.joint, self.replayed = plan.joint, plan.replayed
         self.graph = fx.Graph()
+        self.placer = None if addresses is None else Placer(plan.joint, addresses, self.graph)
         self.values: dict[Result, fx.Node] = {}  # the latest run's results
         self.states: dict[fx.Node, fx.Node] = {}  # random task -> state of the generator before its first run
         self._views: dict[fx.Node, tuple[fx.Node, fx.Node]] = {}  # view -> (what it was taken of, view in this graph)
 
     def add_input(self, result: Result, name: str) -> None:
-        self.values[result] = self._placeholder(name, tensor_node(self.joint, result).meta)
+        self.values[result] = self.placeholder(name, tensor_node(self.joint, result).meta)
 
     def add_state(self, task: fx.Node) -> None:
-        self.states[task] = self._placeholder(f"{task.name}_state", {"val": fake_random_state(tensors_of(task)[0])})
+        self.states[task] = self.placeholder(f"{task.name}_state", {"val": fake_random_state(tensors_of(task)[0])})
 
-    def _placeholder(self, name: str, meta: dict[str, Any]) -> fx.Node:
+    def placeholder(self, name: str, meta: dict[str, Any]) -> fx.Node:
         node = self.graph.placeholder(name)
         node.meta = dict(meta)
         return node
@@ -190,6 +203,8 @@ class _Pass:
 
     def add_run(self, run: _Run) -> None:
         call = self._call(run)
+        if self.placer is not None:
+            call = self.placer.placed(call, run.task, run.number)
         for element in sorted(run.needed, key=str):
             self.values[Result(run.task, element)] = call if element is None else self._element(run.task, call, element)
 
