@@ -30,7 +30,7 @@ def order_for(document: Mapping[str, Any], given: PlanSource) -> list[tuple[str,
     if saved.get("source") is None:
         raise OtherStep("the plan has no source graph to compare with: save it with Report.save or `remat plan -o`")
     if fingerprint(saved["source"]) != fingerprint(document):
-        raise OtherStep(_difference(saved["source"], document))
+        raise OtherStep(_difference(saved["source"], document) + _versions(saved["source"], document))
     try:
         saved_report.verify(saved)
     except IllegalPlan as error:
@@ -62,6 +62,12 @@ def fingerprint(document: Mapping[str, Any]) -> str:
         record.pop("cost", None)
     computed = {"values": rows["values"], "nodes": rows["nodes"], "outputs": rows["outputs"]}
     return hashlib.sha256(json.dumps(computed, sort_keys=True).encode()).hexdigest()
+
+
+def _versions(planned: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Text for a plan that was made with another version of the framework, which may record other ops."""
+    before, here = (each.get("annotations", {}).get("framework") for each in (planned, found))
+    return "" if before == here or None in (before, here) else f" (it was made with {before}, this is {here})"
 
 
 def _difference(planned: Mapping[str, Any], found: Mapping[str, Any]) -> str:

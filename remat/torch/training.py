@@ -210,8 +210,10 @@ def optimize(
         BadInput: A request field is invalid.
         ValueError: `new_steps`, `over_budget`, `compiler` or `memory` is none of its choices.
     """
-    if "remat_backend" in module.__dict__:
-        raise AlreadyPlanned("the module trains under a plan already; call optimize on the module it was made of")
+    for path, each in module.named_modules():
+        if "remat_backend" in each.__dict__:
+            inside = f"the module {path!r} in it" if path else "the module"
+            raise AlreadyPlanned(f"{inside} trains under a plan already; call optimize on the module it was made of")
     made = backend(
         budget,
         plan=plan,

@@ -1,0 +1,107 @@
+"""Planned modules used in ways that are easy to get wrong: right numbers, or an error that says what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import remat.torch
+from planner.pipeline import progress
+from tests.torch.modules import Convolutions
+from tests.torch.steps import equal, results
+
+IMAGES = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+QUICK = {"iterations": 30, "measure": False}
+
+
+def loss(logits: torch.Tensor) -> torch.Tensor:
+    return logits.square().sum()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_bounds() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+        yield
+
+
+@pytest.fixture(scope="module")
+def saved(quick_bounds: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A plan as it is in a file, made with another version of PyTorch."""
+    path: Path = tmp_path_factory.mktemp("plans") / "plan.json"
+    captured = remat.torch.capture(module(), IMAGES)
+    captured.document["annotations"]["framework"] = "torch 2.11.0"
+    captured.plan("70%", iterations=30).save(path)
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def planned(saved: dict[str, Any]) -> nn.Module:
+    return remat.torch.optimize(module(), (IMAGES,), plan=saved)
+
+
+def module() -> nn.Module:
+    torch.manual_seed(0)
+    return Convolutions()
+
+
+def test_hooks_that_read_or_replace_saved_tensors_change_no_number(planned: nn.Module) -> None:
+    seen: list[int] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        seen.append(tensor.nbytes)
+        return tensor.clone()
+
+    expected = results(module(), (IMAGES,), loss)
+    planned.load_state_dict(module().state_dict())
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        assert equal(expected, results(planned, (IMAGES,), loss))
+    assert seen
+
+
+def test_training_goes_on_after_an_evaluation(planned: nn.Module) -> None:
+    plain = module()
+    planned.load_state_dict(plain.state_dict())
+    found = []
+    for trained in (plain, planned):
+        before = results(trained, (IMAGES,), loss, steps=1)
+        trained.eval()
+        with torch.no_grad():
+            evaluated = trained(IMAGES)
+        trained.train()
+        found.append([*before, evaluated, *results(trained, (IMAGES,), loss, steps=1)])
+    assert equal(*found)
+
+
+def test_a_step_in_evaluation_mode_with_gradients_is_another_step(saved: dict[str, Any]) -> None:
+    planned = remat.torch.optimize(module(), (IMAGES,), plan=saved)
+    with pytest.raises(Exception, match=r"another step|for another|other ops"):
+        planned.eval()(IMAGES)
+    planned.train()
+    assert equal(results(module(), (IMAGES,), loss), results(planned, (IMAGES,), loss))
+
+
+def test_a_module_with_a_planned_module_in_it_is_refused(planned: nn.Module) -> None:
+    with pytest.raises(remat.torch.AlreadyPlanned, match="the module '0' in it trains under a plan already"):
+        remat.torch.optimize(nn.Sequential(planned, nn.ReLU()), (IMAGES,), "70%", **QUICK)
+
+
+def test_a_plan_of_another_version_of_pytorch_is_used_if_the_step_is_the_same(saved: dict[str, Any]) -> None:
+    planned = remat.torch.optimize(module(), (IMAGES,), plan=saved)
+    assert equal(results(module(), (IMAGES,), loss), results(planned, (IMAGES,), loss))
+    with pytest.raises(remat.torch.OtherStep, match=r"made with torch 2\.11\.0, this is torch 2"):
+        remat.torch.optimize(module(), (IMAGES[:2],), plan=saved)
+
+
+def test_a_missed_budget_names_the_op_that_limits_and_what_would_help() -> None:
+    with pytest.raises(
+        remat.torch.BudgetNotMet, match=r"lowest peak (possible|found) is .*, at \w+ .*take a smaller batch"
+    ):
+        remat.torch.optimize(module(), (IMAGES,), 1024, **QUICK)
