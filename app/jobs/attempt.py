@@ -154,7 +154,7 @@ class Attempt:
         """Save the result and the end of the operation in one transaction."""
         self._require_active()
         if isinstance(outcome, str):
-            return self._end("succeeded", result=outcome)
+            return self._end("succeeded", result=outcome, also=repository.end_answered)
         operation, store, solved = self.operation, self.context.store, outcome.result
         plans = [solved] if operation.kind == "plan" else solved["plans"]
         if any(plan["exit_code"] == EXIT_DIFFERENT for plan in plans):
@@ -174,10 +174,19 @@ class Attempt:
         result = self._retry_unavailable(save, CannotWrite)  # a full disk costs no finished solve
         log.info("operation=%s event=%s result=%s", operation.id, state, result)
 
-    def _end(self, state: str, result: str | None = None, error: Mapping[str, Any] | None = None) -> None:
+    def _end(
+        self,
+        state: str,
+        result: str | None = None,
+        error: Mapping[str, Any] | None = None,
+        also: Callable[[sa.Connection], object] = lambda _: None,
+    ) -> None:
+        """End the operation; `also` runs in the same transaction."""
+
         def end() -> None:
             with self._lock, self.context.store.writing() as connection:
                 repository.finish(connection, self.operation, self._pending_events(), state, result, error)
+                also(connection)
 
         self._retry_unavailable(end, CannotWrite)
         log.info("operation=%s event=%s result=%s", self.operation.id, state, result)

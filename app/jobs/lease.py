@@ -19,7 +19,8 @@ from app.store.records import now
 from app.store.store import Store
 from app.store.tables import operations, workers
 
-HEARTBEAT_S = 2.0  # between heartbeats
+HEARTBEAT_S = 3.0  # between heartbeats, at most
+HEARTBEATS_PER_LEASE = 5  # a lease survives the loss of some
 
 
 class Lease:
@@ -28,6 +29,11 @@ class Lease:
     def __init__(self, store: Store, worker: str, lost_seconds: float):
         self._store, self._worker, self._lost_seconds = store, worker, lost_seconds
         self._beats: dict[str, tuple[int, float]] = {}  # other worker -> (count, local time of its change)
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """Time between heartbeats."""
+        return min(HEARTBEAT_S, self._lost_seconds / HEARTBEATS_PER_LEASE)
 
     def renew(self, slots: int) -> None:
         """Record a heartbeat; registers the worker if it is not registered. Raises CannotWrite, Unavailable."""

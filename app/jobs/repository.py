@@ -24,7 +24,7 @@ from app.store.blobs import blob_key
 from app.store.database import insert_if_absent
 from app.store.records import find_answer_in, now
 from app.store.store import Store
-from app.store.tables import events, graphs, operations, questions, workers
+from app.store.tables import answers, events, graphs, operations, questions, workers
 
 #: Name of the graph that an operation is about.
 MODEL_NAME = sa.select(graphs.c.name).where(graphs.c.id == operations.c.graph_id).scalar_subquery().label("model")
@@ -36,6 +36,7 @@ IS_OPEN = sa.text("ended_at IS NULL AND NOT cancel_requested")  # text of the in
 IS_QUEUED = sa.text("operations.state = 'queued'")  # text of the index predicate
 MAX_EVENTS = 1_000  # stored events per operation; older ones are deleted
 CHUNK_SIZE = 500
+MAX_ANSWERED = 100  # operations ended by one statement
 
 
 class ClaimLost(Exception):
@@ -182,6 +183,17 @@ def finish(
         connection, operation, values | answer | {"state": state, "ended_at": now(), "error": error}
     )
     _insert_missing_events(connection, operation.id, [*pending, JobEvent(last, "state", ended.wire())])
+
+
+def end_answered(connection: sa.Connection) -> int:
+    """Number of operations, of the next MAX_ANSWERED in the queue, ended with results that are stored already."""
+    at = now()
+    rows = connection.execute(_END_ANSWERED, {"begun_at": at, "done_at": at}).mappings()
+    ended = [Operation(**row) for row in rows]
+    if ended:
+        last = [_event_row(each.id, JobEvent(each.last_event, "state", each.wire())) for each in ended]
+        connection.execute(_INSERT_EVENT, last)
+    return len(ended)
 
 
 def _update_claimed(connection: sa.Connection, operation: Operation, values: Mapping[str, Any]) -> Operation:
@@ -354,6 +366,22 @@ def _claim_of_next(following: sa.Select[tuple[str]]) -> Any:
 
 
 _CLAIM, _CLAIM_IN_TURN = _claim_of_next(_NEXT), _claim_of_next(_NEXT_IN_TURN)
+_STORED = sa.select(answers).where(answers.c.key == operations.c.key).correlate(operations)
+_IS_PLAN = operations.c.kind == "plan"
+_next_queued = _NEXT.limit(MAX_ANSWERED).cte("next_queued")
+_END_ANSWERED = (
+    sa.update(operations)
+    .where(operations.c.id.in_(sa.select(_next_queued.c.id)), _STORED.exists())
+    .values(
+        state="succeeded",
+        started_at=sa.bindparam("begun_at", type_=operations.c.started_at.type),
+        ended_at=sa.bindparam("done_at", type_=operations.c.ended_at.type),
+        result=sa.case((_IS_PLAN, _STORED.with_only_columns(answers.c.plan_id).scalar_subquery())),
+        found=sa.case((~_IS_PLAN, _STORED.with_only_columns(answers.c.result_id).scalar_subquery())),
+        last_event=operations.c.last_event + 1,
+    )
+    .returning(*OPERATION_COLUMNS)
+)
 _UPDATE_CLAIMED = sa.update(operations).where(*_CLAIM_HOLDS).returning(*OPERATION_COLUMNS)
 _UPDATE_PROGRESS = (
     sa.update(operations)

@@ -171,7 +171,7 @@ class Worker:
                 sync_attempts(self.context.store, tuple(self._attempts))
                 at = time.monotonic()
                 if at >= beat:
-                    beat = at + lease.HEARTBEAT_S
+                    beat = at + self._lease.heartbeat_seconds
                     self._lease.renew(self._slots())
                     self._requeue_dead_workers()
                 self._feed()  # last, so that errors of batches do not stop heartbeats

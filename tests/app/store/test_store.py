@@ -205,6 +205,22 @@ def test_the_queue_is_by_priority_then_by_age(store: Store) -> None:
     assert repository.claim(store, "one") is None
 
 
+def test_answered_operations_of_the_queue_end_together_with_one_event_each(store: Store) -> None:
+    plan = records.save_plan(store, solved(), GRAPH_ID, "answered")
+    curve = {"document": {"points": []}, "plans": []}
+    found = records.save_result(store, "curve", curve, GRAPH_ID, "curve")
+    for id, key, kind in (("op1", "answered", "plan"), ("op2", "open", "plan"), ("op3", "curve", "curve")):
+        add(store, Operation(id, key, GRAPH_ID, {}, records.now(), kind))
+    with store.writing() as connection:
+        assert repository.end_answered(connection) == 2
+        assert repository.end_answered(connection) == 0
+    one, two, three = (repository.find(store, id) for id in ("op1", "op2", "op3"))
+    assert (one.state, one.answer, three.state, three.answer) == ("succeeded", plan, "succeeded", found)
+    assert two.state == "queued"
+    events, _ = repository.events_since(store, "op1", 0)
+    assert [(event.id, event.data["state"]) for event in events] == [(1, "queued"), (2, "succeeded")]
+
+
 def test_tenants_take_turns_and_have_no_more_than_their_share(store: Store) -> None:
     for id, tenant in (("op1", "a"), ("op2", "a"), ("op3", "a"), ("op4", "b"), ("op5", None)):
         add(store, Operation(id, id, GRAPH_ID, {}, records.now(), tenant=tenant))
