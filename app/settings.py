@@ -62,7 +62,7 @@ class Settings(BaseSettings):
     fields_bytes: int = Field(
         default=4 * MIB, ge=1024, description="maximum size of the request fields, graph excluded"
     )
-    decompressed_bytes: int = Field(default=1 * GIB, ge=1, description="maximum size of a decompressed body")
+    decompressed_bytes: int = Field(default=768 * MIB, ge=1, description="maximum size of a decompressed body")
     zstd_window_bytes: int = Field(
         default=8 * MIB, ge=1024, description="maximum window of a zstd stream; RFC 9659 sets 8 MiB for the web"
     )
@@ -100,7 +100,7 @@ class Settings(BaseSettings):
         default=2048, ge=1, description="maximum open connections; above, one without a request is closed"
     )
     bodies_bytes: int = Field(
-        default=2 * GIB, ge=1, description="maximum memory of request bodies and unsent responses; 429 above"
+        default=GIB, ge=1, description="maximum memory of request bodies and unsent responses; 429 above"
     )
     kept_bytes: int = Field(default=64 * MIB, ge=0, description="size of the response cache")
     spare_bytes: int = Field(default=256 * MIB, ge=0, description="memory kept free; POST returns 429 below it; 0: off")

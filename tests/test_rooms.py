@@ -64,8 +64,8 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "app.errors": "app.atomic_files graph.cancellation graph.errors planner.errors",
     "app.jobs": (
-        "app.atomic_files app.errors app.jobs.answers app.settings app.solver app.store graph.cancellation "
-        "planner.request"
+        "app.atomic_files app.errors app.jobs.answers app.settings app.solver app.store app.telemetry "
+        "graph.cancellation planner.request"
     ),
     "app.jobs.answers": "app.errors app.store graph.formats.document graph.formats.native graph.ir",
     "app.jobs.batches": "app.api.schemas app.errors app.jobs app.render app.settings app.store",

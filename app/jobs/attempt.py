@@ -23,6 +23,7 @@ from app.settings import Settings
 from app.solver.child_process import ChildResult, Runner
 from app.store.records import save_plan, save_result, solve_payload
 from app.store.store import Store
+from app.telemetry import metrics
 from graph.cancellation import CancellationError
 from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS
 
@@ -172,6 +173,7 @@ class Attempt:
                 return save_result(store, operation.kind, solved, operation.graph_id, key, finish, operation.tenant)
 
         result = self._retry_unavailable(save, CannotWrite)  # a full disk costs no finished solve
+        self._count_end(state)
         log.info("operation=%s event=%s result=%s", operation.id, state, result)
 
     def _end(
@@ -189,7 +191,11 @@ class Attempt:
                 also(connection)
 
         self._retry_unavailable(end, CannotWrite)
+        self._count_end(state, "" if error is None else str(error["code"]))
         log.info("operation=%s event=%s result=%s", self.operation.id, state, result)
+
+    def _count_end(self, state: str, code: str = "") -> None:
+        metrics.count_job(self.operation.kind, state, code, *self.operation.seconds())
 
     def _requeue(self) -> None:
         """Set the operation back to queued."""

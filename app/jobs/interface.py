@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from app.store.states import RESULT_PATHS
@@ -65,6 +66,12 @@ class Operation:
     def answer(self) -> str | None:
         """Id of the result: the plan, or the curve, fit or layout."""
         return self.result if self.kind == "plan" else self.found
+
+    def seconds(self) -> tuple[float, float]:
+        """(time in the queue before the latest attempt, time of that attempt until its end or now)."""
+        created, started = (datetime.fromisoformat(str(at)) for at in (self.created_at, self.started_at))
+        ended = datetime.now(UTC) if self.ended_at is None else datetime.fromisoformat(self.ended_at)
+        return max(0.0, (started - created).total_seconds()), max(0.0, (ended - started).total_seconds())
 
     def wire(self) -> dict[str, Any]:
         """The operation in the wire format."""

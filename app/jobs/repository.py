@@ -25,6 +25,7 @@ from app.store.database import insert_if_absent
 from app.store.records import find_answer_in, now
 from app.store.store import Store
 from app.store.tables import answers, events, graphs, operations, questions, workers
+from app.telemetry import metrics
 
 #: Name of the graph that an operation is about.
 MODEL_NAME = sa.select(graphs.c.name).where(graphs.c.id == operations.c.graph_id).scalar_subquery().label("model")
@@ -193,6 +194,8 @@ def end_answered(connection: sa.Connection) -> int:
     if ended:
         last = [_event_row(each.id, JobEvent(each.last_event, "state", each.wire())) for each in ended]
         connection.execute(_INSERT_EVENT, last)
+    for each in ended:
+        metrics.count_job(each.kind, each.state, "", *each.seconds())
     return len(ended)
 
 

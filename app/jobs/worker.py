@@ -15,6 +15,7 @@ from app.jobs import lease, repository
 from app.jobs.attempt import RETRY_DELAY_S, Attempt, Interrupted, WorkerContext, sync_attempts
 from app.jobs.lease import Lease
 from app.jobs.wakeups import QueueWatcher
+from app.telemetry import metrics
 
 log = logging.getLogger(__name__)
 
@@ -199,5 +200,6 @@ class Worker:
             lease.deregister(store, dead)
         if orphaned := holders - ({row["id"] for row in registered} - set(dead)) - {self.id}:
             requeued = repository.requeue_of_workers(store, orphaned)
+            metrics.count_takeovers(requeued)
             self.nudge()
             log.warning("event=requeued operations=%d", requeued)

@@ -18,6 +18,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from structlog.contextvars import get_contextvars
 
 from app.atomic_files import CannotWrite
+from app.catalogue import versions
 from app.errors import AppError, ProblemDetails, error_row
 
 #: Upper bounds of histogram buckets in seconds.
@@ -39,6 +40,19 @@ _child = _meter.create_histogram(
     "Time of a child process, by task and outcome.",
     explicit_bucket_boundaries_advisory=SHORT_BUCKETS,
 )
+_wait = _meter.create_histogram(
+    "remat.job.wait",
+    "s",
+    "Time of a job in the queue before its latest attempt, by kind.",
+    explicit_bucket_boundaries_advisory=LONG_BUCKETS,
+)
+_job = _meter.create_histogram(
+    "remat.job.duration",
+    "s",
+    "Time of the latest attempt at a job that ended, by kind, state and code of the error.",
+    explicit_bucket_boundaries_advisory=LONG_BUCKETS,
+)
+_takeovers = _meter.create_counter("remat.job.takeovers", "{job}", "Jobs of dead workers that were queued again.")
 _saved = _meter.create_counter("remat.plan.saved", "By", "Peak bytes saved by plans.")
 _lookups = _meter.create_counter("remat.cache.lookups", "{lookup}", "Lookups of stored plans, hits and misses.")
 _store_errors = _meter.create_counter("remat.store.errors", "{error}", "Errors of the database or the blob store.")
@@ -50,6 +64,17 @@ def count_plan(columns: Mapping[str, Any]) -> None:
     labels = {"planner": columns["planner"]}
     _solve.record(columns["solver_seconds"], labels | {"status": columns["status"]})
     _saved.add(max(0, columns["saved_bytes"]), labels)
+
+
+def count_job(kind: str, state: str, code: str, wait_seconds: float, run_seconds: float) -> None:
+    """Count a job that this process ended; `code` is that of its error, or empty."""
+    _wait.record(wait_seconds, {"kind": kind})
+    _job.record(run_seconds, {"kind": kind, "state": state, "code": code})
+
+
+def count_takeovers(jobs: int) -> None:
+    """Count jobs of dead workers that this process queued again."""
+    _takeovers.add(jobs)
 
 
 def count_lookup(found: bool) -> None:
@@ -98,8 +123,14 @@ class ObservedService(Protocol):
 
     def jobs_by_state(self) -> Mapping[str, int]: ...
 
+    def workers(self) -> Mapping[str, int]:
+        """Number of registered workers, of their slots, and of slots that run a job."""
+
     def waiting(self) -> Mapping[str, int]:
         """Number of waiting tasks by queue."""
+
+    def streams(self) -> int:
+        """Number of open event streams and waits for results."""
 
     def held_bytes(self) -> int:
         """Bytes of request bodies in memory."""
@@ -109,7 +140,7 @@ class ObservedService(Protocol):
 
 
 _services: WeakSet[ObservedService] = WeakSet()
-_jobs_seen: dict[int, tuple[float, Mapping[str, int]]] = {}
+_seen: dict[tuple[str, int], tuple[float, Mapping[str, int]]] = {}  # by gauge and id of the service
 
 
 def register_service(service: ObservedService) -> None:
@@ -119,7 +150,8 @@ def register_service(service: ObservedService) -> None:
 
 def unregister_service(service: ObservedService) -> None:
     _services.discard(service)
-    _jobs_seen.pop(id(service), None)
+    for key in [key for key in _seen if key[1] == id(service)]:
+        del _seen[key]
 
 
 def _gauge(
@@ -137,16 +169,29 @@ def _gauge(
     _meter.create_observable_gauge(name, [observed], unit, description)
 
 
-def _jobs(service: ObservedService) -> Mapping[str, int]:
-    """Operations by state, cached for JOB_COUNTS_TTL_S."""
-    at, counts = _jobs_seen.get(id(service), (float("-inf"), {}))
-    if time.monotonic() - at > JOB_COUNTS_TTL_S:
-        counts = service.jobs_by_state()
-        _jobs_seen[id(service)] = time.monotonic(), counts
-    return counts
+def _seldom(read: Callable[[ObservedService], Mapping[str, int]], name: str) -> Callable[[Any], Mapping[str, int]]:
+    """`read`, whose counts come from the store, cached for JOB_COUNTS_TTL_S."""
+
+    def cached(service: ObservedService) -> Mapping[str, int]:
+        at, counts = _seen.get((name, id(service)), (float("-inf"), {}))
+        if time.monotonic() - at > JOB_COUNTS_TTL_S:
+            counts = read(service)
+            _seen[name, id(service)] = time.monotonic(), counts
+        return counts
+
+    return cached
 
 
-_gauge("remat.jobs", "{job}", "Stored operations by state.", "state", _jobs)
+def _build(_: CallbackOptions) -> Iterable[Observation]:
+    return [Observation(1, {"version": versions()["remat"]})]
+
+
+_gauge(
+    "remat.jobs", "{job}", "Stored operations by state.", "state", _seldom(lambda each: each.jobs_by_state(), "jobs")
+)
+_gauge("remat.workers", "{count}", "Workers and slots.", "what", _seldom(lambda each: each.workers(), "workers"))
+_gauge("remat.streams", "{stream}", "Open event streams and waits.", "", lambda service: {"": service.streams()})
+_meter.create_observable_gauge("remat.build.info", [_build], "", "1, labelled with the version.")
 _gauge("remat.queue.depth", "{item}", "Waiting reads and other short tasks.", "what", lambda service: service.waiting())
 _gauge("remat.bodies", "By", "Request bodies in memory.", "", lambda service: {"": service.held_bytes()})
 _gauge("remat.memory.free", "By", "Free memory.", "", lambda service: {"": service.free_bytes()})

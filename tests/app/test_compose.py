@@ -132,6 +132,18 @@ def test_every_metric_of_the_dashboard_is_documented() -> None:
     assert {re.sub(r"_(bucket|count|sum)$", "", name) for name in asked} <= documented
 
 
+def test_every_metric_of_the_alerts_is_documented_and_prometheus_reads_them() -> None:
+    (group,) = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text())["groups"]
+    page = (ROOT / "docs" / "guides" / "monitor-the-service.md").read_text()
+    documented = set(re.findall(r"`((?:remat|http|process)_\w+)`", page))
+    for rule in group["rules"]:
+        asked = {re.sub(r"_(bucket|count|sum)$", "", name) for name in re.findall(r"\bremat_\w+", rule["expr"])}
+        assert asked <= documented and set(rule["annotations"]) == {"summary"}, rule["alert"]
+    scraped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    mounted = {volume.split(":")[1] for volume in compose()["prometheus"]["volumes"]}
+    assert {f"/etc/prometheus/{name}" for name in scraped["rule_files"]} <= mounted
+
+
 def test_prometheus_and_grafana_find_what_they_ask() -> None:
     services = compose()
     scraped = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())

@@ -29,7 +29,7 @@ from app.store.database import require_current_schema
 from app.store.garbage_collection import collect
 from app.store.states import STATES
 from app.store.store import Store
-from app.store.tables import operations
+from app.store.tables import operations, workers
 from app.telemetry import metrics
 
 log = logging.getLogger(__name__)
@@ -79,6 +79,17 @@ class Service:
         with self.store.reading() as connection:
             counts = {row.state: row[1] for row in connection.execute(counted)}
         return {state: counts.get(state, 0) for state in STATES}
+
+    def workers(self) -> dict[str, int]:
+        """Numbers of registered workers, their slots, and slots that run a job. Raises CannotWrite, Unavailable."""
+        busy = sa.select(sa.func.count()).where(operations.c.state == "running").scalar_subquery()
+        counted = sa.select(sa.func.count(workers.c.id), sa.func.coalesce(sa.func.sum(workers.c.slots), 0), busy)
+        with self.store.reading() as connection:
+            count, slots, running = connection.execute(counted).one()
+        return {"workers": count, "slots": int(slots), "busy_slots": running}
+
+    def streams(self) -> int:
+        return self.admission.streams.total()
 
     def waiting(self) -> dict[str, int]:
         """Number of waiting short tasks, such as reading."""

@@ -24,6 +24,7 @@ from graph.errors import Finding
 CODINGS = ("identity", "gzip", "zstd")
 GZIP_CHUNK = 1 << 16  # bytes per step of gzip, compressed and decompressed
 ZSTD_CHUNK = 1 << 10  # compressed bytes per step of zstd: a block of four bytes may expand to 128 KiB
+MAX_FIRST_BYTES = 64 << 20  # decompressed bytes that are kept before the size of the whole body is known
 MAX_MEMBERS = 10_000  # gzip members or zstd frames of a body, each of which costs a decompressor
 
 
@@ -88,25 +89,39 @@ def _too_slow(size: int, settings: Settings) -> TooSlow:
 def _decompressed(
     raw: bytes, coding: str, settings: Settings, memory: RequestMemory, clock: Callable[[], float] = time.monotonic
 ) -> bytes:
-    limit, buffer, size = settings.decompressed_bytes, io.BytesIO(), 0
+    """The body. One of more than MAX_FIRST_BYTES is measured first, so that a bomb takes no memory before it fails."""
     until = clock() + settings.body_seconds
     try:
-        for part in _unpacked(raw, coding, settings.zstd_window_bytes):
+        buffer, size = io.BytesIO(), 0
+        for part in _limited(raw, coding, settings, until, clock):
             size += len(part)
-            if size > limit:
-                raise _too_large("decompressed body", f"more than {limit} bytes", "REMAT_DECOMPRESSED_BYTES", limit)
-            if clock() > until:
-                raise TooSlow(
-                    f"the body was not decompressed within {settings.body_seconds:g} s; send less, "
-                    "or raise REMAT_BODY_SECONDS",
-                    limit={"name": "REMAT_BODY_SECONDS", "value": settings.body_seconds},
-                )
-            memory.take(len(part))
-            buffer.write(part)
+            if size <= MAX_FIRST_BYTES:
+                memory.take(len(part))
+                buffer.write(part)
+        if size > MAX_FIRST_BYTES:
+            memory.take(size - buffer.tell())
+            buffer = io.BytesIO()
+            buffer.writelines(_limited(raw, coding, settings, until, clock))
     except (zlib.error, zstandard.ZstdError) as error:
         finding = Finding("bad_compression", "body", str(error)[:200], f"a {coding} stream", "compress it again")
         raise Unparseable(str(finding), [finding]) from None
     return buffer.getvalue()
+
+
+def _limited(raw: bytes, coding: str, settings: Settings, until: float, clock: Callable[[], float]) -> Iterator[bytes]:
+    """Chunks of the decompressed body. Raises TooLarge past REMAT_DECOMPRESSED_BYTES, and TooSlow at `until`."""
+    limit, size = settings.decompressed_bytes, 0
+    for part in _unpacked(raw, coding, settings.zstd_window_bytes):
+        size += len(part)
+        if size > limit:
+            raise _too_large("decompressed body", f"more than {limit} bytes", "REMAT_DECOMPRESSED_BYTES", limit)
+        if clock() > until:
+            raise TooSlow(
+                f"the body was not decompressed within {settings.body_seconds:g} s; send less, "
+                "or raise REMAT_BODY_SECONDS",
+                limit={"name": "REMAT_BODY_SECONDS", "value": settings.body_seconds},
+            )
+        yield part
 
 
 def _unpacked(raw: bytes, coding: str, window: int) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from app.errors import BadUsage, Unavailable
 from app.settings import Settings
 from app.store.database import translate_errors
 from app.store.records import save_plan
-from app.telemetry import export
+from app.telemetry import export, metrics
 from tests.app.api.auth.conftest import Gated
 from tests.app.conftest import chain
 from tests.app.stores import GRAPH_ID, opened, solved
@@ -99,6 +99,32 @@ def test_jobs_are_counted_by_state(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert client.post("/v1/plans", json=question).status_code == 201
         assert value(client, "remat_jobs", state="succeeded") == before + 1
     assert value(client, "remat_jobs", state="succeeded") == before  # a service that is closed shows none
+
+
+def test_an_ended_job_is_counted_with_its_wait_and_time_and_workers_with_their_slots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.telemetry.metrics.JOB_COUNTS_TTL_S", 0.0)
+    app = create_app(Settings(data=tmp_path, workers=3, wait_seconds=60, drain_seconds=0))
+    ended = {"kind": "plan", "state": "succeeded", "code": ""}
+    with TestClient(app) as client:
+        before = value(client, "remat_job_duration_seconds_count", **ended)
+        waited = value(client, "remat_job_wait_seconds_count", kind="plan")
+        slots = value(client, "remat_workers", what="slots")
+        question = {"graph": chain(3), "budget": "90%", "planner": "greedy", "iterations": 3}
+        assert client.post("/v1/plans", json=question).status_code == 201
+        assert value(client, "remat_job_duration_seconds_count", **ended) == before + 1
+        assert value(client, "remat_job_wait_seconds_count", kind="plan") == waited + 1
+        assert value(client, "remat_workers", what="slots") == slots + 3
+        assert value(client, "remat_workers", what="busy_slots") == 0
+        assert value(client, "remat_build_info") == 1
+        assert value(client, "remat_streams") == 0
+
+
+def test_jobs_of_dead_workers_are_counted(client: TestClient) -> None:
+    before = value(client, "remat_job_takeovers_total")
+    metrics.count_takeovers(2)
+    assert value(client, "remat_job_takeovers_total") == before + 2
 
 
 def test_who_looks_often_does_not_ask_the_store_as_often(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

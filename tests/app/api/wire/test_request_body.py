@@ -38,6 +38,19 @@ def test_a_body_may_have_exactly_the_limit_and_not_a_byte_more(coding: str) -> N
 
 
 @CODINGS
+def test_a_large_body_is_measured_before_it_takes_memory(coding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_body, "MAX_FIRST_BYTES", 1 << 18)
+    memory = RequestMemory(Admission(Settings(bodies_bytes=1 << 20, spare_bytes=0)))
+    body = bytes(range(256)) * (1 << 11)
+    assert _decompressed(PACK[coding](body), coding, SMALL, memory) == body
+    assert memory.bytes == len(body)
+    memory.give(memory.bytes)
+    with pytest.raises(TooLarge, match="REMAT_DECOMPRESSED_BYTES"):
+        _decompressed(PACK[coding](bytes(1 << 21)), coding, SMALL, memory)
+    assert memory.bytes <= 1 << 18
+
+
+@CODINGS
 def test_a_truncated_or_foreign_stream_is_not_parseable(coding: str) -> None:
     whole = PACK[coding](b"a graph, so to speak" * 100)
     for broken in (whole[:-5], whole[:3], b"not compressed at all"):
