@@ -268,6 +268,10 @@ def measure(
     plan: Annotated[
         Path | None, typer.Option("--plan", metavar="FILE", help="A saved plan, instead of a budget.")
     ] = None,
+    arena: Annotated[
+        bool,
+        typer.Option("--arena", help="Place the values of the step in one block, where the plan's layout puts them."),
+    ] = False,
     steps: Annotated[int, typer.Option(metavar="N", min=1, help="Timed steps without and with the plan.")] = 5,
     server: Annotated[
         str | None, typer.Option("--server", metavar="URL", help="Service of the plan, which stores the result.")
@@ -284,7 +288,7 @@ def measure(
     """
     from app.cli.commands.measure import run
 
-    return run(target, options.request_fields(None, flags), plan, steps, server, output, as_json)
+    return run(target, options.request_fields(None, flags), plan, arena, steps, server, output, as_json)
 
 
 @_plans()

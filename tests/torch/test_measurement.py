@@ -76,6 +76,17 @@ def test_the_command_measures_a_saved_plan(
     assert shown["plan"]["predicted_peak_bytes"] == plan.peak_bytes and shown["plan"]["peak_bytes"] > 0
 
 
+def test_the_command_measures_a_step_in_an_arena(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own_model.py").write_text(TARGET)
+    monkeypatch.setenv("PYTHONPATH", f"{Path.cwd()}:{tmp_path}")
+    command = ["measure", "own_model:decoder", "--budget", "90%", "--seconds", "1", "--steps", "1", "--json", "--arena"]
+    assert run(command) == 0
+    plan = json.loads(capsys.readouterr().out)["plan"]
+    assert plan["peak_bytes"] == pytest.approx(plan["predicted_peak_bytes"], rel=0.01)
+
+
 def command_line(monkeypatch: pytest.MonkeyPatch, result: Any, *flags: str) -> int:
     """Exit code of the command, given what the process that measures writes; None: it is killed."""
 

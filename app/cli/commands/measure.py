@@ -23,6 +23,7 @@ def run(
     target: str,
     fields: Mapping[str, Any],
     plan: Path | None,
+    arena: bool,
     steps: int,
     server: str | None,
     output: Path | None,
@@ -36,7 +37,9 @@ def run(
     if output is not None:
         check_writable(output)
     report = None if plan is None else read_report(str(plan))
-    request = {"target": target, "steps": steps, **fields, **({} if plan is None else {"plan": str(plan)})}
+    request = {"target": target, "steps": steps, "memory": "arena" if arena else "allocator", **fields}
+    if plan is not None:
+        request["plan"] = str(plan)
     document = torch_process.answer(CHILD, request, target, "ran the steps", code="not_measured")
     if server is not None and report is not None:
         from app.client.blocking import Client
