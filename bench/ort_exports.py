@@ -16,7 +16,7 @@ import remat
 from bench.exported import Case, WithLoss, by_content, draw_distinct, exported, float32_noise
 from bench.exported_models import MODELS as MODELS
 
-FIRST_BATCH = 64  # whose peak says how large a batch is
+FIRST_BATCH = 64  # whose peak says how large a batch is, and whose numbers are compared: sums over more rows are noise
 RATE = 0.05
 ONLY_DYNAMO = {"decoder", "gated"}  # RMSNorm, which the legacy exporter does not know
 
@@ -27,7 +27,6 @@ class Exported:
 
     model: Path
     data: Path
-    batch: int
     losses: list[float]  # of three steps of SGD, in float64
     gradients: dict[str, np.ndarray]  # of the first step, in float64
     noises: dict[str, float]  # 2-norm of the noise of float32 in them
@@ -48,17 +47,22 @@ class Exported:
         return abs(losses[-1] / self.losses[-1] - 1), error, noise
 
 
-def exported_model(name: str, peak_bytes: int, folder: Path) -> Exported:
-    """The model exported for a batch whose step takes about `peak_bytes`."""
-    first, *_ = _export(name, FIRST_BATCH, folder)
-    taken = remat.plan(first, "100%", loss="loss", runtime="ort", iterations=1, execute="no", layout="none").peak_bytes
-    batch = max(2, round(FIRST_BATCH * peak_bytes / taken))
+def batch_for(name: str, peak_bytes: int, folder: Path) -> int:
+    """The batch whose step takes about `peak_bytes`."""
+    path, *_ = _export(name, FIRST_BATCH, folder)
+    taken = remat.plan(path, "100%", loss="loss", runtime="ort", iterations=1, execute="no", layout="none").peak_bytes
+    return max(2, round(FIRST_BATCH * peak_bytes / taken))
+
+
+def exported_model(name: str, batch: int, folder: Path) -> Exported:
+    """The model exported for a batch."""
     path, model, x, labels = _export(name, batch, folder)
-    np.savez(folder / "data.npz", x=x.numpy(), labels=labels.numpy())
+    data = folder / f"data{batch}.npz"
+    np.savez(data, x=x.numpy(), labels=labels.numpy())
     contents = {key: p.detach().numpy().copy() for key, p in model.named_parameters()}
     losses = _losses(name, model, x, labels)
     noises, gradients = float32_noise(model, x, labels)
-    return Exported(path, folder / "data.npz", batch, losses, gradients, noises, contents)
+    return Exported(path, data, losses, gradients, noises, contents)
 
 
 def _export(name: str, batch: int, folder: Path) -> tuple[Path, nn.Module, Tensor, Tensor]:
@@ -73,7 +77,7 @@ def _export(name: str, batch: int, folder: Path) -> tuple[Path, nn.Module, Tenso
     shape = list(scores.shape)
     classes = shape.pop(1 if scores.dim() == 4 else scores.dim() - 1)
     labels = torch.randint(0, classes, shape)
-    path = folder / f"{name}.onnx"
+    path = folder / f"{name}{batch}.onnx"
     exporter = "dynamo" if name in ONLY_DYNAMO else "legacy"
     path.write_bytes(exported(Case(name, exporter, "train", "loss"), model, x, labels))
     return path, model, x, labels

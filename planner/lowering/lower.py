@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from graph.analysis.aliasing import inplace_candidates, is_view, storage_roots
+from graph.analysis.aliasing import inplace_candidates, is_view, last_uses, storage_roots
 from graph.analysis.cost import DeviceProfile, seconds_of, workspace_of
 from graph.analysis.effects import effect_of
 from graph.cancellation import cancellable
-from graph.formats.onnx.decompose import decomposed_workspace
+from graph.formats.onnx.runtime_workspace import runtime_workspace
 from graph.ir import ABSENT, Effect, Graph, Node, Phase, Role, producers
 from graph.loop_remat import BodyPair, SavePolicy, with_save_policies
 from graph.ops.registry import HEAVY, NEVER, find_op
@@ -209,12 +209,11 @@ class _Lowering:
         cost, tick = self._ticks()
         count, rounding = len(nodes), self.runtime.rounding_bytes
         size = np.array([graph.values[v].nbytes for v in self.buffer_value], np.int64)
-        workspace = np.array([self._workspace(node) for node in cancellable(nodes)], np.int64)
         marked = np.zeros(len(size), bool)
         marked[[self.value_buffer[v] for v in self.checkpoints]] = True
         return Problem(
             cost=cost,
-            workspace=_rounded(workspace, rounding),
+            workspace=_rounded(self._workspaces(), rounding),
             phase=np.array([node.phase for node in nodes], np.int8),
             engine=np.array([_engine(effect) for effect in self.effects], np.int8),
             repeat=np.array([self._repeat(task, node) for task, node in enumerate(nodes)], np.int8),
@@ -234,12 +233,20 @@ class _Lowering:
             tick=tick,
         )
 
-    def _workspace(self, node: Node) -> int:
-        """Bytes allocated only during one run of the node, those of its decomposition included if it has one."""
-        known = workspace_of(self.graph, node)
-        if not self.runtime.decomposes or node.cost.workspace_bytes is not None:
+    def _workspaces(self) -> np.ndarray:
+        """int64[n]: bytes allocated only during one run of each task, by a runtime's kernels where those are known."""
+        nodes, graph, roots = self.nodes, self.graph, self.roots
+        known = np.array([workspace_of(graph, node) for node in cancellable(nodes)], np.int64)
+        if not self.runtime.decomposes:
             return known
-        return max(known, decomposed_workspace(self.graph, node))
+        last = last_uses(roots, (node.reads for node in nodes))
+        kept = {roots[v] for v in graph.outputs}
+        for task, node in enumerate(cancellable(nodes)):
+            if node.cost.workspace_bytes is None:
+                inner = [v for v in node.reads if graph.values[roots[v]].role is Role.ACTIVATION]
+                dying = {v for v in inner if last[roots[v]] == task and roots[v] not in kept}
+                known[task] = max(known[task], runtime_workspace(graph, node, dying))
+        return known
 
     def _ticks(self) -> tuple[np.ndarray, float]:
         """(int64[n] ticks of each task, seconds of one tick)."""

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 from onnx import ModelProto, NodeProto, helper, inliner
 
-from graph.analysis.aliasing import last_uses, storage_roots
-from graph.analysis.cost import workspace_of
 from graph.builder.builder import Builder
 from graph.builder.emit import Emit
 from graph.formats.onnx.read import load
@@ -57,27 +55,6 @@ def decomposed(graph: Graph, node: Node) -> Graph | None:
     outputs = _written_outputs(emit, node, returned if isinstance(returned, tuple) else (returned,))
     nodes = _needed(builder.nodes, outputs)
     return Graph(node.name, tuple(builder.values), nodes, tuple(outputs), tuple(builder.inputs), builder.opset)
-
-
-def decomposed_workspace(graph: Graph, node: Node) -> int:
-    """Bytes that the decomposition of a node holds at once beside its inputs and outputs; 0 if it runs as it is."""
-    body = decomposed(graph, node)
-    if body is None:
-        return 0
-    roots = storage_roots(body)
-    outputs = {roots[v] for v in body.outputs}
-    size = {
-        v: value.nbytes
-        for v, value in enumerate(body.values)
-        if roots[v] == v and value.role is Role.ACTIVATION and (value.type is not None or value.bytes is not None)
-    }
-    last = last_uses(roots, ((*part.reads, *part.writes) for part in body.nodes))
-    live = highest = 0
-    for n, part in enumerate(body.nodes):
-        live += sum(size.get(v, 0) for v in part.writes)
-        highest = max(highest, live + max(workspace_of(body, part), decomposed_workspace(body, part)))
-        live -= sum(size.get(v, 0) for v, end in last.items() if end == n and v not in outputs)
-    return max(0, highest - sum(size.get(v, 0) for v in outputs))
 
 
 def _written_outputs(emit: Emit, node: Node, results: Sequence[Val | None]) -> list[int]:
