@@ -76,7 +76,7 @@ def test_errors_of_the_form_name_its_fields(served: Served, opened: Callable[...
         page = ask(opened, served, model, **fields).page
         expect(page.locator(alert)).to_contain_text(text)
         assert page.evaluate("document.activeElement.name") == name
-    for budget in ("0.6", "1TiB", "64kib", "0"):
+    for budget in ("0.6", "64kib"):
         watched = ask(opened, served, model, budget=budget, search_seconds="0.1")
         expect(watched.page).to_have_url(re.compile("/(jobs|plans)/"), timeout=PATIENCE_MS)
 

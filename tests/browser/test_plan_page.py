@@ -16,6 +16,7 @@ from app.pages.shell.assets import asset_url
 from app.settings import Settings
 from bench import generators
 from planner.report import saved_report
+from tests.app.conftest import chain
 from tests.browser.conftest import running
 
 pytestmark = pytest.mark.browser
@@ -309,6 +310,83 @@ def test_a_block_opens_to_nodes_with_the_reason_for_each_recomputation(opened: A
     assert "runs twice: frees" in rows.first.inner_text()
     opened.fill("#graph [data-do=find]", "no such node")
     assert opened.inner_text("#graph [data-part=count]") == "No nodes match."
+
+
+def test_long_names_fit_the_screen(page: Any, url: str) -> None:
+    text = (
+        json.dumps(chain(8, "model_" + "x" * 150))
+        .replace('"h', f'"{"value_" * 25}h')
+        .replace('"f', f'"{"node_" * 30}f')
+    )
+    graph = json.loads(
+        text.replace(f'"{"node_" * 30}format"', '"format"').replace(f'"{"node_" * 30}float32"', '"float32"')
+    )
+    asked = {"graph": graph, "planner": "greedy", "iterations": 20, "budget": "60%"}
+    answer = httpx2.post(f"{url}/v1/plans", json=asked, headers={"Prefer": "wait=300"}, timeout=300)
+    assert answer.status_code == 201, answer.text
+    for path in (f"/plans/{answer.json()['id']}", "/", "/jobs"):
+        for width in (1440, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.goto(f"{url}{path}")
+            if "plans" in path:
+                page.wait_for_selector("html[data-read]", state="attached")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, width)
+
+
+def test_equal_blocks_are_one_row_that_opens_to_its_members(opened: Any) -> None:
+    found = opened.evaluate(
+        """async (at) => {
+          const { equalLayers } = await import(at);
+          const columns = { phase: [0, 0, 0, 0, 0], written: [8, 4, 8, 4, 8], ops: ["a", "b", "a", "b", "a"] };
+          const data = { column: (name) => columns[name], list: (...names) => names.map((name) => columns[name]) };
+          const layers = [[0, 1], [2, 3], [4]].map((nodes, id) => ({ id, nodes }));
+          return equalLayers(layers, data, data).map((group) => group.map(({ id }) => id));
+        }""",
+        asset_url("js/blocks.js"),
+    )
+    assert found == [[0, 1], [2]]
+    group = opened.locator("#graph .block.group > button").first
+    whole = opened.locator("#graph .block").count()
+    members = int(group.inner_text().split()[0])
+    group.click()
+    assert opened.locator("#graph .block").count() == whole + members
+
+
+def test_the_whole_graph_moves_zooms_and_jumps_to_a_node(opened: Any) -> None:
+    opened.click("#graph [data-part=whole-graph] > summary")
+    opened.wait_for_function("() => window.remat.graph")
+    name = opened.evaluate("window.remat.data.column('nodes').at(-1)")
+    opened.fill("#graph [data-do=jump]", name)
+    opened.press("#graph [data-do=jump]", "Enter")
+    view = "() => [window.remat.graph.at[0], window.remat.graph.scale]"
+    at, scale = opened.evaluate(view)
+    assert name in opened.inner_text("#graph [data-part=whole-graph] [data-part=selection]")
+    canvas = opened.locator("#graph .sheet.graph canvas").nth(1)
+    box = canvas.bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    opened.mouse.move(*middle)
+    opened.mouse.down()
+    opened.mouse.move(middle[0] - 90, middle[1], steps=3)
+    opened.mouse.up()
+    assert opened.evaluate(view)[0] > at
+    opened.click("#graph [data-part=whole-graph] [data-do=in]")
+    assert opened.evaluate(view)[1] > scale
+    opened.fill("#graph [data-do=jump]", "no such node")
+    opened.press("#graph [data-do=jump]", "Enter")
+    assert opened.inner_text("#graph [data-part=whole-graph] [data-part=selection]") == "No nodes match."
+
+
+def test_the_http_interface_has_the_look_of_the_pages(page: Any, url: str) -> None:
+    page.emulate_media(color_scheme="dark")
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(f"{url}/docs")
+        page.wait_for_selector(".swagger-ui .opblock")
+        assert page.evaluate("document.documentElement.classList.contains('dark-mode')")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.locator(".authorization__btn:visible").count() == 0  # no keys are asked for
+    page.click("nav >> text=Jobs")
+    page.wait_for_url("**/jobs")
 
 
 def test_a_memory_snapshot_is_drawn_over_the_prediction(opened: Any) -> None:

@@ -1,4 +1,4 @@
-"""`/docs`: the OpenAPI document in Swagger UI, from vendored files; no external requests. `/problems`: error codes."""
+"""`/docs/assets`: vendored files of Swagger UI for the page `/docs`. `/problems`: error codes."""
 
 from __future__ import annotations
 
@@ -19,26 +19,6 @@ MEDIA = {".js": "text/javascript", ".css": "text/css"}
 POLICY = (
     "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; object-src 'none'; base-uri 'none'"
 )
-PAGE = b"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>remat: HTTP interface</title>
-<link rel="icon" href="data:,">
-<link rel="stylesheet" href="/docs/assets/swagger-ui.css">
-</head>
-<body>
-<div id="page">This page needs JavaScript; <a href="/openapi.json">/openapi.json</a> does not.</div>
-<script src="/docs/assets/swagger-ui-bundle.js"></script>
-<script src="/docs/start.js"></script>
-</body>
-</html>
-"""
-# No validator: it would send the document to an external service.
-START = b"""SwaggerUIBundle({url: "/openapi.json", dom_id: "#page", validatorUrl: null, deepLinking: true});
-"""
-
 
 #: Page of one error code.
 PROBLEM_PAGE = """<!doctype html>
@@ -62,18 +42,6 @@ PROBLEM_PAGE = """<!doctype html>
 def _response(data: bytes, media_type: str) -> Response:
     headers = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
     return Response(data, headers=headers, media_type=media_type)
-
-
-@router.get("/docs")
-def docs() -> Response:
-    """The documentation page."""
-    return _response(PAGE, "text/html")
-
-
-@router.get("/docs/start.js")
-def start() -> Response:
-    """The start script; a separate file, because the policy forbids inline scripts."""
-    return _response(START, "text/javascript")
 
 
 @router.get("/docs/assets/{name}")

@@ -39,6 +39,17 @@ function saved(data) {
   return nodes;
 }
 
+/** Layers with the same nodes, phases and bytes written, in the order of their first: [[layer, ...], ...]. */
+export function equalLayers(layers, data, named) {
+  const [phase, written] = data.list("phase", "written"), ops = named.column("ops"), groups = new Map();
+  for (const own of layers) {
+    const key = own.nodes.map((n) => `${ops[n]} ${phase[n]} ${written[n]}`).join("\n");
+    if (groups.has(key)) groups.get(key).push(own);
+    else groups.set(key, [own]);
+  }
+  return [...groups.values()];
+}
+
 /** [from layer, to layer, count] of reads between layers in the forward pass, most reads first. */
 export function arcsOf(data) {
   const [layer, phase, pointer, read] = data.list("layer", "phase", "read_pointer", "read_node");
@@ -76,7 +87,9 @@ export class BlockView {
     this.named = named;
     this.layers = layersOf(data);
     this.arcs = arcsOf(data);
+    this.groups = equalLayers(this.layers, data, named);
     this.open = new Set();
+    this.unfolded = new Set(); // first layers of groups whose members are shown
     this.shown = PAGE_ROWS;
     this.widest = Math.max(1, ...this.layers.map((own) => own.kept + own.recomputed));
     root.querySelector("[data-do=find]").addEventListener("input", () => this.render());
@@ -105,21 +118,49 @@ export class BlockView {
   render() {
     const isFiltered = Boolean(this.query || this.isRecomputedOnly);
     const layers = this.layers.map((own) => [own, this.matching(own)]).filter(([own, nodes]) => nodes.length);
-    const shown = layers.slice(0, this.shown);
-    this.rows.replaceChildren(...shown.map(([own, nodes]) => this.row(own, nodes, isFiltered)));
-    if (layers.length > shown.length)
-      this.rows.append(this.more(layers.length - shown.length, "blocks", () => {
+    const groups = isFiltered ? layers.map(([own]) => [own]) : this.groups, nodesOf = new Map(layers);
+    const shown = groups.slice(0, this.shown), rows = new Map(); // layer id -> row
+    this.rows.replaceChildren(...shown.map((members) => {
+      const row = members.length > 1 ? this.groupRow(members) : this.row(members[0], nodesOf.get(members[0]), isFiltered);
+      for (const own of members) rows.set(own.id, row);
+      return row;
+    }));
+    if (groups.length > shown.length)
+      this.rows.append(this.more(groups.length - shown.length, "rows", () => {
         this.shown += PAGE_ROWS;
         this.render();
       }));
     this.arcsSvg = svgElement("svg", { class: "arcs", "aria-hidden": "true" });
     this.rows.append(this.arcsSvg);
-    this.rowOf = new Map(shown.map(([own], k) => [own.id, this.rows.children[k]]));
+    this.rowOf = rows;
     const nodes = layers.reduce((sum, [, each]) => sum + each.length, 0);
     this.root.querySelector("[data-part=count]").textContent = layers.length
       ? `${counted(nodes, "node")} in ${counted(layers.length, "block")}`
       : isFiltered ? "No nodes match." : "The graph has no nodes.";
     this.drawArcs();
+  }
+
+  /** One row for equal layers; it opens to the rows of its members. */
+  groupRow(members) {
+    const [first] = members, row = document.createElement("div"), counts = members.map((own) => own.recomputedNodes);
+    const sum = (name) => members.reduce((total, own) => total + own[name], 0), least = Math.min(...counts), most = Math.max(...counts);
+    row.className = "block group";
+    const isOpen = this.unfolded.has(first.id), button = row.appendChild(document.createElement("button"));
+    button.type = "button";
+    button.setAttribute("aria-expanded", String(isOpen));
+    const cell = (className, text) => button.appendChild(Object.assign(document.createElement("span"), { className, textContent: text }));
+    cell("name", `${members.length} equal blocks: ${listed(members.map((own) => own.name.replace(/, one of .*/, "")))}`).title = members.map((own) => own.name).join(", ");
+    cell("phase", `each ${grouped(first.phases[0])} forward`);
+    cell("phase", `${grouped(first.phases[1])} backward`);
+    cell(most ? "phase recomputed" : "phase", most ? `↻ ${least === most ? most : `${least} to ${most}`} recomputed in each` : "");
+    button.appendChild(this.savedActivations({ kept: sum("kept") / members.length, recomputed: sum("recomputed") / members.length }));
+    button.addEventListener("click", () => {
+      if (!this.unfolded.delete(first.id)) this.unfolded.add(first.id);
+      this.render();
+      this.rowOf.get(first.id).firstChild.focus();
+    });
+    if (isOpen) row.append(...members.map((own) => this.row(own, own.nodes, false)));
+    return row;
   }
 
   row(own, nodes, isFiltered) {
@@ -224,9 +265,10 @@ export class BlockView {
       const box = row.firstChild.getBoundingClientRect();
       return (box.top + box.bottom) / 2 - from;
     };
-    const at = new Map([...this.rowOf].map(([id, row], k) => [id, [middle(row), k]]));
+    const order = new Map([...this.rows.children].map((row, k) => [row, k]));
+    const at = new Map([...this.rowOf].map(([id, row]) => [id, [middle(row), order.get(row)]]));
     const most = Math.max(1, ...this.arcs.map(([, , count]) => count));
-    this.arcsSvg.replaceChildren(...this.arcs.filter(([a, b]) => at.has(a) && at.has(b)).map(([a, b, count]) => {
+    this.arcsSvg.replaceChildren(...this.arcs.filter(([a, b]) => at.has(a) && at.has(b) && this.rowOf.get(a) !== this.rowOf.get(b)).map(([a, b, count]) => {
       const [[y1, k1], [y2, k2]] = [at.get(a), at.get(b)];
       const out = Math.min(wide - 6, 8 + 7 * Math.abs(k2 - k1));
       const d = `M${wide - 2} ${y1}C${wide - out} ${y1} ${wide - out} ${y2} ${wide - 2} ${y2}`;

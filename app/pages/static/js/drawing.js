@@ -38,12 +38,18 @@ export function drawn(nodes, edges, isRecomputed, limit = MAX_NODES) {
 export function placed(nodes, edges, isBack) {
   const producers = new Map(nodes.map((node) => [node, []]));
   for (const [from, to] of edges) if (isBack(from) === isBack(to)) producers.get(to)?.push(from);
-  const depth = new Map(), rows = { false: [], true: [] };
+  const depth = new Map(), firstReader = new Map(), rows = { false: [], true: [] };
   for (const node of nodes) {
-    const own = rows[isBack(node)];
     depth.set(node, Math.max(0, ...producers.get(node).map((producer) => depth.get(producer) + 1)));
-    (own[depth.get(node)] ??= []).push(node);
+    for (const producer of producers.get(node))
+      firstReader.set(producer, Math.min(firstReader.get(producer) ?? Infinity, depth.get(node)));
   }
+  for (const node of nodes) {
+    // one that reads nothing stands right above its first reader, instead of at the top
+    const row = producers.get(node).length ? depth.get(node) : Math.max(0, (firstReader.get(node) ?? 0) - 1);
+    (rows[isBack(node)][row] ??= []).push(node);
+  }
+  for (const back of [false, true]) for (let row = 0; row < rows[back].length; row++) rows[back][row] ??= [];
   const place = new Map();
   const many = Math.max(rows.false.length, rows.true.length);
   let from = 0;

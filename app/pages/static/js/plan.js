@@ -17,7 +17,7 @@ let showing = 0; // number of the plan that is being shown; an older one stops
 function showFailure(section, error) {
   const notice = Object.assign(document.createElement("p"), { className: "notice bad" });
   notice.textContent = `Could not be drawn: ${error.message}. Reload the page; the downloads may still work.`;
-  section.querySelector(".sheet, [data-part=rows]")?.replaceWith(notice);
+  (section.querySelector("[data-part=rows]") ?? section.querySelector(".sheet"))?.replaceWith(notice);
 }
 
 /** Resolves after the current frame is painted. */
@@ -69,7 +69,19 @@ async function draw(own) {
   performance.mark("remat:timeline");
   map?.setLayers(...graph.list("layer_of", "layer", "layers"));
   window.remat.blocks = new BlockView(byId("graph"), graph, data);
+  followWhole(byId("graph").querySelector("[data-part=whole-graph]"), graph, data);
   document.documentElement.dataset.read = "1";
+}
+
+/** Draws the whole graph once it is opened. */
+function followWhole(details, graph, data) {
+  details.addEventListener("toggle", async () => {
+    if (!details.open || details.dataset.drawn) return;
+    details.dataset.drawn = "1";
+    const [{ GraphView, isDrawable }, { reason }] = await Promise.all([import("./graph_view.js"), import("./blocks.js")]);
+    if (isDrawable(graph.column("phase").length)) window.remat.graph = new GraphView(details, graph, data, (n) => reason(graph, n));
+    else details.querySelector("[data-part=selection]").textContent = "This graph is too large to be laid out; its blocks are below.";
+  });
 }
 
 async function start() {

@@ -28,16 +28,30 @@ export function stackedSums(totals, { first, last, bytes }, categoryOf) {
     change[first[i]] += bytes[i];
     change[last[i] + 1] -= bytes[i];
   }
-  const sums = STACK.map(() => new Float64Array(steps)), live = new Float64Array(STACK.length);
-  for (let step = 0; step < steps; step++) {
-    let below = 0;
-    const total = totals[step];
-    for (let kind = 0; kind < STACK.length; kind++) live[kind] += changes[kind][step];
-    for (let kind = 0; kind < ACTIVATIONS; kind++) sums[kind][step] = below = Math.min(total, below + Math.max(0, live[kind]));
-    sums[ACTIVATIONS][step] = Math.max(below, total - Math.max(0, live[WORKSPACE]));
-    sums[WORKSPACE][step] = total;
+  const sums = STACK.map(() => new Float64Array(steps));
+  sums[WORKSPACE].set(totals);
+  for (let kind = 0; kind < ACTIVATIONS; kind++) { // one kind after the other: each loop runs over two columns only
+    const change = changes[kind], sum = sums[kind], below = kind ? sums[kind - 1] : null;
+    for (let step = 0, live = 0; step < steps; step++) {
+      live += change[step];
+      const top = (below ? below[step] : 0) + (live > 0 ? live : 0);
+      sum[step] = top < totals[step] ? top : totals[step];
+    }
+  }
+  const sum = sums[ACTIVATIONS], below = sums[ACTIVATIONS - 1], change = changes[WORKSPACE];
+  for (let step = 0, live = 0; step < steps; step++) {
+    live += change[step];
+    const top = totals[step] - (live > 0 ? live : 0);
+    sum[step] = top > below[step] ? top : below[step];
   }
   return sums;
+}
+
+/** Whether a kind has bytes at any step. */
+export function isPresent(sums, kind) {
+  const top = sums[kind], below = kind ? sums[kind - 1] : null;
+  for (let step = 0; step < top.length; step++) if (top[step] > (below ? below[step] : 0)) return true;
+  return false;
 }
 
 /** Begin of each step, and the end of the last, from the duration of each step. */

@@ -9,7 +9,7 @@ import { grouped, size } from "./format.js";
 import { liveValuesOf } from "./live_values.js";
 import { firstLargest, moved, zoomed } from "./scale.js";
 import { ink, label, savePng, Sheet } from "./sheet.js";
-import { STACK, stepAt, tallestSteps } from "./stacks.js";
+import { isPresent, STACK, stepAt, tallestSteps } from "./stacks.js";
 import { onTheme } from "./theme.js";
 import { drawAxes, drawBudget, drawDot, drawLine, drawPhases, drawStack, STRIP, timed } from "./timeline_parts.js";
 
@@ -84,7 +84,7 @@ export class MemoryChart {
   legend() {
     const list = this.root.querySelector("[data-part=legend]");
     if (!list) return;
-    const has = (kind) => this.series.some(({ sums }) => sums?.[kind].some((top, step) => top > (kind ? sums[kind - 1][step] : 0)));
+    const has = (kind) => this.series.some(({ sums }) => sums && isPresent(sums, kind));
     const shown = this.isStacked ? STACK.filter((_, kind) => has(kind)) : this.series.map((each) => [each.name, each.ink]);
     if (this.series.some((each) => each.again?.includes(1))) shown.push(["recomputed op", "recompute"]);
     list.replaceChildren(...shown.map(([word, colour]) => {
