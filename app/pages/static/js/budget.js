@@ -67,7 +67,8 @@ export class BudgetSlider {
 
   /** The budget of the slider, moved to a stored one nearby. */
   get budget() {
-    const value = Number(this.range.value), reach = SNAP * Number(this.range.max);
+    const max = Number(this.range.max), value = Number(this.range.value), reach = SNAP * max;
+    if (value + Number(this.range.step) > max) return max; // the last step is shorter than the others
     const near = this.points.map((point) => point.budget_bytes ?? point.peak_bytes).filter((at) => Math.abs(at - value) <= reach);
     return near.sort((a, b) => Math.abs(a - value) - Math.abs(b - value))[0] ?? value;
   }
