@@ -22,7 +22,8 @@ from app.telemetry import metrics
 
 REQUEST_MEMORY = "remat.held"  # key of the ASGI scope
 RETRY_SOON_S, RETRY_LATER_S = 1, 5  # Retry-After for short and long shortages
-PARSER_THREADS = 2  # threads that decompress and parse; few, as each may hold the GIL
+PARSER_THREADS = 2  # threads that parse; few, as each may hold the GIL
+UNPACKER_THREADS = 2  # threads that decompress, so that bombs do not hold up bodies that are sent as they are
 FREE_MEMORY_TTL_S = 0.2  # cache of the free memory
 
 
@@ -34,6 +35,7 @@ class Admission:
         self.requests = self.bytes = 0
         self.streams: Counter[str] = Counter()  # event streams and waits of each tenant, which are no `requests`
         self.parsers = CapacityLimiter(PARSER_THREADS)
+        self.unpackers = CapacityLimiter(UNPACKER_THREADS)
         self._lock = threading.Lock()
         self._seen = (float("-inf"), 0)
 

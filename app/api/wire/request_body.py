@@ -34,8 +34,8 @@ async def read_body(request: Request, settings: Settings) -> bytes:
     raw = await _raw(request, settings, memory)
     if coding == "identity":
         return raw
-    parsers = memory.admission.parsers
-    data = await anyio.to_thread.run_sync(_decompressed, raw, coding, settings, memory, limiter=parsers)
+    unpackers = memory.admission.unpackers
+    data = await anyio.to_thread.run_sync(_decompressed, raw, coding, settings, memory, limiter=unpackers)
     memory.give(len(raw))
     return data
 
@@ -138,7 +138,8 @@ def _unpacked(raw: bytes, coding: str, window: int) -> Iterator[bytes]:
         while not member.eof:
             fed = raw[at : at + step]  # only a step: what a member leaves unread is copied
             part = member.decompress(fed, GZIP_CHUNK) if coding == "gzip" else member.decompress(fed)
-            at += len(fed) - len(member.unused_data) - len(getattr(member, "unconsumed_tail", b""))
+            # At the end of a member, zlib may have the rest in both.
+            at += len(fed) - len(member.unused_data if member.eof else getattr(member, "unconsumed_tail", b""))
             if not fed and not part and not member.eof:
                 raise error("unexpected end of stream")
             yield part

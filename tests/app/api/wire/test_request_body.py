@@ -38,6 +38,12 @@ def test_a_body_may_have_exactly_the_limit_and_not_a_byte_more(coding: str) -> N
 
 
 @CODINGS
+def test_members_that_are_larger_than_a_step_follow_each_other(coding: str) -> None:
+    parts = [bytes(300_000), bytes(range(256)) * 1000, bytes(200_000)]  # each of several steps
+    assert _decompressed(b"".join(PACK[coding](part) for part in parts), coding, SMALL, HELD) == b"".join(parts)
+
+
+@CODINGS
 def test_a_large_body_is_measured_before_it_takes_memory(coding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_body, "MAX_FIRST_BYTES", 1 << 18)
     memory = RequestMemory(Admission(Settings(bodies_bytes=1 << 20, spare_bytes=0)))
