@@ -56,7 +56,7 @@ class Report(Mapping[str, Any]):
 
     @property
     def saved_bytes(self) -> int:
-        """`baseline_peak_bytes - peak_bytes`."""
+        """`needed_bytes` of the baseline minus `needed_bytes` of the plan."""
         return int(self._plan["saved_bytes"])
 
     @property
@@ -80,9 +80,12 @@ class Report(Mapping[str, Any]):
         return float(self._plan["overhead"])
 
     @property
-    def gap(self) -> float:
-        """Distance to the proven lower bound, as a fraction: of the overhead, or of the peak if that is the goal."""
-        return float(self._plan["gap"])
+    def gap(self) -> float | None:
+        """Distance to the proven lower bound, as a fraction: of the overhead, or of the peak if that is the goal.
+
+        None for a plan over the budget.
+        """
+        return cast("float | None", self._plan["gap"])
 
     @property
     def bound(self) -> Mapping[str, Any]:
@@ -90,9 +93,24 @@ class Report(Mapping[str, Any]):
         return cast(Mapping[str, Any], self._plan["bound"])
 
     @property
-    def fits(self) -> bool:
+    def needed_bytes(self) -> int:
+        """Memory needed: `arena_bytes` if the runtime uses the planned addresses, else `peak_bytes`."""
+        return int(self._plan["needed_bytes"])
+
+    @property
+    def within_budget(self) -> bool | None:
+        """Whether `needed_bytes` is within the budget; None if the goal was an overhead or the lowest peak."""
+        return cast("bool | None", self._plan["within_budget"])
+
+    @property
+    def fits_device(self) -> bool:
         """Whether all bytes, including residents and reserve, fit the memory of the device or of the request."""
-        return bool(self._report["fits"])
+        return bool(self._report["fits_device"])
+
+    @property
+    def fits(self) -> bool:
+        """As `fits_device`."""
+        return self.fits_device
 
     @property
     def order(self) -> list[tuple[str, int]]:

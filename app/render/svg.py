@@ -32,13 +32,14 @@ text{font:12px 'DejaVu Sans',Verdana,sans-serif;fill:#333}.head{font-size:15px}.
 .after{stroke:#1769aa;fill:#1769aa;fill-opacity:.25}.budget{stroke:#b35900;fill:none;stroke-dasharray:7 4}
 .found{stroke:#1769aa;fill:none}.bound{stroke:#777;fill:#777;fill-opacity:.18;stroke-dasharray:5 3}
 .dot{stroke:#1769aa;fill:#fff}.proven{stroke:#1769aa;fill:#1769aa}.missed{stroke:#c0392b;fill:none}
-.found,.bound,.before,.after,.budget,.dot,.proven,.missed{stroke-width:1.5}
+.wall{stroke:#c0392b;stroke-dasharray:2 3}
+.found,.bound,.before,.after,.budget,.dot,.proven,.missed,.wall{stroke-width:1.5}
 """
 DARK = """
 text{fill:#ddd}.paper{fill:#16181c}.frame{stroke:#888}.grid{stroke:#33363c}
 .before{stroke:#8a8a8a;fill:#8a8a8a}.after{stroke:#5eb3f0;fill:#5eb3f0}.budget{stroke:#f0a050}
 .found{stroke:#5eb3f0}.bound{stroke:#aaa;fill:#aaa}.dot{stroke:#5eb3f0;fill:#16181c}
-.proven{stroke:#5eb3f0;fill:#5eb3f0}.missed{stroke:#ff7a6b}
+.proven{stroke:#5eb3f0;fill:#5eb3f0}.missed,.wall{stroke:#ff7a6b}
 """
 
 
@@ -230,7 +231,8 @@ def curve_lines(
 ) -> list[str]:
     """Plans found and bounds as step functions, and one mark per point; `at`: horizontal position of a point.
 
-    A plan is feasible for every looser budget, and a lower bound holds for every tighter one.
+    A plan is feasible for every looser budget, and a lower bound holds for every tighter one. A missed budget is at the
+    top, because no time suffices; the proven minimum peak is a wall.
     """
     points = sorted(points, key=at)
     met = [point for point in points if point["status"] != "over_budget"]
@@ -243,9 +245,13 @@ def curve_lines(
             bound += f"V{frame.up(met[k]['bound_overhead'])}H{frame.x_of(x)}"
         parts.append(tag("path", None, class_="bound", d=f"{bound}V{ground}z"))
         parts.append(tag("path", None, class_="found", d=f"{found}H{frame.x + frame.wide}"))
+    wall = max((point.get("bound_peak_bytes") or 0 for point in points), default=0)
+    if frame.low < wall < frame.right:
+        x, title = frame.x_of(wall), f"<title>proven minimum peak: {format_bytes(wall)}</title>"
+        parts.append(tag("path", title, class_="wall", d=f"M{x} {frame.y}V{frame.up(0)}"))
     for point in points:
         style = {"proven": "proven", "over_budget": "missed"}.get(point["status"], "dot")
-        y = frame.up(0 if style == "missed" else point["overhead"])
+        y = frame.y if style == "missed" else frame.up(point["overhead"])
         parts.append(_point(style, frame.x_of(at(point)), y, _point_text(point)))
     return parts
 

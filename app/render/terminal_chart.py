@@ -207,9 +207,9 @@ class _CurveScale:
         return cells
 
     def _mark(self, point: Mapping[str, Any]) -> tuple[int, tuple[str, str]]:
-        """Row of a point from the top, and its cell; a missed budget is at the bottom."""
+        """Row of a point from the top, and its cell; a missed budget is at the top: no time suffices."""
         if point["status"] == "over_budget":
-            return self.rows - 1, (self.glyphs.missed, "over")
+            return 0, (self.glyphs.missed, "over")
         r = max(0, math.ceil(point["overhead"] / self.row - 1e-6) - 1)
         return self.rows - 1 - r, (self.glyphs.proven if point["status"] == "proven" else self.glyphs.found, "point")
 

@@ -86,15 +86,19 @@ def headline(report: Mapping[str, Any]) -> str:
     plan, device = report["plan"], report["device"]
     budget, peak = plan["budget_bytes"], plan["peak_bytes"]
     slowdown = f"{format_percent(plan['overhead'])} slower" if plan["overhead"] > 0 else "no slowdown"
+    fits_device, needed = report.get("fits_device", report["fits"]), plan.get("needed_bytes", peak)
     memory = f"the device, {device if isinstance(device, str) else device.get('name', 'custom')}"
     if plan["status"] == "over_budget":
         word = "proven" if plan["smallest_budget_proven"] else "found"
         smallest = plan["smallest_budget_bytes"]
         hint = f"; smallest budget {word}: {format_bytes(smallest)} ({smallest} bytes)" if smallest is not None else ""
-        return f"does not fit {format_bytes(budget)}: best peak found {format_bytes(peak)}, {slowdown}{hint}"
+        best = f"best peak found {format_bytes(peak)}"
+        if peak <= budget:
+            best = f"best plan found needs {format_bytes(needed)} with its addresses (peak {format_bytes(peak)})"
+        return f"does not fit {format_bytes(budget)}: {best}, {slowdown}{hint}"
     if not budget:
-        return f"{'fits' if report['fits'] else 'does not fit'} {memory}: peak {format_bytes(peak)}, {slowdown}"
-    suffix = "" if report["fits"] else f"; does not fit {memory}"
+        return f"{'fits' if fits_device else 'does not fit'} {memory}: peak {format_bytes(peak)}, {slowdown}"
+    suffix = "" if fits_device else f"; does not fit {memory}"
     return f"fits {format_bytes(budget)}: peak {format_bytes(peak)}, {slowdown}{suffix}"
 
 

@@ -1,12 +1,17 @@
-"""Arena repair: if the addresses of a plan exceed the budget, re-plan with extra workspace charged to tasks.
+"""Arena repair: if the addresses of a plan exceed the budget, pack them tighter, else walk on to a plan that fits.
 
     bytes  |         +----+         No step holds more than the budget, yet b lies past it, because no hole is as
     budget |- - - - -|- b-|- -      large as b. The tasks that run while b is live are charged the excess, as if their
            |  +------+-+--+         workspace were larger. The next plan holds less during these steps, by another
            +--+--------+--- steps   order or more recomputation, and as much as before during the other steps.
 
-The first charge is per task, which keeps the most. The later charges lower the budget for all tasks, which is more
-likely to succeed.
+    pack the same order ──▶ charge ──▶ re-plan ──▶ fits ──▶ bisect the charge back
+                              ▲           │
+                              ╰─ exceeds ◀╯
+
+A first round re-plans with a quick planner, a second one walks on from the plan: it reorders the same runs, then
+changes recomputation too. The last charges lower the budget for all tasks, which is more likely to succeed. The result
+is the plan with the least time whose addresses fit, else the first plan.
 """
 
 from __future__ import annotations
@@ -14,130 +19,275 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from planner.formulation.formulation import ALIGNMENT, Formulation
+from planner.layout import place_by_sweeps, place_within
 from planner.problem import Problem, liveness
 from planner.problem.alternatives import resolve_choices
 from planner.problem.columns import frozen
-from planner.problem.plan import Candidate, Plan
-from planner.request.plan_request import Request
-from planner.request.target_runtime import runtime_named
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Candidate, Order, Plan
+from planner.search import continuation
 
-# Share of the budget that the alignment of addresses may take.
-ALIGNMENT_SLACK = 0.001
-# Share of the goal's time or iterations for each re-plan, and for the longer layout search before the first one.
-SEARCH_PART = 0.125
-# Share of the remaining time for each re-plan; share of the search time reserved for all of them.
-TIME_LEFT_PART, RESERVED_PART = 0.3, 0.125
-# Multiples of the excess charged to all tasks, tried in order until a plan fits.
-UNIFORM_CHARGES = (1, 2, 4)
+#: Share of the search time reserved for the repair, and more of it once a plan within the budget has an arena above it.
+RESERVED_PART, EXCEEDED_PART = 0.125, 0.3
+#: Shares of the remaining time for the first layout, other layouts, a tighter packing, a quick plan, a reordering and a
+#: walk from a plan.
+FIRST_PART, LAYOUT_PART, PACK_PART, QUICK_PART, ORDER_PART, WALK_PART = 0.3, 0.04, 0.15, 0.2, 0.1, 0.3
+#: Share of the remaining time for the round with the quick planner.
+QUICK_ROUND_PART = 0.4
+#: The same as shares of the goal's iterations.
+PACK_ITERATIONS, PLAN_ITERATIONS = 1 / 75, 0.125
+#: Charges to the tasks that run during the excess; then multiples of the excess charged to all tasks.
+TASK_CHARGES, UNIFORM_CHARGES = 3, (1, 2, 4)
+#: Bisections between the last charge that missed and the first that fitted.
+BISECTIONS = 5
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Repaired:
+    """A plan with addresses, notes for the report, and whether a clock ended a search for it."""
+
+    plan: Plan
+    notes: tuple[str, ...] = ()
+    stopped_by_clock: bool = False
 
 
 def repair_arena(
     formulation: Formulation,
     plan: Plan,
     layout: str,
-    search: Callable[[Formulation, Candidate], Plan],
+    planner: str,
     cancel: threading.Event,
     until: float = math.inf,
-) -> tuple[Plan, tuple[str, ...]]:
-    """(plan with addresses, notes): `plan` if its arena fits the budget, else the best re-plan that fits.
+    seeds: Iterable[Candidate] = (),
+) -> Repaired:
+    """`plan` with addresses if they fit the budget, else the plan with the least time found whose addresses fit.
 
-    `search` plans a formulation, starting from a candidate. No search begins once `cancel` is set, or after `until`
-    (seconds of the monotonic clock) unless the goal counts iterations. Returns the first plan if no re-plan fits.
+    `planner` re-plans; "auto" also walks on from the plan. `seeds` are other plans, best first, tried before new ones.
+    No search begins once `cancel` is set, or after `until` (seconds of the monotonic clock) unless the goal counts
+    iterations. Returns `plan` if nothing fits.
     """
-    first = within(formulation, until, 1.0, 1.0).placed(plan, layout, cancel)
-    if first.score.bytes_over_budget or not fragmentation_over_budget(formulation, first) or cancel.is_set():
-        return first, ()
-    short = partial(within, formulation, until, SEARCH_PART, TIME_LEFT_PART)
-    first = _tightest(short(), first, cancel)
-    past = fragmentation_over_budget(formulation, first)
-    if not past or not formulation.lowered.problem.tasks:
-        return first, ()
-    best = _best_repair(formulation, first, short, layout, search, cancel, until)
-    if best is None:
-        return first, ()
-    before, after = (formulation.overhead(of.score.cost) for of in (first, best))
-    excess = past / (formulation.budget_bytes or 1)
-    return best, (
-        f"arena repair: a plan with {before:.2%} overhead needs {excess:.1%} more than the budget after layout; "
-        f"replaced by a plan with {after:.2%} overhead whose addresses fit",
+    repair = _Repair(formulation, layout, planner, cancel, until)
+    first = repair.placed(plan)
+    excess = formulation.bytes_over_budget(first)
+    if excess and may_follow(formulation) and not cancel.is_set() and not repair.misses_budget(first):
+        repair.run(first, seeds)
+    best = repair.best
+    if best is None or best is first:
+        return Repaired(first, (), repair.stopped_by_clock)
+    before, after = (formulation.overhead(each.score.cost) for each in (first, best))
+    if np.array_equal(best.order, first.order):
+        return Repaired(best, (), repair.stopped_by_clock)
+    note = (
+        f"arena repair: a plan with {before:.2%} overhead needs {excess / (formulation.budget_bytes or 1):.1%} more "
+        f"than the budget after layout; replaced by a plan with {after:.2%} overhead whose addresses fit"
     )
+    return Repaired(best, (note,), repair.stopped_by_clock)
 
 
-def _best_repair(
-    formulation: Formulation,
-    first: Plan,
-    short: Callable[[], Formulation],
-    layout: str,
-    search: Callable[[Formulation, Candidate], Plan],
-    cancel: threading.Event,
-    until: float,
-) -> Plan | None:
-    """The best re-plan whose addresses fit; None if there is none. `short` is the formulation with time for one."""
-    problem, past, best = formulation.lowered.problem, fragmentation_over_budget(formulation, first), None
-    charges = [np.full(problem.tasks, past * times) for times in UNIFORM_CHARGES]
-    for charge in (_excess_per_task(formulation, first), *charges):
-        if cancel.is_set() or (formulation.goal.iterations is None and time.monotonic() >= until):
-            break
-        lowered = replace(formulation.lowered, problem=with_extra_workspace(problem, charge), known={})
-        found = search(replace(short(), lowered=lowered), first.candidate)
-        placed = short().placed(formulation.plan_of(found.candidate), layout, cancel)
-        placed = _tightest(short(), placed, cancel) if fragmentation_over_budget(formulation, placed) else placed
-        if placed.score.bytes_over_budget or fragmentation_over_budget(formulation, placed):
-            continue
-        best = placed if best is None or placed.score < best.score else best
-        if charge.min() > 0:  # for all tasks: more of it costs more
-            break
-    return best
+def packed(formulation: Formulation, plan: Plan, monitor: Monitor) -> Plan:
+    """The placed plan with addresses within the budget if such a packing is found, else the plan."""
+    problem = resolve_choices(formulation.lowered.problem, plan.choices)
+    capacity, workspace = (plan.arena_bytes or 0) - formulation.bytes_over_budget(plan), problem.workspace[plan.order]
+    found = place_within(capacity, plan.lifetimes, problem.size, workspace, ALIGNMENT, monitor)
+    return plan if found is None else replace(plan, offsets=found[0], arena_bytes=found[1])
 
 
-def may_follow(formulation: Formulation, request: Request) -> bool:
+def may_follow(formulation: Formulation) -> bool:
     """Whether the addresses of a plan are repaired where they exceed the budget."""
-    return request.layout != "none" and bool(formulation.goal.budget_bytes) and runtime_named(request.runtime).places
+    return formulation.places and bool(formulation.goal.budget_bytes)
 
 
-def within(formulation: Formulation, until: float, part: float, left_part: float) -> Formulation:
-    """The formulation with `part` of its time or iterations; at most `left_part` of the time before `until`."""
-    goal = formulation.goal
-    if goal.iterations is not None:
-        return replace(formulation, goal=replace(goal, iterations=max(1, int(goal.iterations * part))))
-    left = max(0.0, until - time.monotonic()) * left_part
-    return replace(formulation, goal=replace(goal, seconds=min(goal.seconds * part, left)))
+def is_probable(formulation: Formulation, order: Order) -> bool:
+    """Whether a quick layout of an order within the budget, under the first alternatives, exceeds the budget."""
+    monitor = formulation.monitor()
+    monitor.seconds = 0.0
+    return formulation.bytes_over_budget(formulation.placed(formulation.evaluated(order, ""), "fast", monitor)) > 0
 
 
-def _tightest(formulation: Formulation, placed: Plan, cancel: threading.Event) -> Plan:
-    """The placed plan, or the same plan with the layout `best` if that arena is smaller."""
-    longer = formulation.placed(placed, "best", cancel)
-    return longer if (longer.arena_bytes or 0) < (placed.arena_bytes or 0) else placed
+@dataclass(eq=False, slots=True)
+class _Repair:
+    """Search for plans whose addresses fit, with the best of them so far."""
 
+    formulation: Formulation
+    layout: str
+    planner: str
+    cancel: threading.Event
+    until: float
+    best: Plan | None = None  # least time whose addresses fit
+    stopped_by_clock: bool = False
+    rounded: Formulation = field(init=False)  # in bytes of the arena
 
-def arena_over_budget(formulation: Formulation, plan: Plan) -> int:
-    """Bytes of the arena above the budget; 0 if within the alignment slack."""
-    arena, budget = arena_bytes(formulation, plan), formulation.budget_bytes
-    return 0 if not arena or not budget or arena <= budget * (1 + ALIGNMENT_SLACK) else arena - budget
+    def __post_init__(self) -> None:
+        self.rounded = self.formulation.in_arena_bytes()
 
+    def misses_budget(self, plan: Plan) -> bool:
+        """Whether the peak of a plan exceeds the budget, with sizes as in the arena: no addresses help."""
+        return bool(self.rounded.plan_of(plan.candidate).score.bytes_over_budget)
 
-def fragmentation_over_budget(formulation: Formulation, plan: Plan) -> int:
-    """Bytes of the arena above the budget, less the alignment bytes at the peak, which no other plan avoids."""
-    past, problem = arena_over_budget(formulation, plan), resolve_choices(formulation.lowered.problem, plan.choices)
-    if not past:
-        return 0
-    size, workspace = (-(-column // ALIGNMENT) * ALIGNMENT for column in (problem.size, problem.workspace))
-    rounded = liveness.profile(replace(problem, size=size, workspace=workspace), plan.order, plan.lifetimes)
-    return max(0, past - max(0, int(rounded.max(initial=0)) - plan.score.peak_bytes))
+    def run(self, first: Plan, seeds: Iterable[Candidate]) -> None:
+        """Find `best`, starting from the first plan: first by quick plans, then by walks from the plan."""
+        self._offer(first)
+        self._try_seeds(first, seeds)
+        until = self.until
+        if math.isfinite(until):
+            self.until -= (1 - QUICK_ROUND_PART) * max(0.0, until - time.monotonic())
+        bisections = BISECTIONS if first.planner != continuation.WALK or self.planner != "auto" else 0
+        self._descend(first, self._quick_plan, bisections, uniform_first=True)
+        self.until = until
+        if self.planner == "auto":
+            self._descend(first, self._walk, BISECTIONS)
 
+    def _try_seeds(self, first: Plan, seeds: Iterable[Candidate]) -> None:
+        """Offer other plans; that with the least excess is packed tighter if none fits."""
+        missed = []
+        for seed in seeds:
+            if self._is_over(first):
+                return
+            placed = self._swept(seed)
+            if not self._offer(placed, pack=False):
+                missed.append(placed)
+        if missed:
+            self._offer(min(missed, key=self.formulation.bytes_over_budget))
 
-def arena_bytes(formulation: Formulation, plan: Plan) -> int | None:
-    """Arena bytes as reported; None without a layout."""
-    if plan.arena_bytes is None:
-        return None
-    return plan.arena_bytes - formulation.resident_arena_bytes(plan) + formulation.count.reserve_bytes
+    def _descend(
+        self, first: Plan, replan: Callable[[Formulation, Plan], Plan], bisections: int, uniform_first: bool = False
+    ) -> None:
+        """Charge more until the addresses of a plan by `replan` fit, then bisect the charge back."""
+        loose, missed = first, np.zeros(self.formulation.lowered.problem.tasks, np.int64)
+        fitting: np.ndarray | None = None
+        for charge in self._charges(first, lambda: loose, uniform_first):  # noqa: B023
+            if self._is_over(first):
+                return
+            found = replan(self._charged(charge), loose)
+            if self._offer(found):
+                fitting = charge
+                break
+            loose, missed = found, charge
+        for _ in range(bisections):
+            if fitting is None or self._is_over(first):
+                return
+            middle = (missed + fitting) // 2
+            found = replan(self._charged(middle), loose)
+            if self._offer(found):
+                fitting = middle
+            else:
+                loose, missed = found, middle
+
+    def _charges(self, first: Plan, current: Callable[[], Plan], uniform_first: bool) -> Iterator[np.ndarray]:
+        """int64[n] each: bytes charged to each task: the excess of the current plan, or multiples to all tasks."""
+        charge = np.zeros(self.formulation.lowered.problem.tasks, np.int64)
+        excess = max(ALIGNMENT, self.formulation.bytes_over_budget(first))
+        uniform = [np.full_like(charge, excess * times) for times in UNIFORM_CHARGES]
+        if uniform_first:
+            yield from uniform
+        for _ in range(TASK_CHARGES):
+            charge = self._with_excess(current(), charge)
+            yield charge
+        if not uniform_first:
+            yield from uniform
+
+    def _charged(self, charge: np.ndarray) -> Formulation:
+        """The formulation to search with bytes charged to each task."""
+        problem = with_extra_workspace(self.rounded.lowered.problem, charge)
+        return replace(self.rounded, lowered=replace(self.rounded.lowered, problem=problem, known={}))
+
+    def _quick_plan(self, charged: Formulation, start: Plan) -> Plan:
+        """Plan with addresses for the charged problem by the requested planner, or by a quick one."""
+        monitor = self._monitor(charged, QUICK_PART, PLAN_ITERATIONS)
+        problem, goal = charged.lowered.problem, charged.goal
+        found = continuation.replanned(problem, goal, self.planner, start.candidate, monitor)
+        self.stopped_by_clock |= monitor.stopped_by_clock
+        return self._swept(found)
+
+    def _walk(self, charged: Formulation, start: Plan) -> Plan:
+        """Plan with addresses, found from `start` for the charged problem: the same runs reordered, if those fit."""
+        problem, goal = charged.lowered.problem, charged.goal
+        monitor = self._monitor(charged, ORDER_PART, PLAN_ITERATIONS)
+        candidate = continuation.reordered(problem, goal, start.candidate, monitor)
+        if candidate.order is not start.order:
+            found = self._swept(candidate)
+            if self._offer(found):
+                return found
+        monitor = self._monitor(charged, WALK_PART, PLAN_ITERATIONS)
+        candidate = continuation.walk_on(problem, goal, candidate, monitor)
+        self.stopped_by_clock |= monitor.stopped_by_clock
+        return self._swept(candidate)
+
+    def _offer(self, plan: Plan, pack: bool = True) -> bool:
+        """Whether the addresses of a placed plan fit, packed tighter if need be; a better one becomes `best`."""
+        formulation = self.formulation
+        if pack and formulation.bytes_over_budget(plan) and (self.best is None or plan.score < self.best.score):
+            plan = self._packed(plan)
+        if formulation.bytes_over_budget(plan) or plan.score.bytes_over_budget:
+            return False
+        if self.best is None or plan.score < self.best.score:
+            self.best = plan
+        return True
+
+    def placed(self, plan: Plan) -> Plan:
+        """The plan with the requested layout."""
+        monitor = self._monitor(self.formulation, FIRST_PART if may_follow(self.formulation) else 1.0, 1.0)
+        found = self.formulation.placed(plan, self.layout, monitor)
+        self.stopped_by_clock |= monitor.stopped_by_clock
+        return found
+
+    def _swept(self, candidate: Candidate) -> Plan:
+        """The candidate as a plan with addresses by sweeps alone."""
+        plan = self.formulation.plan_of(candidate)
+        problem = resolve_choices(self.formulation.lowered.problem, plan.choices)
+        monitor = self._monitor(self.formulation, LAYOUT_PART, 1.0)
+        workspace = problem.workspace[plan.order]
+        offsets, arena = place_by_sweeps(plan.lifetimes, problem.size, workspace, ALIGNMENT, monitor)
+        self.stopped_by_clock |= monitor.stopped_by_clock
+        return replace(plan, offsets=offsets, arena_bytes=arena)
+
+    def _packed(self, plan: Plan) -> Plan:
+        """As `packed`, within a part of the time left."""
+        monitor = self._monitor(self.formulation, PACK_PART, PACK_ITERATIONS)
+        found = packed(self.formulation, plan, monitor)
+        self.stopped_by_clock |= monitor.stopped_by_clock
+        return found
+
+    def _with_excess(self, plan: Plan, charge: np.ndarray) -> np.ndarray:
+        """The charge, and per task the bytes of addresses above the budget while it runs, plus the least slack."""
+        assert plan.offsets is not None and plan.arena_bytes is not None
+        problem, lifetimes = resolve_choices(self.rounded.lowered.problem, plan.choices), plan.lifetimes
+        count = len(lifetimes.buffer)
+        limit = plan.arena_bytes - self.formulation.bytes_over_budget(plan)
+        size = np.concatenate([problem.size[lifetimes.buffer], problem.workspace[plan.order]])
+        past = np.where(plan.offsets >= 0, plan.offsets + size - limit, 0)
+        out = np.maximum(past[count:], 0)
+        for k in np.flatnonzero(past[:count] > 0).tolist():
+            during = slice(lifetimes.start[k], lifetimes.stop[k])
+            out[during] = np.maximum(out[during], past[k])
+        more, at = charge.copy(), np.flatnonzero(out)
+        if len(at):
+            held = liveness.profile(problem, plan.order) + charge[plan.order]
+            slack = max(0, (self.rounded.goal.budget_bytes or 0) - int(held[at].max()))
+            np.maximum.at(more, plan.order[at], charge[plan.order[at]] + out[at] + slack)
+        return more
+
+    def _monitor(self, formulation: Formulation, part: float, iterations: float) -> Monitor:
+        """Monitor with a part of the time left, or of the goal's iterations."""
+        monitor = formulation.monitor(cancel=self.cancel)
+        if monitor.iterations is not None:
+            monitor.iterations = max(1, int(monitor.iterations * iterations))
+        else:
+            monitor.seconds = min(monitor.seconds, max(0.0, self.until - time.monotonic()) * part)
+        return monitor
+
+    def _is_over(self, first: Plan) -> bool:
+        """Whether no search may follow, or none can find a plan with less time than `best`."""
+        if self.best is not None and self.best.score.cost <= first.score.cost:
+            return True
+        by_clock = self.formulation.goal.iterations is None
+        return self.cancel.is_set() or (by_clock and time.monotonic() >= self.until)
 
 
 def with_extra_workspace(problem: Problem, charge: np.ndarray) -> Problem:
@@ -148,22 +298,3 @@ def with_extra_workspace(problem: Problem, charge: np.ndarray) -> Problem:
         workspace=frozen(problem.workspace + charge),
         choices=replace(table, workspace=frozen(table.workspace + charge[table.tasks.index])),
     )
-
-
-def _excess_per_task(formulation: Formulation, plan: Plan) -> np.ndarray:
-    """int64[n]: bytes of addresses above the budget while a task runs, plus the least slack of such steps."""
-    assert plan.offsets is not None and plan.arena_bytes is not None
-    problem, lifetimes = resolve_choices(formulation.lowered.problem, plan.choices), plan.lifetimes
-    count = len(lifetimes.buffer)
-    limit = plan.arena_bytes - fragmentation_over_budget(formulation, plan)
-    size = np.concatenate([problem.size[lifetimes.buffer], problem.workspace[plan.order]])
-    past = np.where(plan.offsets >= 0, plan.offsets + size - limit, 0)
-    out = np.maximum(past[count:], 0)
-    for k in np.flatnonzero(past[:count] > 0).tolist():
-        during = slice(lifetimes.start[k], lifetimes.stop[k])
-        out[during] = np.maximum(out[during], past[k])
-    charge, at = np.zeros(problem.tasks, np.int64), np.flatnonzero(out)
-    if len(at):
-        spare = (formulation.goal.budget_bytes or 0) - plan.step_bytes
-        np.maximum.at(charge, plan.order[at], out[at] + max(0, int(spare[at].min())))
-    return charge

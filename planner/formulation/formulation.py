@@ -27,12 +27,13 @@ from planner.layout import place
 from planner.layout.allocation_trace import Reservation, allocation_trace, reservation
 from planner.lowering.lower import LoweredGraph
 from planner.problem import RESIDENT, Problem, liveness
-from planner.problem.alternatives import relax_choices, resolve_choices
+from planner.problem.alternatives import aligned, relax_choices, resolve_choices
 from planner.problem.evaluate import evaluate
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Goal, Order, Plan, Score
-from planner.request.budget import MAX_BYTES
+from planner.request.budget import MAX_BYTES, Budget
 from planner.request.plan_request import DEFAULT_OVERHEAD, Request
+from planner.request.target_runtime import runtime_named
 from planner.search import lexicographic, portfolio
 from planner.verify.checker import DisplayNames, check
 
@@ -54,10 +55,34 @@ class Formulation:
     memory_bytes: int  # of the device, or `request.fits`
     warnings: tuple[str, ...] = ()
     objective: Objective | None = None  # the function that the graph's gradients belong to; None: not known
+    places: bool = False  # the runtime uses the planned addresses, so that the budget limits the arena
 
     @property
     def baseline_cost(self) -> int:
         return self.baseline.score.cost
+
+    @property
+    def baseline_bytes(self) -> int:
+        """Reported bytes of the step without a plan, which budgets in percent and savings refer to.
+
+        The peak; where the runtime uses the planned addresses, with all sizes rounded up to the alignment.
+        """
+        rounded = self.in_arena_bytes()
+        return rounded.count.counted(liveness.peak(rounded.lowered.problem, self.baseline.order))
+
+    def in_arena_bytes(self) -> Formulation:
+        """The formulation with sizes and budget in bytes of the arena, for searches; unchanged if nothing is rounded.
+
+        The plans found are to be evaluated by the formulation with exact sizes.
+        """
+        problem = aligned(self.lowered.problem, ALIGNMENT) if self.places else self.lowered.problem
+        if problem is self.lowered.problem:
+            return self
+        count = replace(self.count, excluded_bytes=problem.resident_bytes() if self.count.excluded_bytes else 0)
+        goal = self.goal
+        if self.budget_bytes and goal.budget_bytes:
+            goal = replace(goal, budget_bytes=max(0, count.held(self.budget_bytes)))
+        return replace(self, lowered=replace(self.lowered, problem=problem, known={}), count=count, goal=goal)
 
     def monitor(
         self, on_progress: Callable[[Order, Score], None] | None = None, cancel: threading.Event | None = None
@@ -122,16 +147,21 @@ class Formulation:
         """Peak of a plan in reported bytes."""
         return self.count.counted(plan.score.peak_bytes)
 
-    def placed(self, plan: Plan, layout: str, cancel: threading.Event | None = None) -> Plan:
+    def placed(self, plan: Plan, layout: str, monitor: Monitor | None = None) -> Plan:
         """The plan with an address for every instance and workspace; unchanged for the layout `none`.
 
-        Setting `cancel` ends the search for a better layout.
+        `monitor` limits the search for a better layout.
         """
         if layout == "none":
             return plan
         problem = resolve_choices(self.lowered.problem, plan.choices)
         offsets, arena_bytes = place(
-            layout, plan.lifetimes, problem.size, problem.workspace[plan.order], ALIGNMENT, self.monitor(cancel=cancel)
+            layout,
+            plan.lifetimes,
+            problem.size,
+            problem.workspace[plan.order],
+            ALIGNMENT,
+            self.monitor() if monitor is None else monitor,
         )
         return replace(plan, offsets=offsets, arena_bytes=arena_bytes)
 
@@ -140,6 +170,21 @@ class Formulation:
         problem = resolve_choices(self.lowered.problem, plan.choices)
         trace = allocation_trace(plan.lifetimes, problem.size, problem.workspace[plan.order])
         return reservation(trace, self.memory_bytes - self.count.reserve_bytes)
+
+    def arena_bytes(self, plan: Plan) -> int | None:
+        """Arena of a plan in reported bytes; None without addresses."""
+        if plan.arena_bytes is None:
+            return None
+        return plan.arena_bytes - self.resident_arena_bytes(plan) + self.count.reserve_bytes
+
+    def needed_bytes(self, plan: Plan) -> int:
+        """Reported bytes that a plan needs: the arena where the runtime uses the planned addresses, else the peak."""
+        arena = self.arena_bytes(plan) if self.places else None
+        return self.counted_peak(plan) if arena is None else arena
+
+    def bytes_over_budget(self, plan: Plan) -> int:
+        """Reported bytes that a plan needs above the budget; 0 without a budget, or if the lowest peak is the goal."""
+        return max(0, self.needed_bytes(plan) - self.budget_bytes) if self.budget_bytes else 0
 
     def resident_arena_bytes(self, plan: Plan) -> int:
         """Bytes of uncounted residents at the bottom of the arena."""
@@ -193,6 +238,7 @@ def formulate_lowered(
         evaluate(problem, goal, np.arange(problem.tasks), "as_given"),
         device_bytes if fits_bytes is None else fits_bytes,
         warnings,
+        places=runtime_named(request.runtime).places and request.layout != "none",
     )
     return with_limit(formulation, request, fits_bytes, cancel)
 
@@ -324,26 +370,36 @@ def with_limit(
 ) -> Formulation:
     """Set the budget of the goal, or its maximum overhead. Setting `cancel` ends a search for the smallest peak."""
     count, goal = formulation.count, formulation.goal
-    baseline_peak = formulation.counted_peak(formulation.baseline)
     if fits_bytes is not None:
         budget = fits_bytes
     elif request.budget is None:
         extra = DEFAULT_OVERHEAD if request.max_overhead is None else request.max_overhead
         return replace(formulation, goal=replace(goal, max_overhead=extra))
     elif request.fraction_of == "reducible":
-        budget = request.budget.of(baseline_peak, count.counted(_smallest_peak(formulation, cancel)))
+        budget = request.budget.of(whole_bytes(formulation, request.budget), _smallest_bytes(formulation, cancel))
     else:
-        budget = request.budget.of(baseline_peak)
+        budget = request.budget.of(whole_bytes(formulation, request.budget))
     held = 0 if request.lowest_peak else max(0, count.held(budget))
     return replace(formulation, goal=replace(goal, budget_bytes=held), budget_bytes=budget)
 
 
-def _smallest_peak(formulation: Formulation, cancel: threading.Event | None) -> int:
-    """Smallest peak found by the planners, in the planner's bytes."""
-    lowest = replace(formulation, goal=replace(formulation.goal, budget_bytes=0))
-    problem = formulation.lowered.problem
+def whole_bytes(formulation: Formulation, budget: Budget) -> int:
+    """Reported bytes that `budget` is a share of: those of the step without a plan; 0 for a budget in bytes.
+
+    With 100% the step must fit as it is, so that the bytes its addresses waste are included.
+    """
+    whole = 0 if budget.bytes is not None else formulation.baseline_bytes
+    if not formulation.places or budget.fraction != 1:
+        return whole
+    return max(whole, formulation.needed_bytes(formulation.placed(formulation.baseline, "fast")))
+
+
+def _smallest_bytes(formulation: Formulation, cancel: threading.Event | None) -> int:
+    """Smallest reported bytes that a plan found by the planners needs before addresses."""
+    lowest = replace(formulation, goal=replace(formulation.goal, budget_bytes=0)).in_arena_bytes()
+    problem = lowest.lowered.problem
     found = portfolio.search(problem, lowest.goal, "auto", lowest.monitor(cancel=cancel))
-    return liveness.peak(resolve_choices(problem, found.choices), found.order)
+    return lowest.count.counted(liveness.peak(resolve_choices(problem, found.choices), found.order))
 
 
 def _strictness(lowered: LoweredGraph, request: Request) -> tuple[bool, tuple[str, ...]]:

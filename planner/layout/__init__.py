@@ -16,6 +16,8 @@ from importlib import import_module
 import numpy as np
 
 from planner.errors import BadRequest
+from planner.layout import best_fit, canonical_search
+from planner.layout.storages import storage_placement
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Lifetimes
 
@@ -43,5 +45,31 @@ def place(
     `size` is int64[m], bytes per buffer, 0 outside device memory; `workspace` is int64[s], bytes per step.
     """
     offsets = layout_named(name)(lifetimes, size, workspace, alignment, monitor)
+    return offsets, arena_of(offsets, lifetimes, size, workspace)
+
+
+def place_by_sweeps(
+    lifetimes: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor
+) -> tuple[np.ndarray, int]:
+    """As `place`, by the sweeps of the layout `fast` alone."""
+    placement = storage_placement(lifetimes, size, workspace, alignment)
+    offsets = placement.offsets(best_fit.swept_offsets(placement.storages, monitor))
+    return offsets, arena_of(offsets, lifetimes, size, workspace)
+
+
+def place_within(
+    capacity: int, lifetimes: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor
+) -> tuple[np.ndarray, int] | None:
+    """As `place`, with an arena of at most `capacity` bytes; None if no such layout is found before `monitor` stops."""
+    placement = storage_placement(lifetimes, size, workspace, alignment)
+    packed = canonical_search.packing_within(placement.storages, capacity - placement.base, monitor.should_stop)
+    if packed is None:
+        return None
+    offsets = placement.offsets(packed)
+    return offsets, arena_of(offsets, lifetimes, size, workspace)
+
+
+def arena_of(offsets: np.ndarray, lifetimes: Lifetimes, size: np.ndarray, workspace: np.ndarray) -> int:
+    """Bytes of the arena that these offsets need."""
     ends = offsets + np.concatenate([size[lifetimes.buffer], workspace])
-    return offsets, int(ends[offsets >= 0].max(initial=0))
+    return int(ends[offsets >= 0].max(initial=0))

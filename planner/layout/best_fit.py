@@ -38,13 +38,18 @@ def place(
 ) -> np.ndarray:
     """Offsets by the first sweep without waste, else by the best sweep after tighter packing; see `planner.layout`."""
     placement = storage_placement(lifetimes, size, workspace, alignment)
-    best = smallest_arena(placement.storages, candidate_offsets(placement.storages), monitor, MAX_SWEPT)
-    cancelled = monitor.cancel_event.is_set
+    best = swept_offsets(placement.storages, monitor)
+    stop = monitor.should_stop if monitor.iterations is None else monitor.cancel_event.is_set
     for smaller in canonical_search.shrinking_packings(
-        placement.storages, placement.storages.arena(best), ROUNDS, cancelled, MAX_SECTION_VISITS
+        placement.storages, placement.storages.arena(best), ROUNDS, stop, MAX_SECTION_VISITS
     ):
         best = smaller
     return placement.offsets(best)
+
+
+def swept_offsets(storages: Storages, monitor: Monitor) -> np.ndarray:
+    """Offsets of the storages by the first sweep without waste, else by the best of several."""
+    return smallest_arena(storages, candidate_offsets(storages), monitor, MAX_SWEPT)
 
 
 def smallest_arena(

@@ -196,3 +196,19 @@ def shrinking_packings(
             enough = best_bytes - failed <= max(unit, need // finest)
             capacity = failed if enough else (failed + best_bytes) // 2 // unit * unit
         work, bound_work, finest = bound_work, 4 * bound_work, 2 * finest
+
+
+def packing_within(storages: Storages, capacity: int, stop: Callable[[], bool]) -> np.ndarray | None:
+    """Offsets with an arena of at most `capacity` bytes; None if the searches until `stop` find none, or prove it."""
+    if not 0 < len(storages.size) <= MAX_STORAGES:
+        return None
+    packing, unit = Packing.of(storages), int(np.gcd.reduce(storages.size))
+    if int(packing.profile().max()) > capacity:
+        return None
+    ranks, work = list(packing.ranks()), FIRST_WORK * len(storages.size) ** 2
+    while not stop():
+        status, offset = packing.by_any(capacity // unit * unit, ranks, work, stop)
+        if status != WORK_LIMIT:
+            return offset if status == PACKED else None
+        work *= 4
+    return None

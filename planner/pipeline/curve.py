@@ -23,18 +23,21 @@ from graph.formats.native.writer import document
 from graph.gc_pause import gc_paused
 from graph.ir import Graph
 from graph.limits import Limits
+from planner.formulation.arena_repair import RESERVED_PART
 from planner.formulation.execution_check import RealizedPlan, SourceRun, run_and_compare
 from planner.formulation.formulate import with_smaller_batch
-from planner.formulation.formulation import Formulation
+from planner.formulation.formulation import Formulation, whole_bytes
 from planner.formulation.training_graph import load_model, model_identity, training_graph
 from planner.pipeline.progress import Outcome, Progress, SolveStages
-from planner.problem.plan import Candidate, Order, Plan, Score
-from planner.report.report import build_report, plan_metrics
+from planner.problem.plan import Candidate, Plan, Score
+from planner.report.report import baseline_metrics, build_report
 from planner.request.budget import Budget
 from planner.request.curve_and_fit_request import CurveRequest
+from planner.request.plan_request import Request
 from planner.search import lexicographic, portfolio
 
 FORMAT = "remat-curve/1"
+OVER_BUDGET = "over_budget"
 LOWEST_PEAK = Budget(bytes=0)
 #: Before `auto`, this planner searches every budget in this share of the time.
 QUICK_PLANNER, QUICK_PART = "greedy", 0.3
@@ -82,7 +85,7 @@ def curve(
             points = search.points(_in_bytes(curve_request, search))
             mirrored = portfolio.search(base.lowered.problem, base.goal, "mirror", base.monitor())
         with stages("layout"):
-            plans = [_placed(point, request.layout, stages.cancel) for point in points]
+            plans = _placed(points, request, stages, search.started + base.goal.seconds)
         with stages("rewrite"):
             realized = [
                 RealizedPlan.from_plan(point.formulation, plan) for point, plan in zip(points, plans, strict=True)
@@ -112,13 +115,10 @@ def curve(
 
 def _in_bytes(curve_request: CurveRequest, search: CurveSearch) -> list[int]:
     """Budgets in reported bytes; shares of the reducible part need a search for the lowest peak first."""
-    count = search.base.count
-    baseline_peak, floor = count.counted(search.base.baseline.score.peak_bytes), 0
-    if curve_request.request.fraction_of == "reducible" and any(
-        budget.fraction is not None for budget in curve_request.budgets
-    ):
-        floor = count.counted(search.lowest(1 / (len(curve_request.budgets) + 1)))
-    return [budget.of(baseline_peak, floor) for budget in curve_request.budgets]
+    floor, shares = 0, [budget for budget in curve_request.budgets if budget.fraction is not None]
+    if shares and curve_request.request.fraction_of == "reducible":
+        floor = search.lowest(1 / (len(curve_request.budgets) + 1))
+    return [budget.of(whole_bytes(search.base, budget), floor) for budget in curve_request.budgets]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -135,8 +135,9 @@ class CurveSearch:
     def __init__(self, base: Formulation, planner: str, stages: SolveStages):
         self.base, self.planner, self.stages = base, planner, stages
         self.started, self.iterations = time.monotonic(), base.goal.iterations
+        self.seconds = base.goal.seconds * (1 - RESERVED_PART if base.places else 1)  # the rest is for addresses
         self.found: list[Candidate] = []
-        self.measured: list[tuple[int, int]] = []  # (ticks, peak bytes) of each plan found
+        self.measured: list[tuple[int, int]] = []  # (ticks, peak bytes as searched) of each plan found
         self.peak_searched: set[str] = set()  # planners that have searched for the lowest peak
 
     def points(self, budgets: Sequence[int]) -> list[BudgetPoint]:
@@ -162,10 +163,10 @@ class CurveSearch:
         return [points[tightest_first.index(i)] for i in range(len(budgets))]
 
     def lowest(self, part: float) -> int:
-        """Lowest peak found in `part` of the time, in the planner's bytes; its plan becomes a seed."""
+        """Lowest peak found in `part` of the time, in reported bytes; its plan becomes a seed."""
         formulation = replace(self.base, goal=replace(self.base.goal, budget_bytes=0))
         self._search(formulation, self.planner, part)
-        return self._best(formulation)[0].peak_bytes
+        return formulation.in_arena_bytes().count.counted(self._best(formulation)[0].peak_bytes)
 
     def _within(self, budget_bytes: int) -> Formulation:
         held = max(0, self.base.count.held(budget_bytes)) if budget_bytes else 0
@@ -212,20 +213,12 @@ class CurveSearch:
         if self._is_hopeless(formulation):
             self.peak_searched.add(planner)
         goal, seeds = formulation.goal, [self._best(formulation)[1]] if self.found else []
-        seconds = max(0.0, self.base.goal.seconds - (time.monotonic() - self.started)) * part
+        seconds = max(0.0, self.seconds - (time.monotonic() - self.started)) * part
         iterations = None if self.iterations is None else max(1, int(self.iterations * part))
-        formulation = replace(formulation, goal=replace(goal, seconds=seconds, iterations=iterations))
-
-        def improved(_: Order, score: Score) -> None:
-            self.stages.emit_incumbent(
-                formulation.overhead(score.cost),
-                formulation.count.counted(score.peak_bytes),
-                formulation.overhead(formulation.bound.cost),
-            )
-
-        monitor = formulation.monitor(improved, self.stages.cancel)
-        problem = formulation.lowered.problem
-        candidate = lexicographic.search(problem, formulation.goal, planner, monitor, seeds)
+        searched = replace(formulation, goal=replace(goal, seconds=seconds, iterations=iterations)).in_arena_bytes()
+        monitor = searched.monitor(partial(self.stages.emit_found, searched), self.stages.cancel)
+        problem = searched.lowered.problem
+        candidate = lexicographic.search(problem, searched.goal, planner, monitor, seeds)
         self.found.append(candidate)
         score = portfolio.goal_score(problem, replace(goal, budget_bytes=0), candidate.order, candidate.choices)
         self.measured.append((score.cost, score.peak_bytes))
@@ -248,17 +241,29 @@ class CurveSearch:
 
     def _best(self, formulation: Formulation) -> tuple[Score, Candidate]:
         """(score, candidate) of the best plan found; of equals the first."""
-        budget = formulation.goal.budget_bytes or 0
+        budget = formulation.in_arena_bytes().goal.budget_bytes or 0
         scores = [Score(max(0, peak - budget), cost, peak) for cost, peak in self.measured]
         best = min(range(len(scores)), key=lambda i: scores[i])
         return scores[best], self.found[best]
 
 
-def _placed(point: BudgetPoint, layout: str, cancel: threading.Event) -> Plan:
-    """Plan of a point with addresses, checked. Raises IllegalPlan."""
-    formulation, plan = point.formulation, point.formulation.placed(point.plan, layout, cancel)
-    formulation.check(plan)
-    return plan
+def _placed(points: Sequence[BudgetPoint], request: Request, stages: SolveStages, until: float) -> list[Plan]:
+    """Plans of the points with addresses, checked. Raises IllegalPlan.
+
+    Tightest budget first, with equal shares of the time left to repair those whose addresses exceed the budget; a plan
+    whose addresses fit a tighter budget is a candidate for every looser one.
+    """
+    plans: dict[int, Plan] = {}
+    tightest_first = sorted(range(len(points)), key=lambda k: points[k].formulation.budget_bytes or 0)
+    for done, k in enumerate(tightest_first):
+        formulation, left = points[k].formulation, max(0.0, until - time.monotonic())
+        part_end = time.monotonic() + left / (len(points) - done)
+        placed, notes = stages.placed(formulation, points[k].plan, request, until=part_end)
+        stages.notes += notes
+        rivals = [replace(plan, score=formulation.plan_of(plan.candidate).score) for plan in plans.values()]
+        plans[k] = min((placed, *rivals), key=lambda plan: (formulation.bytes_over_budget(plan), plan.score))
+        formulation.check(plans[k])
+    return [plans[k] for k in range(len(points))]
 
 
 def _document(
@@ -279,6 +284,7 @@ def _document(
             "overhead": plan["overhead"],
             "peak_bytes": plan["peak_bytes"],
             "bound_overhead": bound,
+            "bound_peak_bytes": plan["bound"]["peak_bytes"],
             "plan": plan,
         }
         for given, plan, bound in zip(curve_request.given, plans, bound_overheads(plans), strict=True)
@@ -291,7 +297,7 @@ def _document(
         if isinstance(curve_request.request.device, str)
         else dict(curve_request.request.device),
         "request": {**curve_request.request.given, "budgets": list(curve_request.given)},
-        "baseline": plan_metrics(base, base.baseline),
+        "baseline": baseline_metrics(base),
         "points": points,
         "violations": violations(points),
         "checked": True,
@@ -316,7 +322,7 @@ def violations(points: Sequence[Mapping[str, Any]]) -> int:
     by_budget = sorted(points, key=lambda point: point["budget_bytes"])
     count = 0
     for tight, loose in itertools.combinations(by_budget, 2):
-        if tight["peak_bytes"] > tight["budget_bytes"] or tight["budget_bytes"] == loose["budget_bytes"]:
+        if tight["status"] == OVER_BUDGET or tight["budget_bytes"] == loose["budget_bytes"]:
             continue
-        count += loose["peak_bytes"] > loose["budget_bytes"] or loose["overhead"] > tight["overhead"]
+        count += loose["status"] == OVER_BUDGET or loose["overhead"] > tight["overhead"]
     return count

@@ -270,7 +270,9 @@ class SizeSearch:
             return SizeTrial(size, False, REFUSED, str(error.findings[0]) if error.findings else str(error))
         budget = formulation.goal.budget_bytes or 0
         if formulation.baseline.score.peak_bytes <= budget:
-            return self._checked(size, formulation, formulation.evaluated(formulation.baseline.order, "as_given"))
+            plan = formulation.evaluated(formulation.baseline.order, "as_given")
+            if trial := self._fitting(size, formulation, plan):
+                return trial
         if formulation.bound.peak_bytes > budget:
             message = f"the minimum peak is {formulation.count.counted(formulation.bound.peak_bytes)} bytes"
             return SizeTrial(size, False, PROVEN, message, formulation)
@@ -292,16 +294,15 @@ class SizeSearch:
             and same_dataflow(problem, known.formulation.lowered.problem)
         ]
         for seed in seeds:
-            plan = formulation.plan_of(seed)
-            if self._is_acceptable(formulation, plan.score):
-                return self._checked(size, formulation, plan)
+            if trial := self._fitting(size, formulation, formulation.plan_of(seed)):
+                return trial
         plan, planner = formulation.baseline, self.fit_request.request.planner
         for name in [QUICK_PLANNER, planner] if planner == "auto" else [planner]:
             plan = self._search(formulation, name, seeds)
-            if self._is_acceptable(formulation, plan.score):
-                return self._checked(size, formulation, plan)
+            if trial := self._fitting(size, formulation, plan, repair=True):
+                return trial
             seeds = [*seeds, plan.candidate]
-        over = plan.score.bytes_over_budget
+        over = formulation.bytes_over_budget(formulation.placed(plan, self.fit_request.request.layout))
         excess = f"is {over} bytes over the memory" if over else f"is {_percent(formulation, plan.score.cost)} slower"
         return SizeTrial(size, False, NOT_FOUND, f"the best plan found {excess}", formulation, plan)
 
@@ -316,11 +317,26 @@ class SizeSearch:
             if self._is_acceptable(formulation, score):
                 enough.set()
 
-        searched = replace(formulation, goal=goal)
+        searched = replace(formulation, goal=goal).in_arena_bytes()
         monitor = searched.monitor(improved, enough)
         plan = searched.search(planner, monitor, seeds)
         self.stages.stopped_by_clock |= monitor.stopped_by_clock
-        return plan
+        return formulation.plan_of(plan.candidate)
+
+    def _fitting(self, size: int, formulation: Formulation, plan: Plan, repair: bool = False) -> SizeTrial | None:
+        """Trial of the size if the plan with its addresses is acceptable, after a repair of those if wanted."""
+        if not self._is_acceptable(formulation, plan.score):
+            return None
+        request, cancel = self.fit_request.request, self.stages.cancel
+        if repair:
+            left = max(MIN_SEARCH_SECONDS, self._seconds_left() - (1 - SIZE_PART) * formulation.goal.seconds)
+            until = time.monotonic() + left * self.part
+            plan, _ = self.stages.placed(formulation, plan, request, until=until)
+        else:
+            plan = formulation.placed(plan, request.layout, formulation.monitor(cancel=cancel))
+        if formulation.bytes_over_budget(plan) or not self._is_acceptable(formulation, plan.score):
+            return None
+        return self._checked(size, formulation, plan)
 
     def _checked(self, size: int, formulation: Formulation, plan: Plan) -> SizeTrial:
         """Trial of a size that fits; the independent checker accepts its plan."""

@@ -11,7 +11,8 @@ row for each set.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from graph.formats.native.writer import document
 from graph.ir import Graph
 from graph.limits import Limits
 from planner.errors import BadRequest
-from planner.formulation.arena_repair import arena_bytes
+from planner.formulation import arena_repair
 from planner.formulation.execution_check import DIFFERENT, ExecutionResult, RealizedPlan, run_and_compare
 from planner.formulation.formulate import with_smaller_batch
 from planner.formulation.formulation import Formulation, with_limit
@@ -33,9 +34,12 @@ from planner.pipeline.progress import Outcome, SolveStages
 from planner.pipeline.sections import graph_documents, graph_sections
 from planner.problem import same_dataflow
 from planner.problem.plan import Plan
-from planner.report.report import build_report, executed_section, plan_metrics
+from planner.report.report import baseline_metrics, build_report, executed_section
 from planner.request.budget import Budget
 from planner.request.plan_request import Request
+
+#: Share of the remaining time for a search within smaller budgets, if addresses exceed the budget.
+REPAIR_PART = 0.4
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -65,14 +69,17 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
         )
     cases = _cases(model, request, limits, stages)
     with stages("plan"):
+        seconds = cases[0].formulation.goal.seconds
+        until = time.monotonic() + seconds
         cases = [replace(case, formulation=stages.bounded(case.formulation)) for case in cases]
         formulations = [case.formulation for case in cases]
-        plans = _search(formulations, request, stages)
-        worst = _highest_peak(formulations, plans)
-        formulations[worst] = stages.with_tight_bound(formulations[worst], plans[worst])
+        reserved = arena_repair.RESERVED_PART if arena_repair.may_follow(formulations[0]) else 0.0
+        plans = _search(formulations, request, stages, (1 - reserved) * seconds)
     with stages("layout"):
-        pairs = zip(formulations, plans, strict=True)
-        plans = [formulation.placed(plan, request.layout, stages.cancel) for formulation, plan in pairs]
+        plans = _repaired(formulations, _placed(formulations, plans, request, stages, until), request, stages, until)
+        worst = _highest(formulations, plans)
+    with stages.resumed("plan"):
+        formulations[worst] = stages.with_tight_bound(formulations[worst], plans[worst])
         for formulation, plan in zip(formulations, plans, strict=True):
             formulation.check_baseline()
             formulation.check(plan)
@@ -134,29 +141,71 @@ def _forward_graphs(model: bytes, request: Request, requests: list[Request], lim
 def _with_shared_budget(cases: list[ShapeCase], request: Request, stages: SolveStages) -> list[ShapeCase]:
     """Apply the request's budget to all sets; a share is one of the highest baseline peak."""
     formulations = [case.formulation for case in cases]
-    highest = formulations[_highest_peak(formulations, [formulation.baseline for formulation in formulations])]
+    highest = formulations[_highest(formulations, [formulation.baseline for formulation in formulations])]
     shared = request
     if not request.lowest_peak:
         shared = replace(request, budget=Budget(bytes=with_limit(highest, request, None, stages.cancel).budget_bytes))
     return [replace(case, formulation=with_limit(case.formulation, shared, None)) for case in cases]
 
 
-def _highest_peak(formulations: list[Formulation], plans: list[Plan]) -> int:
-    """The set whose plan has the highest reported peak; of equals the first."""
+def _highest(formulations: list[Formulation], plans: list[Plan]) -> int:
+    """The set whose plan needs most bytes; of equals the first."""
     pairs = zip(formulations, plans, strict=True)
-    peaks = [formulation.counted_peak(plan) for formulation, plan in pairs]
-    return peaks.index(max(peaks))
+    needed = [formulation.needed_bytes(plan) for formulation, plan in pairs]
+    return needed.index(max(needed))
 
 
-def _search(formulations: list[Formulation], request: Request, stages: SolveStages) -> list[Plan]:
-    """One decision for all sets, evaluated under each."""
-    search = MultiShapeSearch(formulations, request.planner, stages.cancel, stages.emit_incumbent)
+def _search(
+    formulations: list[Formulation], request: Request, stages: SolveStages, seconds: float, less: Sequence[int] = ()
+) -> list[Plan]:
+    """One decision for all sets, evaluated under each; searched within budgets with `less` bytes for each set."""
+    searched = []
+    for formulation, bytes in zip(formulations, less or (0,) * len(formulations), strict=True):
+        goal, budget = replace(formulation.goal, seconds=seconds), formulation.budget_bytes
+        if bytes and budget and goal.budget_bytes:
+            goal, budget = replace(goal, budget_bytes=max(1, goal.budget_bytes - bytes)), max(1, budget - bytes)
+        searched.append(replace(formulation, goal=goal, budget_bytes=budget).in_arena_bytes())
+    search = MultiShapeSearch(searched, request.planner, stages.cancel, stages.emit_incumbent)
     decision = search.run()
     stages.stopped_by_clock |= search.stopped_by_clock
     if request.planner != "auto":  # `auto` runs all planners; notes of one that does not apply are noise
         stages.notes = search.notes
     pairs = zip(formulations, decision.orders, strict=True)
     return [formulation.evaluated(order, decision.planner, decision.choices) for formulation, order in pairs]
+
+
+def _placed(
+    formulations: list[Formulation], plans: list[Plan], request: Request, stages: SolveStages, until: float
+) -> list[Plan]:
+    """The plans with addresses; those above the budget are packed tighter if possible."""
+    placed = []
+    for formulation, plan in zip(formulations, plans, strict=True):
+        monitors = [formulation.monitor(cancel=stages.cancel) for _ in range(2)]
+        found = formulation.placed(plan, request.layout, monitors[0])
+        if formulation.places and formulation.bytes_over_budget(found) and not plan.score.bytes_over_budget:
+            monitors[1].seconds += max(0.0, until - time.monotonic()) / len(plans) - formulation.goal.seconds
+            found = arena_repair.packed(formulation, found, monitors[1])
+        stages.stopped_by_clock |= any(monitor.stopped_by_clock for monitor in monitors)
+        placed.append(found)
+    return placed
+
+
+def _repaired(
+    formulations: list[Formulation], plans: list[Plan], request: Request, stages: SolveStages, until: float
+) -> list[Plan]:
+    """The placed plans, or those of a decision within smaller budgets whose addresses fit under every set."""
+    over = list(map(Formulation.bytes_over_budget, formulations, plans))
+    if not any(over) or not formulations[0].places or any(plan.score.bytes_over_budget for plan in plans):
+        return plans
+    for times in arena_repair.UNIFORM_CHARGES:
+        left = until - time.monotonic()
+        if stages.cancel.is_set() or (formulations[0].goal.iterations is None and left <= 0):
+            break
+        found = _search(formulations, request, stages, left * REPAIR_PART, [bytes * times for bytes in over])
+        found = _placed(formulations, found, request, stages, until)
+        if not any(map(Formulation.bytes_over_budget, formulations, found)):
+            return found
+    return plans
 
 
 def _read(model: bytes | Graph, request: Request, k: int, limits: Limits | None) -> Graph:
@@ -227,7 +276,7 @@ def _section(
 def _row(case: ShapeCase, realized: RealizedPlan, result: ExecutionResult) -> dict[str, Any]:
     formulation, plan = realized.formulation, realized.plan
     score, goal = plan.score, formulation.goal
-    within = score.bytes_over_budget == 0 if goal.budget_bytes else True
+    within = formulation.bytes_over_budget(plan) == 0
     if goal.max_overhead is not None:
         within = score.cost <= goal.cost_limit(formulation.lowered.problem)
     bound = formulation.bound
@@ -235,10 +284,10 @@ def _row(case: ShapeCase, realized: RealizedPlan, result: ExecutionResult) -> di
     return {
         "inputs": _shapes_of(case.forward),
         "model": model_identity(case.source),
-        "baseline": plan_metrics(formulation, formulation.baseline),
+        "baseline": baseline_metrics(formulation),
         "budget_bytes": formulation.budget_bytes,
         "peak_bytes": formulation.counted_peak(plan),
-        "arena_bytes": arena_bytes(formulation, plan),
+        "arena_bytes": formulation.arena_bytes(plan),
         "seconds": score.cost * formulation.lowered.problem.tick,
         "overhead": formulation.overhead(score.cost),
         "bound_overhead": formulation.overhead(cost_bound),

@@ -24,7 +24,6 @@ from planner.lowering.lower import BodyAlternatives
 from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.report.report import ReportData
 from planner.request.plan_request import Request
-from planner.request.target_runtime import runtime_named
 from planner.search import lexicographic, portfolio
 
 #: Stages before the first plan.
@@ -33,6 +32,8 @@ STAGES_BEFORE_PLAN = frozenset({"read", "differentiate"})
 KERNEL_PLANNERS = frozenset({"auto", "greedy", "blocks", "moment", "anneal", "search_order", "recurrent"})
 #: Largest share of the time for the bound before the search, and share kept for the bounds after addresses.
 FIRST_BOUND_PART, LAST_BOUND_PART = 0.5, 0.15
+#: Orders of a search that are kept in case the addresses of the best do not fit.
+MAX_INCUMBENTS = 5
 #: Seconds to verify the certificate of a bound, per task and read of the problem.
 VERIFY_SECONDS = 1e-5
 
@@ -82,6 +83,7 @@ class SolveStages:
         self.stopped_by_clock = False
         self.until = math.inf  # end of `search_seconds` on the monotonic clock, once that runs
         self.notes: list[str] = []
+        self.incumbents: list[Candidate] = []  # of the last search, within the budget, best first
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
@@ -102,10 +104,23 @@ class SolveStages:
         if self.on_progress is not None:
             self.on_progress(progress)
 
-    def emit_incumbent(self, extra: float, peak_bytes: int, bound: float | None = None) -> None:
-        """Emit a better plan: its overhead, its counted peak, and the proven lower bound on the overhead."""
-        gap = None if bound is None else extra - bound
+    def emit_incumbent(self, extra: float | None, peak_bytes: int, bound: float | None = None) -> None:
+        """Emit a better plan: its overhead, its counted peak, and the proven lower bound on the overhead.
+
+        The overhead is None if the plan is over the budget: it is not comparable with those of plans within.
+        """
+        gap = None if bound is None or extra is None else extra - bound
         self.emit(Progress("plan", time.monotonic() - self.started, extra, peak_bytes, bound, gap))
+
+    def emit_found(self, formulation: Formulation, _: Order, score: Score) -> None:
+        """Emit a better order of a search for `formulation`."""
+        missed = bool(formulation.goal.budget_bytes and score.bytes_over_budget)
+        cost_bound = formulation.bound.single_run_cost if missed else formulation.bound.cost
+        self.emit_incumbent(
+            None if missed else formulation.overhead(score.cost),
+            formulation.count.counted(score.peak_bytes),
+            formulation.overhead(cost_bound),
+        )
 
     def formulate(self, source: Graph, request: Request, groups: tuple[BodyAlternatives, ...] = ()) -> Formulation:
         """Formulate a graph. Raises CancellationError if `cancel` is set first, unless there are seeds.
@@ -143,44 +158,56 @@ class SolveStages:
         if goal.iterations is not None:
             return formulation
         kept = LAST_BOUND_PART if goal.budget_bytes else 0.0
-        if arena_repair.may_follow(formulation, request):
+        if arena_repair.may_follow(formulation):
             kept += arena_repair.RESERVED_PART
         left = max(0.0, self.until - time.monotonic() - kept * goal.seconds)
         return replace(formulation, goal=replace(goal, seconds=left))
 
     def search(self, formulation: Formulation, planner: str, seeds: Sequence[Candidate] = ()) -> Plan:
         """Best plan found within the goal's time; no worse than any of the seeds."""
+        searched = formulation.in_arena_bytes()
+        self.incumbents = []
+        watched = arena_repair.may_follow(formulation) and formulation.goal.iterations is None
 
-        def improved(_: Order, score: Score) -> None:
-            cost_bound = formulation.bound.single_run_cost if score.bytes_over_budget else formulation.bound.cost
-            self.emit_incumbent(
-                formulation.overhead(score.cost),
-                formulation.count.counted(score.peak_bytes),
-                formulation.overhead(cost_bound),
-            )
+        def improved(order: Order, score: Score) -> None:
+            nonlocal watched
+            self.emit_found(searched, order, score)
+            if not score.bytes_over_budget and not len(searched.lowered.problem.choices):
+                self.incumbents = [Candidate(order, planner), *self.incumbents[: MAX_INCUMBENTS - 1]]
+            if watched and not score.bytes_over_budget:
+                watched = False
+                if arena_repair.is_probable(formulation, order):
+                    monitor.seconds -= arena_repair.EXCEEDED_PART * formulation.goal.seconds
 
-        monitor = formulation.monitor(improved, self.cancel)
-        found = lexicographic.search(formulation.lowered.problem, formulation.goal, planner, monitor, seeds)
+        monitor = searched.monitor(improved, self.cancel)
+        found = lexicographic.search(searched.lowered.problem, searched.goal, planner, monitor, seeds)
         plan = formulation.plan_of(found)
         self.stopped_by_clock = monitor.stopped_by_clock
         if planner != "auto":  # `auto` runs all planners; notes of one that does not apply are noise
             self.notes = monitor.notes
         return plan
 
-    def placed(self, formulation: Formulation, plan: Plan, request: Request) -> tuple[Plan, tuple[str, ...]]:
-        """(plan with addresses, notes). Repairs an arena over budget if the runtime uses the planned addresses."""
-        until = self.until - (LAST_BOUND_PART * formulation.goal.seconds if formulation.goal.budget_bytes else 0.0)
-        if not runtime_named(request.runtime).places:
-            return arena_repair.within(formulation, until, 1.0, 1.0).placed(plan, request.layout, self.cancel), ()
-        replan = partial(self._replan, request.planner)
-        return arena_repair.repair_arena(formulation, plan, request.layout, replan, self.cancel, until)
+    def placed(
+        self,
+        formulation: Formulation,
+        plan: Plan,
+        request: Request,
+        seeds: Sequence[Candidate] = (),
+        until: float | None = None,
+    ) -> tuple[Plan, tuple[str, ...]]:
+        """(plan with addresses, notes). Repairs an arena over the budget if the runtime uses the planned addresses.
 
-    def _replan(self, planner: str, formulation: Formulation, seed: Candidate) -> Plan:
-        """Re-plan from `seed` without progress events (arena repair)."""
-        monitor = formulation.monitor(cancel=self.cancel)
-        plan = formulation.search(planner, monitor, [seed])
-        self.stopped_by_clock |= monitor.stopped_by_clock
-        return plan
+        `seeds` may replace the plan if its addresses do not fit. `until` is by default the end of the search time, less
+        that of the last bounds.
+        """
+        if until is None:
+            until = self.until - (LAST_BOUND_PART * formulation.goal.seconds if formulation.goal.budget_bytes else 0.0)
+        known = (*self.incumbents, *seeds)
+        repaired = arena_repair.repair_arena(
+            formulation, plan, request.layout, request.planner, self.cancel, until, known
+        )
+        self.stopped_by_clock |= repaired.stopped_by_clock
+        return repaired.plan, repaired.notes
 
     def report_data(
         self,

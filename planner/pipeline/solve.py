@@ -112,7 +112,7 @@ def _search(source: Graph, request: Request, stages: SolveStages, seeds: Sequenc
         formulation = stages.bounded(formulation)
         plan = stages.search(stages.for_search(formulation, request), request.planner, seeds)
     with stages("layout"):
-        plan, layout_notes = stages.placed(formulation, plan, request)
+        plan, layout_notes = stages.placed(formulation, plan, request, seeds)
     with stages.resumed("plan"):
         formulation = stages.with_tight_bound(formulation, plan)
     return _PlacedPlan(formulation, plan, (*stages.notes, *layout_notes))

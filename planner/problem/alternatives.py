@@ -49,6 +49,27 @@ def _resolved(problem: Problem, choices: tuple[int, ...]) -> Problem:
     )
 
 
+def aligned(problem: Problem, alignment: int) -> Problem:
+    """The problem with all sizes rounded up to multiples of `alignment`; the problem itself if they are. O(n + reads).
+
+    A takeover that only the rounding makes possible is left out.
+    """
+    table = problem.choices
+    columns = (problem.size, problem.workspace, table.size, table.workspace)
+    if not any((column % alignment).any() for column in columns):
+        return problem
+    size, workspace, other_size, other_workspace = (frozen(-(-column // alignment) * alignment) for column in columns)
+    taker, source = problem.takeover.row_of_entry(), problem.takeover.index
+    kept = (problem.size[source] >= problem.size[taker]) | (size[source] < size[taker])
+    return replace(
+        problem,
+        size=size,
+        workspace=workspace,
+        takeover=Csr.of_pairs(problem.buffers, taker[kept], source[kept]),
+        choices=replace(table, size=other_size, workspace=other_workspace),
+    )
+
+
 def relax_choices(problem: Problem) -> Problem:
     """Relaxation over all choice vectors: a lower bound for it holds under every vector. O(n + reads).
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import BadRequest, IllegalPlan
-from planner.formulation import metrics
+from planner.formulation import arena_repair, metrics
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import parse_choices
@@ -33,6 +33,8 @@ from planner.verify.checker import apply_choices, check_order
 FORMAT = "remat-check/1"
 MAX_BLAMED = 10
 TIME_TOLERANCE = 1e-9  # relative; seconds are sums of floats
+#: Limit on the search for addresses of the replayed plan within its budget; a slice takes about 50 ms.
+PACKING_SLICES = 40
 #: Reasons why a value holds more at the peak, the most likely cause first.
 GREW, NEW, HELD = "grew", "new", "held at the peak now"
 
@@ -79,8 +81,7 @@ def drift(report: Mapping[str, Any], model: bytes, max_drift: float) -> Drift:
     current, replay = _current_version(report, saved, formulation)
     budget = report["plan"].get("budget_bytes")
     rows = _rows(saved, current)
-    peak = current.figures()["plan.peak_bytes"]
-    over = bool(budget) and peak is not None and peak > budget
+    over = _is_over_budget(current, budget, request.layout)
     drifted = [row["what"] for row in rows if row["drift"] is None or row["drift"] > max_drift]
     larger_values, slower_nodes = _holds_more(saved, current), _takes_longer(saved, current)
     document = {
@@ -100,6 +101,19 @@ def drift(report: Mapping[str, Any], model: bytes, max_drift: float) -> Drift:
         "warnings": [*notes, *formulation.warnings, *_figure_warnings(report, saved)],
     }
     return Drift(document, saved, current)
+
+
+def _is_over_budget(version: ModelVersion, budget: int | None, layout: str) -> bool:
+    """Whether the plan needs more than the budget, after a search for addresses within it."""
+    if not budget or version.plan is None:
+        return False
+    formulation = replace(version.formulation, budget_bytes=budget)
+    placed = formulation.placed(version.plan, "none" if layout == "none" else "fast")
+    if formulation.bytes_over_budget(placed) and formulation.counted_peak(placed) <= budget and formulation.places:
+        monitor = formulation.monitor()
+        monitor.iterations = PACKING_SLICES
+        placed = arena_repair.packed(formulation, placed, monitor)
+    return formulation.bytes_over_budget(placed) > 0
 
 
 def _worst(report: Mapping[str, Any], sets: int) -> int:

@@ -13,7 +13,6 @@ import numpy as np
 from graph.training import gradient_check
 from planner.advice import advice
 from planner.formulation import metrics
-from planner.formulation.arena_repair import arena_bytes, arena_over_budget
 from planner.formulation.execution_check import EQUAL, NOT_EXECUTED, ExecutionResult
 from planner.formulation.formulation import Formulation
 from planner.lowering.realize import NodeSequence, node_sequence
@@ -52,9 +51,10 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
         "model": dict(model),
         "runtime": request.runtime,
         "device": request.device if isinstance(request.device, str) else dict(request.device),
-        "fits": _fits(data),
+        "fits": _fits_device(data),
+        "fits_device": _fits_device(data),
         "request": dict(request.given),
-        "baseline": plan_metrics(formulation, formulation.baseline),
+        "baseline": baseline_metrics(formulation),
         "reference": {"planner": "mirror", **_result(formulation, data.mirrored)},
         "plan": _plan(data, runs),
         "checked": True,
@@ -123,13 +123,13 @@ def _gradient_warnings(ran: ExecutionResult) -> list[str]:
 
 
 def _arena_warnings(formulation: Formulation, plan: Plan) -> list[str]:
-    """Warning if the peak fits the budget and the arena exceeds it by more than the alignment slack."""
-    past, budget = arena_over_budget(formulation, plan), formulation.budget_bytes
-    if plan.score.bytes_over_budget or not past or not budget:
+    """Warning if the peak is within the budget and the arena is not."""
+    past, budget = formulation.bytes_over_budget(plan), formulation.budget_bytes
+    if formulation.counted_peak(plan) > (budget or 0) or not past or not budget:
         return []
     return [
-        f"the peak fits, but the arena exceeds the budget by {past / budget:.1%} (fragmentation): set layout to `best` "
-        "for a longer search, or lower the budget by that much"
+        f"the peak is within the budget, but the arena exceeds it by {past / budget:.2%} (alignment and fragmentation "
+        "of addresses): give the search more time, or raise the budget by that much"
     ]
 
 
@@ -162,8 +162,8 @@ def _plan(data: ReportData, runs: list[list[Any]]) -> dict[str, Any]:
         "counts": request.counts,
         **result,
         "peak_by": metrics.peak_by(lowered, plan, count),
-        "arena_bytes": arena_bytes(formulation, plan),
-        "saved_bytes": formulation.counted_peak(formulation.baseline) - result["peak_bytes"],
+        "arena_bytes": formulation.arena_bytes(plan),
+        "saved_bytes": formulation.baseline_bytes - formulation.needed_bytes(plan),
         "saved": _saved_share(formulation, plan),
         "bound": _bound(data),
         "gap": _gap(data),
@@ -174,6 +174,8 @@ def _plan(data: ReportData, runs: list[list[Any]]) -> dict[str, Any]:
         "recomputed": [lowered.name_of_task(task) for task in metrics.recomputed_tasks(lowered, plan)],
         "choices": metrics.choices_section(lowered, plan),
         "offloaded": [],
+        "needed_bytes": formulation.needed_bytes(plan),
+        "within_budget": _within_budget(data),
     }
 
 
@@ -205,6 +207,11 @@ def plan_metrics(formulation: Formulation, plan: Plan) -> dict[str, Any]:
     return {**found, "peak_by": metrics.peak_by(formulation.lowered, plan, formulation.count)}
 
 
+def baseline_metrics(formulation: Formulation) -> dict[str, Any]:
+    """Metrics of the step without a plan, with the bytes that budgets in percent and savings refer to."""
+    return {**plan_metrics(formulation, formulation.baseline), "needed_bytes": formulation.baseline_bytes}
+
+
 def _bound(data: ReportData) -> dict[str, Any]:
     """Proven lower bounds on time and peak, with the certificate."""
     formulation, cost = data.formulation, _cost_bound(data)
@@ -231,33 +238,40 @@ def _is_peak_goal(data: ReportData) -> bool:
     return data.formulation.goal.max_overhead is not None or data.request.lowest_peak
 
 
+def _within_budget(data: ReportData) -> bool | None:
+    """Whether the memory needed is within the budget; None without one."""
+    return None if _is_peak_goal(data) else data.formulation.bytes_over_budget(data.plan) == 0
+
+
 def _status(data: ReportData) -> str:
     """ "over_budget", "proven" (equal to its lower bound) or "found"."""
     formulation, score = data.formulation, data.plan.score
     if _is_peak_goal(data):
         return "proven" if score.peak_bytes == formulation.bound.peak_bytes else "found"
-    if score.bytes_over_budget:
+    if not _within_budget(data):
         return "over_budget"
     return "proven" if score.cost == formulation.bound.cost else "found"
 
 
-def _gap(data: ReportData) -> float:
-    """Distance to the lower bound: share of the peak bound, or difference of overheads."""
+def _gap(data: ReportData) -> float | None:
+    """Distance to the lower bound: share of the peak bound, or difference of overheads; None over the budget."""
     formulation, score = data.formulation, data.plan.score
     if _is_peak_goal(data):
         floor = formulation.count.counted(formulation.bound.peak_bytes)
         return formulation.counted_peak(data.plan) / floor - 1 if floor > 0 else 0.0
+    if not _within_budget(data):
+        return None
     min_cost = _cost_bound(data)
     return formulation.overhead(score.cost) - formulation.overhead(min_cost)
 
 
 def _smallest_budget(data: ReportData) -> dict[str, Any]:
     """Smallest budget found, if the plan is over budget or the lowest peak is the goal; else null."""
-    formulation, score = data.formulation, data.plan.score
-    shown = _status(data) == "over_budget" or data.request.lowest_peak
+    formulation = data.formulation
+    shown, needed = _status(data) == "over_budget" or data.request.lowest_peak, formulation.needed_bytes(data.plan)
     return {
-        "smallest_budget_bytes": formulation.counted_peak(data.plan) if shown else None,
-        "smallest_budget_proven": shown and score.peak_bytes == formulation.bound.peak_bytes,
+        "smallest_budget_bytes": needed if shown else None,
+        "smallest_budget_proven": shown and needed == formulation.count.counted(formulation.bound.peak_bytes),
     }
 
 
@@ -267,17 +281,18 @@ def binding_node(formulation: Formulation) -> str | None:
     return formulation.lowered.name_of_task(task) if task >= 0 else None
 
 
-def _fits(data: ReportData) -> bool:
+def _fits_device(data: ReportData) -> bool:
     """Whether all bytes, with residents and reserve, fit the memory of the request or of the device."""
-    formulation = data.formulation
-    everything = data.plan.score.peak_bytes + formulation.count.reserve_bytes
+    formulation, plan = data.formulation, data.plan
+    arena = plan.arena_bytes if formulation.places else None
+    everything = (plan.score.peak_bytes if arena is None else arena) + formulation.count.reserve_bytes
     return everything <= formulation.memory_bytes
 
 
 def _saved_share(formulation: Formulation, plan: Plan) -> float:
-    """Saved share of the baseline's peak."""
-    baseline_peak = formulation.counted_peak(formulation.baseline)
-    return 1 - formulation.counted_peak(plan) / baseline_peak if baseline_peak else 0.0
+    """Saved share of the bytes of the step without a plan."""
+    before = formulation.baseline_bytes
+    return 1 - formulation.needed_bytes(plan) / before if before else 0.0
 
 
 def _timeline(data: ReportData) -> dict[str, Any]:

@@ -39,6 +39,18 @@ class MeasuredSection(Struct):
     peak_by: PeakBySection
 
 
+class BaselineSection(MeasuredSection):
+    """The graph without recomputation."""
+
+    needed_bytes: Annotated[
+        Integer | UnsetType,
+        Meta(
+            description="bytes that budgets in percent and savings refer to: the peak, with sizes rounded to the "
+            "alignment of addresses if the runtime uses those"
+        ),
+    ] = UNSET
+
+
 class ReferenceSection(Struct):
     """MXNet mirroring on the same graph, for comparison."""
 
@@ -98,12 +110,15 @@ class PlanSection(Struct):
     arena_bytes: Annotated[
         Integer | None, Meta(description="size of the arena after layout, in bytes; null: no layout")
     ]
-    saved_bytes: Annotated[Integer, Meta(description="baseline peak minus peak, in bytes")]
-    saved: Annotated[float, Meta(description="saved_bytes as a fraction of the baseline peak")]
+    saved_bytes: Annotated[Integer, Meta(description="needed_bytes of the baseline minus those of the plan")]
+    saved: Annotated[float, Meta(description="saved_bytes as a fraction of the needed_bytes of the baseline")]
     bound: BoundSection
     gap: Annotated[
         float | None,
-        Meta(description="overhead minus its lower bound; for peak goals, peak over its lower bound minus 1"),
+        Meta(
+            description="overhead minus its lower bound; for peak goals, peak over its lower bound minus 1; null: over "
+            "the budget"
+        ),
     ]
     smallest_budget_bytes: Annotated[
         Integer | None, Meta(description="smallest budget reached, in bytes, if over budget or for the lowest peak")
@@ -115,6 +130,13 @@ class PlanSection(Struct):
     recomputed: Annotated[list[str], Meta(description="names of the nodes that run more than once")]
     choices: Annotated[list[BodyPlanSection], Meta(description="selected alternatives of nodes with bodies")]
     offloaded: Annotated[list[str], Meta(description="values copied to the host and back")]
+    needed_bytes: Annotated[
+        Integer | UnsetType,
+        Meta(description="memory needed, in bytes: the arena if the runtime uses the planned addresses, else the peak"),
+    ] = UNSET
+    within_budget: Annotated[
+        bool | UnsetType | None, Meta(description="whether needed_bytes is within the budget; null: no budget")
+    ] = UNSET
 
 
 class HolderSection(Struct):
@@ -406,15 +428,18 @@ class ReportDocument(Struct):
     model: ModelSection
     runtime: Annotated[str, Meta(description="allocator model")]
     device: Annotated[Device, Meta(description="device profile")]
-    fits: Annotated[bool, Meta(description="whether all bytes fit the memory of the device or of the request")]
+    fits: Annotated[bool, Meta(description="as fits_device")]
     request: Annotated[dict[str, Any], Meta(description="request fields as given")]
-    baseline: Annotated[MeasuredSection, Meta(description="the graph without recomputation")]
+    baseline: Annotated[BaselineSection, Meta(description="the graph without recomputation")]
     reference: ReferenceSection
     plan: PlanSection
     checked: Annotated[bool, Meta(description="whether the independent checker accepted the plan")]
     executed: ExecutedSection
     warnings: list[str]
     elapsed: Annotated[dict[str, float], Meta(description="stage -> seconds")]
+    fits_device: Annotated[
+        bool | UnsetType, Meta(description="whether all bytes fit the memory of the device or of the request")
+    ] = UNSET
     timeline: TimelineSection | UnsetType = UNSET
     layout: LayoutSection | UnsetType = UNSET
     allocator: AllocatorSection | UnsetType = UNSET
@@ -438,6 +463,9 @@ class CurvePointSection(Struct):
     peak_bytes: Annotated[Integer, Meta(description="peak in bytes")]
     bound_overhead: Annotated[float, Meta(description="lower bound on the overhead, as a fraction")]
     plan: Annotated[str | PlanSection, Meta(description="path of the plan; on the command line, the plan itself")]
+    bound_peak_bytes: Annotated[
+        Integer | UnsetType, Meta(description="lower bound on the peak of any plan, in bytes")
+    ] = UNSET
 
 
 class CurveDocument(Struct):
@@ -448,7 +476,7 @@ class CurveDocument(Struct):
     runtime: Annotated[str, Meta(description="allocator model")]
     device: Annotated[Device, Meta(description="device profile")]
     request: Annotated[dict[str, Any], Meta(description="request fields as given")]
-    baseline: Annotated[MeasuredSection, Meta(description="the graph without recomputation")]
+    baseline: Annotated[BaselineSection, Meta(description="the graph without recomputation")]
     points: list[CurvePointSection]
     violations: Annotated[Integer, Meta(description="number of pairs of points with more time at the larger budget")]
     checked: Annotated[bool, Meta(description="whether the independent checker accepted all plans")]

@@ -69,11 +69,12 @@ def curve(points: Sequence[Mapping[str, Any]], chosen: str, name: str, *, linked
     parts = frame.drawn(axes.byte_labels(low, high, 8), axes.share_labels(top, 6), "budget", "overhead")
     parts += plots.curve_lines(frame, shown, axes.budget_of)
     missed = own["status"] == "over_budget"
-    x, y = frame.x_of(axes.budget_of(own)), frame.up(0 if missed else own["overhead"])
+    x, y = frame.x_of(axes.budget_of(own)), frame.y if missed else frame.up(own["overhead"])
     parts.append(plots.tag("circle", None, class_="ring", cx=x, cy=y, r=8))
     parts.append(plots.label("this plan", x + 12, y - 8) if x < 840 else plots.label("this plan", x - 12, y - 8, "end"))
     for point in shown if linked else ():
-        x, y = frame.x_of(axes.budget_of(point)), frame.up(point["overhead"])
+        x = frame.x_of(axes.budget_of(point))
+        y = frame.y if point["status"] == "over_budget" else frame.up(point["overhead"])
         hit = plots.tag("circle", None, class_="hit", cx=x, cy=y, r=9)
         parts.append(plots.tag("a", hit, href=f"/plans/{point['id']}", **{"tabindex": -1, "aria-hidden": "true"}))
     description = f"{len(points)} plans; this one at {format_bytes(axes.budget_of(own))}"

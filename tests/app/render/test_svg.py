@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from app.errors import BadUsage
 from app.render import svg as plots
+from app.render.axes import budget_of
 from tests.app.pictures import curve, point, report
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -156,3 +157,16 @@ def test_an_svg_needs_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(builtins, "__import__", without)
     plots.write(tmp_path / "a.svg", plots.timeline(report([1], [1])))
     assert (tmp_path / "a.svg").read_text().endswith("</svg>\n")
+
+
+def test_a_missed_budget_is_drawn_at_the_top_and_the_proven_minimum_as_a_wall() -> None:
+    points = [
+        {"budget_bytes": 100 + 10 * k, "status": status, "overhead": 0.1, "peak_bytes": 115, "bound_overhead": 0.0}
+        for k, status in enumerate(("over_budget", "over_budget", "found", "found"))
+    ]
+    frame = plots.Panel(0, 0, 100, 100, 95, 135, 0.2)
+    parts = plots.curve_lines(frame, [{**point, "bound_peak_bytes": 112} for point in points], budget_of)
+    crosses = [part for part in parts if 'class="missed"' in part]
+    assert len(crosses) == 2 and all(" -4" in part for part in crosses)
+    assert len([part for part in parts if 'class="wall"' in part and "proven minimum peak" in part]) == 1
+    assert not [part for part in plots.curve_lines(frame, points, budget_of) if 'class="wall"' in part]

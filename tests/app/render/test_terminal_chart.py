@@ -100,10 +100,10 @@ def test_a_curve_shows_bound_and_gap_as_stairs() -> None:
     assert "1% per row" in lines[0]
 
 
-def test_a_budget_nobody_reached_is_marked_on_the_ground() -> None:
+def test_a_budget_that_is_not_reached_is_marked_at_the_top() -> None:
     lines = curve(drawn_curve(point(10, 0.5, 0, "over_budget"), point(100, 0.08, 0.0)), ChartStyle(50))
     (rows,) = panels(lines)
-    assert rows[0][0] == "×" and "● " not in rows[0]
+    assert rows[-1][0] == "×"
     assert "not reached" in lines[-1]
 
 

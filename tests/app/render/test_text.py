@@ -96,3 +96,11 @@ def test_addresses_that_a_runtime_does_not_use_are_labelled_a_prediction(runtime
     fields = {"budget": "80%", "planner": "greedy", "iterations": 5, "runtime": runtime, "layout": "fast"}
     report = solve(json.dumps(chain()).encode(), parse_request(fields)).report
     assert [line for line in plan_lines(report) if line.startswith(label)]
+
+
+def test_the_first_line_of_a_plan_whose_arena_exceeds_the_budget_says_what_it_needs() -> None:
+    found = report(budget="100%")
+    plan = {**found["plan"], "status": "over_budget", "needed_bytes": 2**20}  # type: ignore[dict-item]
+    plan |= {"smallest_budget_bytes": 2**20, "gap": None, "within_budget": False}
+    first = plan_lines({**found, "plan": plan})[0]
+    assert first.startswith("does not fit 96.00 KiB: best plan found needs 1.00 MiB with its addresses (peak")

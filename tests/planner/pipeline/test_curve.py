@@ -156,8 +156,9 @@ def test_the_source_runs_once_for_all_points(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_violations_are_counted():
-    def point(budget: int, peak: int, overhead: float) -> dict[str, Any]:
-        return {"budget_bytes": budget, "peak_bytes": peak, "overhead": overhead}
+    def point(budget: int, needed: int, overhead: float) -> dict[str, Any]:
+        status = "over_budget" if needed > budget else "found"
+        return {"budget_bytes": budget, "status": status, "overhead": overhead}
 
     assert violations([point(3, 3, 0.0), point(2, 2, 0.1), point(1, 1, 0.2)]) == 0
     assert violations([point(3, 3, 0.3), point(2, 2, 0.1), point(1, 1, 0.2)]) == 2

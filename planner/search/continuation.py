@@ -1,0 +1,58 @@
+"""Continue from a known order: reorder its runs, or walk on from it, without a new start of the portfolio."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from planner.algorithms import planner_named
+from planner.algorithms.annealing.reorder_runs import reorder_runs
+from planner.problem import Problem
+from planner.problem.alternatives import resolve_choices
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Candidate, Goal
+from planner.search import portfolio
+from planner.search.alternative_search import goal_for_choices
+
+#: Planner of `replanned` for "auto", and of `walk_on` for plans of planners that do not start from an order.
+QUICK, WALK = "greedy", "anneal"
+
+
+def reordered(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monitor) -> Candidate:
+    """The candidate with the same runs in another order, if that exceeds the budget less; O(reads) and annealing."""
+    columns = resolve_choices(problem, candidate.choices)
+    judge = partial(portfolio.goal_score, columns, goal)
+    order = reorder_runs(columns, goal, candidate.order, judge, monitor)
+    return candidate if order is candidate.order else replace(candidate, order=order)
+
+
+def replanned(problem: Problem, goal: Goal, planner: str, candidate: Candidate, monitor: Monitor) -> Candidate:
+    """The best order of `planner` under the candidate's choices, or the candidate if that is better; "auto": greedy."""
+    return _improved(problem, goal, QUICK if planner == "auto" else planner, candidate, monitor, from_it=False)
+
+
+def walk_on(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monitor) -> Candidate:
+    """The best order found from the candidate by the improver that found it, else by annealing.
+
+    The candidate itself if nothing better is found, or if the problem is too large for annealing.
+    """
+    improvers = [name for name, _ in portfolio.IMPROVERS]
+    planner = candidate.planner if candidate.planner in improvers else WALK
+    if planner in portfolio.SLOW_PLANNERS and problem.tasks > portfolio.MAX_SLOW_TASKS:
+        return candidate
+    return _improved(problem, goal, planner, candidate, monitor, from_it=True)
+
+
+def _improved(
+    problem: Problem, goal: Goal, planner: str, candidate: Candidate, monitor: Monitor, from_it: bool
+) -> Candidate:
+    """The better of the candidate and the result of `planner`, which starts `from_it` if it starts from an order."""
+    columns, choices = resolve_choices(problem, candidate.choices), candidate.choices
+    under = goal_for_choices(problem, goal, choices)
+    monitor.judge = partial(portfolio.goal_score, columns, under)
+    start = monitor.judge(candidate.order)
+    if from_it:
+        monitor.record_best(candidate.order, start)
+    monitor.offer(planner_named(planner)(columns, under, monitor))
+    assert monitor.best is not None and monitor.best_score is not None
+    return Candidate(monitor.best, planner, choices) if monitor.best_score < start else candidate
