@@ -9,6 +9,7 @@ Without --all a model has one case for each exporter, in opposite modes, one wit
 models in a row each exporter has every mode with and without loss.
 Each model is planned at 50%, executed, and its rewritten graph loaded by onnxruntime and run by remat. An error is the
 2-norm of the difference to PyTorch's gradient in float64, relative to the gradient's; the noise is that of float32.
+Where the noise exceeds a gradient, so that float32 has no digit of it, the rewritten graph runs in float64.
 Exits 1 for an error above 10 times the noise, a parameter that is lost without a word, a file that onnxruntime
 refuses (gradients of recurrent nets excepted), and rewritten graphs that differ. Models that cannot be planned say why
 in one line.
@@ -46,6 +47,7 @@ from app.render.text import table
 from bench.exported_libraries import models
 from bench.exported_models import MODELS as OF_TORCH
 from graph.errors import GraphError
+from graph.execution.float64 import in_float64
 from graph.execution.interpreter import execute
 from graph.formats.onnx.writer import dump
 from graph.ir import Graph
@@ -197,14 +199,16 @@ def _silence() -> Iterator[None]:
 def _compared(case: Case, outcome: Outcome, data: bytes, model: nn.Module, x: Tensor, labels: Tensor) -> Row:
     """The row of a planned case."""
     report = outcome.report
-    found = _gradients(outcome.graph, data, {"x": x.numpy(), "labels": labels.numpy()})
-    contents = {name: p.detach().numpy() for name, p in _trained(model)}
-    ours, seen = by_content(contents, found)
+    inputs = {"x": x.numpy(), "labels": labels.numpy()}
+    contents = {name: p.detach().numpy().copy() for name, p in _trained(model)}
+    ours, seen = by_content(contents, _gradients(outcome.graph, data, inputs))
     for name, module in model.train().named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and not np.all(seen.get(f"{name}.weight", True)):
             module.eval()  # the exporter folded its statistics
     noises, double = float32_noise(model, x, labels)
     largest = max(float(np.linalg.norm(each)) for each in double.values())
+    if any(noises[name] > max(float(np.linalg.norm(each)), NORM_FLOOR * largest) for name, each in double.items()):
+        ours, _ = by_content(contents, _gradients(outcome.graph, data, inputs, wide=True))
     error = noise = 0.0
     wrong, right, missing = "", 0, []
     for name, expected in double.items():
@@ -280,8 +284,10 @@ def float32_noise(model: nn.Module, x: Tensor, labels: Tensor) -> tuple[dict[str
     return {name: max(float(np.linalg.norm(run[name] - each)) for run in runs) for name, each in double.items()}, double
 
 
-def _gradients(graph: Graph, data: bytes, inputs: dict[str, np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(content, gradient) of each parameter, from a run of the rewritten graph with the contents of the file."""
+def _gradients(
+    graph: Graph, data: bytes, inputs: dict[str, np.ndarray], wide: bool = False
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(content, gradient) of each parameter, from a run of the rewritten graph, `wide` in float64."""
     file = onnx.load_from_string(data).graph
     tensors = {tensor.name: numpy_helper.to_array(tensor) for tensor in file.initializer}
     constants = [node for node in file.node if node.op_type == "Constant" and node.attribute[0].name == "value"]
@@ -290,7 +296,11 @@ def _gradients(graph: Graph, data: bytes, inputs: dict[str, np.ndarray]) -> list
     names = {v.name for k, v in enumerate(graph.values) if k not in written and v.data is None}
     feeds = {name: array for name, array in (tensors | inputs).items() if name in names}
     pairs = [(graph.values[v].name, graph.values[gradient].name) for v, gradient in graph.gradients]
-    values = execute(graph, feeds, keep={gradient for _, gradient in pairs}).values
+    given = feeds
+    if wide:
+        graph = in_float64(graph)
+        given = {name: array.astype(np.float64) if array.dtype.kind == "f" else array for name, array in feeds.items()}
+    values = execute(graph, given, keep={gradient for _, gradient in pairs}).values
     return [(feeds[name], values[gradient]) for name, gradient in pairs if name in feeds]
 
 
