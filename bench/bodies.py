@@ -118,10 +118,9 @@ def resident_bytes(step: Graph) -> int:
 
 
 def as_given(step: Graph) -> tuple[int, float]:
-    """(peak, seconds) of a graph in its own order."""
-    question = formulate(step, parse_request({"budget": "100%"}))
-    score = question.baseline.score
-    return score.peak_bytes, score.cost * question.lowered.problem.tick
+    """(bytes needed before addresses, seconds) of a graph in its own order."""
+    formulation = formulate(step, parse_request({"budget": "100%"}))
+    return formulation.baseline_bytes, formulation.baseline_cost * formulation.lowered.problem.tick
 
 
 def planned(step: Graph, budget: int, name: str, seconds: float, execute: bool, planner: str = "auto") -> Row:

@@ -24,7 +24,7 @@ from planner.request.plan_request import parse_request  # noqa: E402
 
 def _solve_small_model() -> None:
     """Load and plan a training step of one layer."""
-    values = [{"name": name, "shape": [8], "dtype": "float32"} for name in ("h", "y", "dy", "dh", "dx")]
+    values = [{"name": name, "shape": [16], "dtype": "float32"} for name in ("h", "y", "dy", "dh", "dx")]
     forward = [("f", ["x"], ["h"]), ("g", ["h"], ["y"])]
     backward = [("dg", ["y"], ["dy"]), ("dm", ["h", "dy"], ["dh"]), ("df", ["x", "dh"], ["dx"])]
     nodes = [
@@ -32,7 +32,7 @@ def _solve_small_model() -> None:
         for phase, layers in (("forward", forward), ("backward", backward))
         for name, reads, writes in layers
     ]
-    input_value = {"name": "x", "shape": [8], "dtype": "float32", "role": "input"}
+    input_value = {"name": "x", "shape": [16], "dtype": "float32", "role": "input"}
     document = {"format": "remat/1", "name": "", "values": [input_value, *values], "nodes": nodes, "outputs": ["dx"]}
     fields = {"planner": "anneal", "iterations": 1, "budget": "99%", "return": ["plan", *child_tasks.SECTIONS]}
     solve(json.dumps(document).encode(), parse_request(fields))

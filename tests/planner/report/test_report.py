@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bench.generators import transformer
+from planner.formulation import arena_repair
 from planner.formulation.formulation import Formulation
 from planner.pipeline import solve as pipeline
-from planner.problem.plan import Plan
 from planner.request.plan_request import parse_request
 
 pytestmark = pytest.mark.usefixtures("bounds")
@@ -26,17 +26,18 @@ def warnings() -> list[str]:
 
 def test_an_arena_over_the_budget_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     assert warnings() == []
-    place = Formulation.placed
+    repair = arena_repair.repair_arena
 
-    def loose(self: Formulation, plan: Plan, layout: str, *cancel: object) -> Plan:
-        good = place(self, plan, layout)
-        assert good.arena_bytes is not None
-        return replace(good, arena_bytes=good.arena_bytes * 3 // 2)
+    def loose(*given: Any) -> arena_repair.Repaired:
+        """The plan with an arena that no repair could fit into the budget."""
+        repaired = repair(*given)
+        assert repaired.plan.arena_bytes is not None
+        return replace(repaired, plan=replace(repaired.plan, arena_bytes=repaired.plan.arena_bytes * 3 // 2))
 
-    monkeypatch.setattr(Formulation, "placed", loose)
+    monkeypatch.setattr(arena_repair, "repair_arena", loose)
     monkeypatch.setattr(Formulation, "check", lambda *_: None)
     (warning,) = warnings()
-    assert "exceeds the budget" in warning and "layout to `best`" in warning
+    assert "the arena exceeds it by" in warning and "more time" in warning
 
 
 def torch_report(**fields: object) -> dict[str, Any]:
