@@ -118,7 +118,7 @@ def test_an_ended_job_is_counted_with_its_wait_and_time_and_workers_with_their_s
         assert value(client, "remat_workers", what="slots") == slots + 3
         assert value(client, "remat_workers", what="busy_slots") == 0
         assert value(client, "remat_build_info") == 1
-        assert value(client, "remat_streams") == 0
+        assert value(client, "remat_streams") >= app.state.service.streams() == 0  # other services have some
 
 
 def test_jobs_of_dead_workers_are_counted(client: TestClient) -> None:

@@ -125,7 +125,7 @@ def test_a_reducible_share_of_a_budget_is_not_searched_a_second_time(monkeypatch
     def searches(*_: Any) -> int:
         raise AssertionError("the smallest peak is searched")
 
-    monkeypatch.setattr(formulation, "_smallest_peak", searches)
+    monkeypatch.setattr(formulation, "_smallest_bytes", searches)
     assert timeless(solved(own, fields, first["sections"][SEARCH])) == timeless(whole)
 
 
