@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 import remat.torch
-from planner.pipeline import progress
 from remat.torch.step.arena import has_out_kernel
 from tests.torch.modules import VOCABULARY, Convolutions, Decoder, Views
 from tests.torch.steps import Loss, equal, peak_and_kept_bytes, results
 
+pytestmark = pytest.mark.usefixtures("quick_bounds")
 QUICK = {"iterations": 30, "measure": False, "memory": "arena"}
 TOKENS = torch.randint(0, VOCABULARY, (4, 32), generator=torch.Generator().manual_seed(0))
 
@@ -30,13 +30,6 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], torch.Tensor, Loss]] = {
     "convolutions": (Convolutions, torch.ones(4, 3, 16, 16).cumsum(-1), lambda logits: logits.square().sum()),
     "views": (Views, torch.ones(8, 16), lambda outputs: outputs[0].sum() + outputs[1].square().sum()),
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_bounds() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +11,16 @@ import torch
 from torch import nn
 
 import remat.torch
-from planner.pipeline import progress
 from tests.torch.modules import Convolutions
 from tests.torch.steps import equal, results
 
+pytestmark = pytest.mark.usefixtures("quick_bounds")
 IMAGES = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 QUICK = {"iterations": 30, "measure": False}
 
 
 def loss(logits: torch.Tensor) -> torch.Tensor:
     return logits.square().sum()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_bounds() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -57,8 +57,8 @@ def _pytorch(report: Mapping[str, Any], plan: str, key: str) -> Tab:
             'planned = remat.torch.optimize(model, (inputs,), plan="plan.json")\n'
             "planned(inputs).backward()",
         )
-    asked = report["request"].get("budget")
-    goal = f'"{asked}"' if isinstance(asked, str) else asked or report["plan"]["budget_bytes"] or '"50%"'
+    budget = report["request"].get("budget")
+    goal = f'"{budget}"' if isinstance(budget, str) else budget or report["plan"]["budget_bytes"] or '"50%"'
     return Tab(
         "PyTorch",
         "This plan is of a graph, not of a recorded module: remat.torch records the module and plans it alike.",

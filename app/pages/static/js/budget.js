@@ -81,13 +81,13 @@ export class BudgetSlider {
     this.form.querySelector("[data-part=budget]").textContent = size(budget);
     this.range.setAttribute("aria-valuetext", size(budget));
     const best = bestWithin(this.points, budget);
-    this.tell(best, budget);
+    this.describe(best, budget);
     if (best && best.id !== this.shown) this.show(best.id);
     if (!isAnswered(this.points, budget, this.baseline) && budget > this.minimum && this.form.querySelector("[data-do=plan-missing]").checked)
       this.timer = setTimeout(() => this.plan(budget), REST_MS);
   }
 
-  tell(best, budget) {
+  describe(best, budget) {
     if (budget <= this.minimum) this.say(`Proven impossible: no plan peaks at ${size(this.minimum)} or less.`);
     else if (budget >= this.baseline) this.say(`The model fits ${size(budget)} without a plan.`);
     else if (!best) this.say("No stored plan fits this budget.");
@@ -123,7 +123,7 @@ export class BudgetSlider {
       const best = bestWithin(this.points, budget);
       const missed = !best && this.points.every((point) => point.budget_bytes !== budget || point.status === "over_budget");
       if (missed) this.say(`No plan within ${size(budget)} was found.`);
-      else this.tell(best, budget);
+      else this.describe(best, budget);
       if (best && best.id !== this.shown) await this.show(best.id);
     } catch (error) {
       this.job = null;

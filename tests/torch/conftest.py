@@ -1,0 +1,17 @@
+"""Shared fixtures of the tests beside PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from planner.pipeline import progress
+
+
+@pytest.fixture(scope="module")
+def quick_bounds() -> Iterator[None]:
+    """Solves without multi-step bounds, which take most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+        yield
