@@ -101,10 +101,8 @@ export class Sheet {
   }
 }
 
-/** Grid, ticks and labels for ranges [low, high] of steps and bytes; `toX` and `toY` map them to pixels. */
-export function drawScales(context, box, steps, bytes, toX, toY, hasByteLabels = true) {
-  const columns = countTicks(...steps, box.wide / LABEL_WIDTH);
-  const rows = byteTicks(...bytes, Math.max(2, box.high / LABEL_HEIGHT));
+/** Lines at each value of `rows` across the box, and at each of `columns` from the height `top` to `bottom`. */
+export function drawGrid(context, box, rows, columns, toX, toY, [top, bottom]) {
   context.strokeStyle = ink("line");
   context.fillStyle = ink("faint");
   context.lineWidth = 1;
@@ -116,10 +114,17 @@ export function drawScales(context, box, steps, bytes, toX, toY, hasByteLabels =
   }
   for (const [value] of columns) {
     const x = Math.round(toX(value)) + 0.5;
-    context.moveTo(x, box.y + box.high);
-    context.lineTo(x, box.y + box.high + 4);
+    context.moveTo(x, top);
+    context.lineTo(x, bottom);
   }
   context.stroke();
+}
+
+/** Grid, ticks and labels for ranges [low, high] of steps and bytes; `toX` and `toY` map them to pixels. */
+export function drawScales(context, box, steps, bytes, toX, toY, hasByteLabels = true) {
+  const columns = countTicks(...steps, box.wide / LABEL_WIDTH);
+  const rows = byteTicks(...bytes, Math.max(2, box.high / LABEL_HEIGHT));
+  drawGrid(context, box, rows, columns, toX, toY, [box.y + box.high, box.y + box.high + 4]);
   context.textAlign = "right";
   if (hasByteLabels) for (const [value, label] of rows) context.fillText(label, box.x - 6, toY(value));
   context.textAlign = "center";

@@ -2,7 +2,7 @@
 
 import { seconds } from "./format.js";
 import { byteTicks, countTicks, roundUp, ticks } from "./scale.js";
-import { ink, label } from "./sheet.js";
+import { drawGrid, ink, label } from "./sheet.js";
 import { STACK } from "./stacks.js";
 
 const LABEL_WIDTH = 96, LABEL_HEIGHT = 40; // pixels between labels of the scales
@@ -22,21 +22,7 @@ export function timeTicks(low, high, count) {
 export function drawAxes(context, box, [low, high], top, toX, toY, isTimed, hasTimes) {
   const rows = byteTicks(0, top, Math.max(2, box.high / LABEL_HEIGHT));
   const columns = (isTimed ? timeTicks : countTicks)(low, high, Math.max(2, box.wide / LABEL_WIDTH));
-  context.strokeStyle = ink("line");
-  context.fillStyle = ink("faint");
-  context.lineWidth = 1;
-  context.beginPath();
-  for (const [value] of rows) {
-    const y = Math.round(toY(value)) + 0.5;
-    context.moveTo(box.x, y);
-    context.lineTo(box.x + box.wide, y);
-  }
-  for (const [value] of columns) {
-    const x = Math.round(toX(value)) + 0.5;
-    context.moveTo(x, box.y);
-    context.lineTo(x, box.y + box.high);
-  }
-  context.stroke();
+  drawGrid(context, box, rows, columns, toX, toY, [box.y, box.y + box.high]);
   context.textAlign = "right";
   for (const [value, text] of rows) context.fillText(text, box.x - 6, toY(value));
   if (!hasTimes) return;
