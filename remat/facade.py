@@ -7,10 +7,12 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
 from app.cli.console.files import read_report
+from app.models.names import named_after
 from graph import cancellation
 from graph.errors import BadGraph, Finding
 from graph.ir import Graph
@@ -74,7 +76,9 @@ def plan(
     """
     fields = {"execute": "auto", **_wire(request)} | ({} if budget is None else {"budget": budget})
     try:
-        outcome = solve(_read(model), parse_request(fields), cancel=cancel)
+        data = _read(model)
+        outcome = solve(data, parse_request(fields), cancel=cancel)
+        outcome = replace(outcome, report=_named(model, data, outcome.report))
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
     except cancellation.CancellationError:
@@ -110,7 +114,8 @@ def curve(
     """
     try:
         parsed = parse_curve({**_wire(request), "budgets": list(budgets)})
-        return curves.curve(_read(model), parsed, cancel=cancel).document
+        data = _read(model)
+        return _named(model, data, curves.curve(data, parsed, cancel=cancel).document)
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
     except cancellation.CancellationError:
@@ -145,7 +150,8 @@ def fit(
     """
     fields = {**_wire(request), "grow": grow} | ({} if budget is None else {"budget": budget})
     try:
-        return fits.fit(_read(model), parse_fit(fields), cancel=cancel).document
+        data = _read(model)
+        return _named(model, data, fits.fit(data, parse_fit(fields), cancel=cancel).document)
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
     except cancellation.CancellationError:
@@ -244,6 +250,13 @@ def verify(report: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]
 
 def _read(model: Model) -> bytes | Graph:
     return model if isinstance(model, (bytes, Graph)) else Path(model).read_bytes()
+
+
+def _named(model: Model, data: bytes | Graph, document: dict[str, Any]) -> dict[str, Any]:
+    """The document about the model, which is called by its file if it was read from one."""
+    if isinstance(model, (bytes, Graph)) or isinstance(data, Graph):
+        return document
+    return named_after(model, data, document)
 
 
 def _wire(keywords: Mapping[str, Any]) -> dict[str, Any]:

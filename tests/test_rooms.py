@@ -68,11 +68,11 @@ MAY_IMPORT: dict[str, str] = {
         "graph.cancellation planner.request"
     ),
     "app.jobs.answers": "app.errors app.store graph.formats.document graph.formats.native graph.ir",
-    "app.jobs.batches": "app.api.schemas app.errors app.jobs app.render app.settings app.store",
+    "app.jobs.batches": "app.api.schemas app.errors app.jobs app.render app.settings app.store app.telemetry",
     "app.models": (
         "app.api.schemas app.errors graph.autodiff graph.buffer_sharing graph.errors graph.formats "
-        "graph.formats.caffe2.compat graph.formats.paddle graph.ir graph.recurrent graph.ssa graph.training "
-        "graph.transforms planner.errors planner.formulation planner.report planner.request"
+        "graph.formats.caffe2.compat graph.formats.native graph.formats.paddle graph.ir graph.recurrent "
+        "graph.ssa graph.training graph.transforms planner.errors planner.formulation planner.report planner.request"
     ),
     "app.pages": (
         "app.api.auth app.api.routes app.api.service app.api.wire app.atomic_files app.catalogue app.errors "
@@ -94,7 +94,7 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "app.sweep": (
         "app.api.schemas app.atomic_files app.catalogue app.client app.errors app.models app.render app.settings "
-        "app.solver app.zoo graph.errors graph.limits planner.errors planner.request"
+        "app.solver app.zoo graph.errors graph.formats graph.limits planner.errors planner.request"
     ),
     "app.telemetry": "app.atomic_files app.catalogue app.errors",
     "app.zoo": "app.atomic_files app.errors",
@@ -186,7 +186,7 @@ MAY_IMPORT: dict[str, str] = {
     "planner.errors": "graph.errors",
     "planner.formulation": (
         "graph.analysis graph.autodiff graph.cancellation graph.errors graph.execution graph.formats "
-        "graph.formats.native graph.ir graph.limits graph.recurrent graph.training graph.transforms "
+        "graph.ir graph.limits graph.recurrent graph.training graph.transforms "
         "planner.body_plans planner.bounds planner.errors planner.layout planner.lowering planner.problem "
         "planner.request planner.search planner.verify"
     ),
@@ -215,9 +215,8 @@ MAY_IMPORT: dict[str, str] = {
     "remat.__main__": "app.cli",
     "remat.errors": "graph.errors remat.report",
     "remat.facade": (
-        "app.cli app.errors app.sweep graph.cancellation graph.errors graph.ir planner.errors planner.pipeline "
-        "planner.report planner.request remat.errors remat.keywords remat.report "
-        "remat.request_fields"
+        "app.cli app.errors app.models app.sweep graph.cancellation graph.errors graph.ir planner.errors "
+        "planner.pipeline planner.report planner.request remat.errors remat.keywords remat.report remat.request_fields"
     ),
     "remat.jax": "remat.facade remat.report remat.steps",
     "remat.keywords": "planner.request",

@@ -23,8 +23,9 @@ from msgspec import structs
 from graph.autodiff.gradients.registry import GRADIENT_RULES
 from graph.errors import BadGraph
 from graph.formats.document.tensor_content import encode_array
+from graph.formats.native.identity import GRAPH_NAME, with_model_name
 from graph.formats.native.writer import canonical
-from graph.formats.readers import importer_of, load
+from graph.formats.readers import importer_of, load, name_of_file
 from graph.ir import IMPORT_WARNINGS, Body, Graph, Node, Value, walk
 from graph.ir.names import reserve_name, unique_name
 from graph.limits import Limits, ShapeOverrides
@@ -63,6 +64,7 @@ KNOWN_ANNOTATIONS = frozenset(
 NAME_ANNOTATIONS = (
     frozenset({"version_of", "gradient_of", "finalises_gradient_of", "origin", "checkpoints", IMPORT_WARNINGS})
     | ROLE_ANNOTATIONS
+    | {GRAPH_NAME}
 )
 
 #: Fields of a request, and of its `differentiate`, that hold names of values or nodes.
@@ -88,10 +90,15 @@ class PreparedModel:
         self.document = canonical(self._sent(graph, is_outermost=True))
 
     @classmethod
-    def of(cls, model: Model, shapes: ShapeOverrides | None = None, names_key: bytes | None = None) -> PreparedModel:
-        """Read a model with these shapes. Raises BadGraph, OSError."""
+    def of(
+        cls, model: Model, shapes: ShapeOverrides | None = None, names_key: bytes | None = None, name: str | None = None
+    ) -> PreparedModel:
+        """Read a model with these shapes; a framework's file is called by the file, without `name`.
+
+        Raises BadGraph, OSError.
+        """
         if isinstance(model, Graph):
-            return cls(model, names_key)
+            return cls(_called(model, name), names_key)
         if isinstance(model, Mapping):
             data = msgspec.json.encode(model)
         else:
@@ -99,7 +106,9 @@ class PreparedModel:
         graph, origin = load(data, Limits(), shapes), importer_of(data)
         if origin != "native":  # the service then differentiates it as it would the file
             graph = structs.replace(graph, annotations={**graph.annotations, IMPORTER_ANNOTATION: origin})
-        return cls(graph, names_key)
+        if name is None and isinstance(model, str | os.PathLike):
+            name = name_of_file(model, data)
+        return cls(_called(graph, name), names_key)
 
     def fields(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Request fields with the names that are sent."""
@@ -242,6 +251,11 @@ class PreparedModel:
         if content is None or (row.get("dtype"), row.get("shape")) != (dtype_name(content.dtype), [*content.shape]):
             return None
         return content
+
+
+def _called(graph: Graph, name: str | None) -> Graph:
+    """The graph of a model of that name; None: of the graph's own."""
+    return with_model_name(graph, name) if name and name != graph.name else graph
 
 
 class _NameHasher:

@@ -91,18 +91,19 @@ class AsyncClient:
         await self.aclose()
 
     async def prepare(
-        self, /, model: Model | PreparedModel, *, hide_names: bool = False, **shapes: Any
+        self, /, model: Model | PreparedModel, *, name: str | None = None, hide_names: bool = False, **shapes: Any
     ) -> PreparedModel:
         """Prepare a model (file, bytes, document or Graph) with the shapes `inputs`, `batch`, `dims` and `max`.
 
-        A model prepared once can be sent in several requests. Raises BadGraph, OSError.
+        It is called `name`; by default as its file, or as the graph says. A model prepared once can be sent in several
+        requests. Raises BadGraph, OSError.
         """
         if isinstance(model, PreparedModel):
             return model
         names_key = self._names_key if hide_names else None
         if isinstance(self._wire, BlockingTransport):
-            return PreparedModel.of(model, _shapes(shapes), names_key)
-        return await anyio.to_thread.run_sync(PreparedModel.of, model, _shapes(shapes), names_key)
+            return PreparedModel.of(model, _shapes(shapes), names_key, name)
+        return await anyio.to_thread.run_sync(PreparedModel.of, model, _shapes(shapes), names_key, name)
 
     async def post_graph(self, /, model: Model | PreparedModel, **prepared: Any) -> Json:
         """Post a graph; its record with `id`. Takes the arguments of `prepare`."""
@@ -505,21 +506,21 @@ class AsyncClient:
         hide_names: bool,
         request: Mapping[str, Any],
     ) -> PendingRequest:
-        """Request of a model or a graph id; shape fields apply to the model here and are not sent."""
+        """Request of a model or a graph id; its name and shapes apply to the model here and are not sent."""
         if (model is None) == (graph_id is None):
             raise TypeError("pass either a model or the graph_id of a posted graph")
         fields = dict(request)
         if model is None:
             return PendingRequest(path, {"graph_id": graph_id, **fields})
-        shapes = {} if isinstance(model, PreparedModel) else {name: fields.pop(name, None) for name in SHAPE_FIELDS}
-        prepared = await self.prepare(model, hide_names=hide_names, **shapes)
+        own = () if isinstance(model, PreparedModel) else ("name", *SHAPE_FIELDS)
+        prepared = await self.prepare(model, hide_names=hide_names, **{name: fields.pop(name, None) for name in own})
         return PendingRequest(path, {"graph": msgspec.Raw(prepared.document), **prepared.fields(fields)}, prepared)
 
 
 def _shapes(given: Mapping[str, Any]) -> ShapeOverrides:
     """Shape overrides of request fields: lengths, or text such as 16x3x224x224. Raises BadRequest, TypeError."""
     if unknown := set(given) - set(SHAPE_FIELDS):
-        known = ", ".join((*SHAPE_FIELDS, "hide_names"))
+        known = ", ".join((*SHAPE_FIELDS, "name", "hide_names"))
         raise TypeError(f"unexpected arguments {', '.join(sorted(unknown))}; known: {known}")
     request = parse_request({name: value for name, value in given.items() if value is not None})
     return ShapeOverrides(request.inputs, request.batch, request.dims, max=request.max)

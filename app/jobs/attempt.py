@@ -24,6 +24,7 @@ from app.solver.child_process import ChildResult, Runner
 from app.store.records import save_plan, save_result, solve_payload
 from app.store.store import Store
 from app.telemetry import metrics
+from app.telemetry.traces import job_span
 from graph.cancellation import CancellationError
 from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS
 
@@ -89,7 +90,8 @@ class Attempt:
 
     def run(self) -> None:
         """Run the operation to its end, unless its child dies or its claim is lost. Raises Interrupted."""
-        with bound_contextvars(operation=self.operation.id):
+        operation = self.operation
+        with bound_contextvars(operation=operation.id), job_span(operation.kind, operation.trace, operation.attempts):
             try:
                 self._run()
             except repository.ClaimLost:

@@ -15,6 +15,7 @@ from app.jobs.interface import RETRY_S, JobEvent, Operation, Page, SolveRequest
 from app.jobs.notifications import OperationWatcher, wait_for_event
 from app.jobs.worker import Worker
 from app.store.records import now
+from app.telemetry.traces import current_traceparent
 
 KEEP_ALIVE_S = 15.0  # between keep-alive messages of an idle stream, against proxy timeouts
 
@@ -42,6 +43,7 @@ class DurableJobs:
         self.start()
         operation = Operation(_new_id(), question.key, question.graph_id, question.fields, now(), question.kind)
         operation.tenant, operation.priority = question.owner or None, question.priority
+        operation.trace = current_traceparent()
         slots, queue = self._settings.workers, self._settings.queue
         submitted = repository.submit(self._store, operation, slots, queue, question.data)
         if self._worker is not None:

@@ -56,7 +56,9 @@ class Operation:
     wanted: bool = False  # requested directly, not only by a batch
     tenant: str | None = None  # None: requested without authentication
     priority: int = DEFAULT_PRIORITY  # lower values run first
+    trace: str | None = None  # traceparent of the request that submitted it
     model: str | None = None  # name of the graph
+    graph_batch: int | None = None  # batch of the graph as stored
 
     @property
     def finished(self) -> bool:
@@ -79,6 +81,7 @@ class Operation:
             "id": self.id,
             "kind": self.kind,
             "model": self.model,
+            "batch": self.fields.get("batch", self.graph_batch),
             "state": self.state,
             "stage": self.stage,
             "created_at": self.created_at,

@@ -27,9 +27,12 @@ from app.store.store import Store
 from app.store.tables import answers, events, graphs, operations, questions, workers
 from app.telemetry import metrics
 
-#: Name of the graph that an operation is about.
-MODEL_NAME = sa.select(graphs.c.name).where(graphs.c.id == operations.c.graph_id).scalar_subquery().label("model")
-OPERATION_COLUMNS = (*operations.c, MODEL_NAME)  # fields of Operation
+#: Name and batch of the graph that an operation is about.
+OF_GRAPH = tuple(
+    sa.select(column).where(graphs.c.id == operations.c.graph_id).scalar_subquery().label(label)
+    for label, column in (("model", graphs.c.name), ("graph_batch", graphs.c.batch))
+)
+OPERATION_COLUMNS = (*operations.c, *OF_GRAPH)  # fields of Operation
 UNFINISHED = operations.c.ended_at.is_(None)
 RUNNING = operations.c.state == "running"
 IN_BATCH = sa.exists().where(items.c.operation_id == operations.c.id, items.c.state == "running")
@@ -94,10 +97,11 @@ def insert_or_join(connection: sa.Connection, submitted: Sequence[Operation]) ->
     by_key = {row.key: row for row in _unfinished_of_keys(connection, [operation.key for operation in submitted])}
     fresh = [operation for operation in submitted if by_key.setdefault(operation.key, operation) is operation]
     if fresh:
-        rows = connection.execute(_GRAPH_NAMES, {"ids": [operation.graph_id for operation in fresh]})
-        names: dict[str | None, str] = {row.id: row.name for row in rows}
+        found = connection.execute(_GRAPHS, {"ids": [operation.graph_id for operation in fresh]})
+        known: dict[str | None, tuple[str, int | None]] = {row.id: (row.name, row.batch) for row in found}
         for operation in fresh:
-            operation.last_event, operation.model = 1, names.get(operation.graph_id)
+            operation.last_event = 1
+            operation.model, operation.graph_batch = known.get(operation.graph_id, (None, None))
         connection.execute(_INSERT_OPERATION, [_row(operation) for operation in fresh])
         started = [_event_row(operation.id, JobEvent(1, "state", operation.wire())) for operation in fresh]
         connection.execute(_INSERT_EVENT, started)
@@ -278,7 +282,7 @@ def _event_row(id: str, event: JobEvent) -> dict[str, Any]:
 
 def find(store: Store, id: str) -> Operation:
     """Current state of the operation. Raises NotFound."""
-    return Operation(**store.row(operations, id, MODEL_NAME))
+    return Operation(**store.row(operations, id, *OF_GRAPH))
 
 
 def events_since(store: Store, id: str, after: int) -> tuple[list[JobEvent], Operation]:
@@ -322,7 +326,9 @@ _CLAIM_HOLDS = (
     operations.c.attempts == sa.bindparam("the_time"),
 )
 _INSERT_OPERATION = sa.insert(operations)
-_GRAPH_NAMES = sa.select(graphs.c.id, graphs.c.name).where(graphs.c.id.in_(sa.bindparam("ids", expanding=True)))
+_GRAPHS = sa.select(graphs.c.id, graphs.c.name, graphs.c.batch).where(
+    graphs.c.id.in_(sa.bindparam("ids", expanding=True))
+)
 _SELECT_OPEN = sa.select(*OPERATION_COLUMNS).where(operations.c.key.in_(sa.bindparam("keys", expanding=True)), IS_OPEN)
 _NEXT = (
     sa.select(operations.c.id)

@@ -122,6 +122,7 @@ def _too_deep() -> BadGraph:
 
 def read(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -> dict[str, Any]:
     """The canonical document of a model and the columns of its row in `graphs`."""
+    from graph.formats.native.identity import with_model_name
     from graph.formats.readers import importer_of, load
     from graph.limits import Limits, ShapeOverrides
 
@@ -137,12 +138,14 @@ def read(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -
     origin = importer_of(payload["data"])
     if origin != "native":  # kept in the document, because it decides the default of `differentiate`
         graph = structs.replace(graph, annotations={**graph.annotations, ORIGIN: origin})
-    return _graph_record(graph)
+    name = payload.get("name")
+    return _graph_record(graph if name in (None, graph.name) else with_model_name(graph, name))
 
 
 def _graph_record(graph: Graph) -> dict[str, Any]:
     """The canonical document of a graph and the columns of its row in `graphs`."""
     from app.jobs.answers.form import form_hash
+    from graph.formats.native.identity import GRAPH_NAME, inputs_and_batch
     from graph.formats.native.writer import canonical
     from graph.ir import Phase
 
@@ -152,6 +155,8 @@ def _graph_record(graph: Graph) -> dict[str, Any]:
         "document": document,
         "id": hashlib.sha256(document).hexdigest(),
         "name": graph.name,
+        "graph_name": graph.annotations.get(GRAPH_NAME),
+        **inputs_and_batch(graph),
         "nodes": len(graph.nodes),
         "values": len(graph.values),
         "format": str(graph.annotations.get(ORIGIN, "native")),

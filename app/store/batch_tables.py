@@ -29,6 +29,7 @@ batches = sa.Table(
     sa.Column("solver_seconds", sa.Double, nullable=False, doc="sum over its solves since the last retry"),
     sa.Column("last_event", sa.BigInteger, nullable=False, doc="number of changes"),
     sa.Column("cancel_requested", sa.Boolean, nullable=False),
+    sa.Column("trace", sa.Text, doc="traceparent of the request that created it; null: it had none"),
     sa.UniqueConstraint("idempotency", name="uq_batches_idempotency"),
     sa.Index(None, "tenant", "id"),
 )

@@ -13,7 +13,8 @@ from app.store.tables import graphs, plans, result_plans, results
 from app.store.tenancy import owned_ids
 
 CURSOR_PATTERN = r"^[0-9TZ:.-]{24}~[0-9a-f]{64}$"  # creation time and id of the last row of a page
-GRAPH_COLUMNS = tuple(graphs.c[name] for name in ("id", "name", "nodes", "values", "format", "created_at"))
+GRAPH_FIELDS = ("id", "name", "graph_name", "inputs", "batch", "nodes", "values", "format", "created_at")
+GRAPH_COLUMNS = tuple(graphs.c[name] for name in GRAPH_FIELDS)
 PLAN_COLUMNS = (
     plans.c.id,
     graphs.c.name.label("model"),
@@ -21,6 +22,8 @@ PLAN_COLUMNS = (
         plans.c[name]
         for name in (
             "graph_id",
+            "inputs",
+            "batch",
             "planner",
             "status",
             "runtime",
@@ -52,8 +55,15 @@ _OF_RESULT = (
 )
 RESULT_COLUMNS = (
     results.c.id,
-    _OF_RESULT.with_only_columns(graphs.c.name).scalar_subquery().label("model"),
-    _OF_RESULT.with_only_columns(graphs.c.id).scalar_subquery().label("graph_id"),
+    *(
+        _OF_RESULT.with_only_columns(column).scalar_subquery().label(label)
+        for label, column in (
+            ("model", graphs.c.name),
+            ("graph_id", graphs.c.id),
+            ("inputs", graphs.c.inputs),
+            ("batch", graphs.c.batch),
+        )
+    ),
     results.c.created_at,
 )
 

@@ -26,6 +26,7 @@ from app.store.tables import (
     results,
     sections,
     to_timestamp,
+    without_nul,
 )
 from app.store.tenancy import insert_owner
 from app.telemetry import metrics
@@ -41,10 +42,10 @@ def now() -> str:
 
 def save_graph(store: Store, read: Mapping[str, Any], tenant: str | None = None) -> dict[str, Any]:
     """The stored row of a graph that a child has read, owned by the tenant; a known graph has a new `seen_at`."""
-    row = {name: read[name] for name in ("id", "nodes", "values", "format", "forward_only")}
+    row = {name: read[name] for name in ("id", "nodes", "values", "format", "forward_only", "batch")}
     at, document = now(), read["document"]
-    # PostgreSQL text cannot hold NUL; the document keeps the original name.
-    row |= {"name": read["name"].replace("\0", "\ufffd"), "blob": blob_key(document), "created_at": at, "seen_at": at}
+    row |= {name: without_nul(read[name]) for name in ("name", "graph_name", "inputs")}
+    row |= {"blob": blob_key(document), "created_at": at, "seen_at": at}
     row["form"] = form = read.get("form")
     with store.writing(document) as connection:
         statement = insert(connection, graphs).values(row)
@@ -144,8 +145,7 @@ def save_result(
     id = hashlib.sha256(msgspec.json.encode([kind, timeless], order="deterministic")).hexdigest()
     data, at = msgspec.json.encode(document), now()
     row: dict[str, Any] = {"id": id, "kind": kind, "blob": blob_key(data), "created_at": at, "seen_at": at}
-    grow = document.get("grow")  # a dimension name; PostgreSQL text cannot hold NUL
-    row |= {"grow": grow and grow.replace("\0", "\ufffd"), "size": document.get("size")}
+    row |= {"grow": without_nul(document.get("grow")), "size": document.get("size")}
     with store.writing(data, *(blob for plan in plans for blob in plan.blobs)) as connection:
         for plan in plans:
             plan.insert(connection)

@@ -54,7 +54,10 @@ graphs = sa.Table(
     "graphs",
     metadata,
     sa.Column("id", sa.Text, primary_key=True, doc="SHA-256 of the canonical document, names included"),
-    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False, doc="of the model, as given, or of the graph in its file"),
+    sa.Column("graph_name", sa.Text, doc="of the graph in its file; null: the model has no other name"),
+    sa.Column("inputs", sa.JSON(none_as_null=True), doc="first inputs with dtype and shape; null: stored without"),
+    sa.Column("batch", sa.BigInteger, doc="leading length of all inputs; null: there is none"),
     sa.Column("nodes", sa.BigInteger, nullable=False),
     sa.Column("values", sa.BigInteger, nullable=False),
     sa.Column("format", sa.Text, nullable=False, doc="native, or the framework it was imported from"),
@@ -70,6 +73,8 @@ plans = sa.Table(
     metadata,
     sa.Column("id", sa.Text, primary_key=True, doc="SHA-256 of the report without wall-clock times"),
     sa.Column("graph_id", sa.Text, sa.ForeignKey("graphs.id"), nullable=False, index=True),
+    sa.Column("inputs", sa.JSON(none_as_null=True), doc="of the planned graph, as in graphs"),
+    sa.Column("batch", sa.BigInteger, doc="of the planned graph, as in graphs"),
     sa.Column("planner", sa.Text, nullable=False),
     sa.Column("status", sa.Text, nullable=False, doc="proven, found or over_budget"),
     sa.Column("runtime", sa.Text, nullable=False),
@@ -184,6 +189,7 @@ operations = sa.Table(
     sa.Column("wanted", sa.Boolean, nullable=False, doc="requested directly, not only by a batch"),
     sa.Column("tenant", sa.Text, doc="null: requested without authentication"),
     sa.Column("priority", sa.BigInteger, nullable=False, doc="lower values run first"),
+    sa.Column("trace", sa.Text, doc="traceparent of the request that submitted it; null: it had none"),
     sa.Index(None, "state", "id"),
     sa.Index(None, "tenant", "id"),
     sa.Index(None, "tenant", "started_at"),
@@ -237,11 +243,22 @@ BLOB_COLUMNS = (
 )  # all columns that reference blobs
 
 
+def without_nul(data: Any) -> Any:
+    """Plain data whose strings PostgreSQL can hold: with U+FFFD in place of NUL. Documents keep what was sent."""
+    if isinstance(data, str):
+        return data.replace("\0", "\ufffd")
+    if isinstance(data, Mapping):
+        return {name: without_nul(entry) for name, entry in data.items()}
+    return [without_nul(entry) for entry in data] if isinstance(data, list) else data
+
+
 def plan_columns(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Columns of `plans` from the figures of a report."""
     plan, base, request = figures["plan"], figures["baseline"], figures["request"]
     device = figures["device"]
     return {
+        "inputs": without_nul(figures["model"].get("inputs")),
+        "batch": figures["model"].get("batch"),
         "planner": plan["planner"],
         "status": plan["status"],
         "runtime": figures["runtime"],

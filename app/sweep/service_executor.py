@@ -30,6 +30,7 @@ from app.sweep.tasks import (
     read_model_file,
     report_errors,
 )
+from graph.formats.readers import name_of_file
 from planner.request.budget import parse_budget
 
 POLL_S = 1.0
@@ -45,9 +46,13 @@ ItemIdentity = tuple[str, Any, str, int]
 
 def prepared_models(client: Client) -> PrepareModel:
     """Cached reader of models; two entries suffice, since items of one graph end near each other."""
-    return functools.lru_cache(maxsize=2)(
-        lambda file, digest, shapes: client.prepare(read_model_file(file, digest), **msgspec.json.decode(shapes))
-    )
+
+    @functools.lru_cache(maxsize=2)
+    def prepared(file: str, digest: str, shapes: bytes) -> PreparedModel:
+        data = read_model_file(file, digest)
+        return client.prepare(data, name=name_of_file(file, data), **msgspec.json.decode(shapes))
+
+    return prepared
 
 
 @report_errors

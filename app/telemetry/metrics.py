@@ -129,6 +129,9 @@ class ObservedService(Protocol):
     def waiting(self) -> Mapping[str, int]:
         """Number of waiting tasks by queue."""
 
+    def stored_bytes(self) -> Mapping[str, int]:
+        """Bytes of the database and of the blobs."""
+
     def streams(self) -> int:
         """Number of open event streams and waits for results."""
 
@@ -190,6 +193,7 @@ _gauge(
     "remat.jobs", "{job}", "Stored operations by state.", "state", _seldom(lambda each: each.jobs_by_state(), "jobs")
 )
 _gauge("remat.workers", "{count}", "Workers and slots.", "what", _seldom(lambda each: each.workers(), "workers"))
+_gauge("remat.stored", "By", "Bytes stored.", "what", _seldom(lambda each: each.stored_bytes(), "stored"))
 _gauge("remat.streams", "{stream}", "Open event streams and waits.", "", lambda service: {"": service.streams()})
 _meter.create_observable_gauge("remat.build.info", [_build], "", "1, labelled with the version.")
 _gauge("remat.queue.depth", "{item}", "Waiting reads and other short tasks.", "what", lambda service: service.waiting())

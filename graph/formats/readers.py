@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 
 from graph.errors import BadGraph, quoted
@@ -29,6 +32,17 @@ def importer_of(data: bytes) -> str:
             return name
     kind, remedy = describe(data)
     raise BadGraph.one("unknown_format", "document", kind, "a remat/1, ONNX, MXNet, Caffe2 or Paddle file", remedy)
+
+
+def name_of_file(path: str | os.PathLike[str], data: bytes) -> str | None:
+    """Name of the model in a framework's file: the file's without its suffix; None for a native document.
+
+    Raises BadGraph for a file of another kind.
+
+    Example:
+        name_of_file("models/resnet50.onnx", data) == "resnet50"
+    """
+    return None if importer_of(data) == "native" else re.sub(r"(-symbol|\.pir)$", "", Path(path).stem)
 
 
 def load(data: bytes, limits: Limits | None = None, shapes: ShapeOverrides | None = None) -> Graph:

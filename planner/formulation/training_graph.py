@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from graph.autodiff.gradients.events import GradientEvent
 from graph.autodiff.objective import Objective
-from graph.formats.native.writer import content_hash
 from graph.formats.readers import check_max, import_warnings, importer_of, load
 from graph.ir import Graph, Phase
 from graph.limits import Limits, ShapeOverrides
@@ -119,8 +117,3 @@ def gradient_targets(request: Request) -> list[str] | None:
     differentiate = request.differentiate
     names = differentiate.get("with_respect_to") if isinstance(differentiate, Mapping) else None
     return None if names is None else list(names)
-
-
-def model_identity(graph: Graph) -> dict[str, Any]:
-    """Name, hash and sizes of the planned graph, as reports state them."""
-    return {"name": graph.name, "hash": content_hash(graph), "nodes": len(graph.nodes), "values": len(graph.values)}

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from graph.autodiff.objective import Objective
+from graph.formats.native.identity import model_identity
 from graph.formats.native.writer import document
 from graph.gc_pause import gc_paused
 from graph.ir import Graph
@@ -27,7 +28,7 @@ from planner.formulation.arena_repair import RESERVED_PART
 from planner.formulation.execution_check import RealizedPlan, SourceRun, run_and_compare
 from planner.formulation.formulate import with_smaller_batch
 from planner.formulation.formulation import Formulation, whole_bytes
-from planner.formulation.training_graph import load_model, model_identity, training_graph
+from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline.progress import Outcome, Progress, SolveStages
 from planner.problem.plan import Candidate, Plan, Score
 from planner.report.report import baseline_metrics, build_report

@@ -20,6 +20,7 @@ from typing import Any
 from graph.autodiff.gradients.events import GradientEvent, gradient_report
 from graph.autodiff.objective import Objective
 from graph.errors import BadGraph
+from graph.formats.native.identity import model_identity
 from graph.formats.native.writer import document
 from graph.ir import Graph
 from graph.limits import Limits
@@ -28,7 +29,7 @@ from planner.formulation import arena_repair
 from planner.formulation.execution_check import DIFFERENT, ExecutionResult, RealizedPlan, run_and_compare
 from planner.formulation.formulate import with_smaller_batch
 from planner.formulation.formulation import Formulation, with_limit
-from planner.formulation.training_graph import gradient_targets, load_model, model_identity, training_graph
+from planner.formulation.training_graph import gradient_targets, load_model, training_graph
 from planner.pipeline.multi_shape_search import MultiShapeSearch
 from planner.pipeline.progress import Outcome, SolveStages
 from planner.pipeline.sections import graph_documents, graph_sections

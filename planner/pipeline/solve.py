@@ -14,6 +14,7 @@ from typing import NamedTuple
 from graph.autodiff.gradients.events import GradientEvent
 from graph.autodiff.objective import Objective
 from graph.cancellation import unless_cancelled
+from graph.formats.native.identity import model_identity
 from graph.gc_pause import gc_paused
 from graph.ir import Graph
 from graph.limits import Limits
@@ -23,7 +24,7 @@ from planner.formulation import execution_check
 from planner.formulation.formulate import with_smaller_batch
 from planner.formulation.formulation import Formulation
 from planner.formulation.search_result import SearchResult
-from planner.formulation.training_graph import load_model, model_identity, training_graph
+from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline import multi_shape
 from planner.pipeline.progress import Outcome, Progress, SolveStages
 from planner.pipeline.sections import graph_documents, optional_sections

@@ -6,11 +6,12 @@ from collections import Counter
 from typing import Any
 
 from graph.errors import BadGraph
+from graph.formats.native.identity import model_identity
 from graph.ir import Graph, Phase
 from graph.limits import Limits
 from planner.formulation.formulate import formulate
 from planner.formulation.metrics import peak_holders
-from planner.formulation.training_graph import load_model, model_identity, training_graph
+from planner.formulation.training_graph import load_model, training_graph
 from planner.report.report import binding_node, plan_metrics
 from planner.request.plan_request import Request
 

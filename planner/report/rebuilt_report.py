@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from graph.buffer_sharing import sharing
+from graph.formats.native.identity import GRAPH_NAME, model_identity, renamed
 from graph.formats.native.writer import document as document_of
 from graph.training.gradient_check import GradientCheck
 from planner.errors import IllegalPlan
@@ -33,7 +34,6 @@ from planner.formulation.execution_check import (
     run_and_compare,
 )
 from planner.formulation.formulation import Formulation
-from planner.formulation.training_graph import model_identity
 from planner.lowering.realize import NodeSequence, realize
 from planner.problem.plan import Plan
 from planner.report.report import ReportData, build_report
@@ -82,6 +82,8 @@ def check_report(
     if missing:
         raise IllegalPlan(f"warnings: the report leaves out {missing[0]!r}")
     report["warnings"] = document["warnings"]
+    if document["model"].get(GRAPH_NAME) == report["model"]["name"]:  # the model is called by its file
+        report["model"] = renamed(report["model"], document["model"]["name"])
     if claimed["arena_bytes"] is not None and plan.offsets is None:
         unchecked.append("plan.arena_bytes")
     if SERVICE_ID.fullmatch(document["id"]):

@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from graph.formats.native.identity import model_identity
 from planner.errors import BadRequest, IllegalPlan
 from planner.formulation import arena_repair, metrics
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import parse_choices
-from planner.formulation.training_graph import load_model, model_identity, training_graph
+from planner.formulation.training_graph import load_model, training_graph
 from planner.lowering.lower import LoweredGraph
 from planner.problem.plan import Plan
 from planner.problem.topological import edges

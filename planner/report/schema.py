@@ -199,13 +199,26 @@ class AllocatorSection(Struct):
     baseline: ReservationSection
 
 
-class ModelSection(Struct):
-    """Identity and size of the planned graph."""
+class ModelInputSection(Struct):
+    """An input of the planned graph."""
 
-    name: str
-    hash: Annotated[str, Meta(description="hash of the graph")]
+    name: Annotated[str, Meta(description="name of the value")]
+    dtype: Annotated[str | None, Meta(description="element type; null: only the size in bytes is known")]
+    shape: Annotated[list[Integer] | None, Meta(description="shape; null: only the size in bytes is known")]
+
+
+class ModelSection(Struct):
+    """Identity, size and inputs of the planned graph."""
+
+    name: Annotated[str, Meta(description="name of the model: as given, that of its file, or that of the graph")]
+    hash: Annotated[str, Meta(description="hash of the graph; a name given to the model does not change it")]
     nodes: Annotated[Integer, Meta(description="number of nodes")]
     values: Annotated[Integer, Meta(description="number of values")]
+    inputs: Annotated[list[ModelInputSection], Meta(description="the first 16 inputs")]
+    batch: Annotated[Integer | None, Meta(description="leading length that all inputs share; null: there is none")]
+    graph_name: Annotated[
+        str | UnsetType, Meta(description="name of the graph in its file, if the model has another")
+    ] = UNSET
 
 
 class GradientCheckSection(Struct):

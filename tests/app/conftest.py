@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 from starlette.testclient import TestClient
 
 from app.api.main import create_app
@@ -44,6 +47,18 @@ def chain(length: int = 4, name: str = "chain") -> dict[str, Any]:
     ]
     values = [value("x", "input")] + [value(f"{kind}{i}") for kind in "hg" for i in range(length)]
     return {"format": "remat/1", "name": name, "values": values, "nodes": forward + backward, "outputs": ["g0"]}
+
+
+def onnx_file(rows: int) -> bytes:
+    """A network as an exporter writes it: its graph has a name that says nothing."""
+    weight = numpy_helper.from_array(np.ones((16, 8), np.float32), "weight")
+    nodes = [helper.make_node("MatMul", ["x", "weight"], ["y"]), helper.make_node("ReduceMean", ["y"], ["loss"])]
+    infos = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("x", [rows, 16]), ("loss", [1, 1]))
+    ]
+    graph = helper.make_graph(nodes, "main_graph", infos[:1], infos[1:], [weight])
+    return bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString())
 
 
 def one_layer() -> dict[str, Any]:

@@ -20,6 +20,9 @@ def graph_read(document: bytes = b"{}", name: str = "net") -> dict[str, Any]:
         "document": document,
         "id": hashlib.sha256(document).hexdigest(),
         "name": name,
+        "graph_name": None,
+        "inputs": [{"name": "x", "dtype": "float32", "shape": [4, 8]}],
+        "batch": 4,
         "nodes": 3,
         "values": 4,
         "format": "native",
@@ -31,6 +34,7 @@ def solved(order: Any = "plan", budget: str = "50%", planner: str = "greedy", **
     """What a child says of a plan it has made: half of 100 bytes saved for a tenth more time."""
     report = {
         "id": "",
+        "model": {"name": "chain"},
         "runtime": "arena",
         "device": "a100-80gb",
         "fits": True,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import remat
-from tests.app.conftest import chain
+from tests.app.conftest import chain, onnx_file
 from tests.end_to_end.test_agreement import training_chain
 
 
@@ -26,6 +26,21 @@ def test_a_saved_report_verifies_from_the_file_alone(tmp_path: Path) -> None:
     remat.plan(training_chain(), budget="80%", **{"return": ["plan", "timeline", "layout"]}).save(path)
     assert remat.verify(path)["valid"]
     assert [file.name for file in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_a_model_is_called_by_its_file(tmp_path: Path) -> None:
+    model, saved = tmp_path / "encoder.onnx", tmp_path / "plan.json"
+    model.write_bytes(onnx_file(4))
+    report = remat.plan(model, budget="90%", planner="greedy")
+    assert (report["model"]["name"], report["model"]["graph_name"]) == ("encoder", "main_graph")
+    assert report["model"]["hash"] == remat.plan(model.read_bytes(), budget="90%", planner="greedy")["model"]["hash"]
+    report.save(saved)
+    assert remat.verify(saved)["valid"]
+    document = json.loads(saved.read_text())
+    document["model"]["graph_name"] = "another"
+    assert not remat.verify(document)["valid"]
+    assert remat.curve(model, ["90%"], planner="greedy")["model"]["name"] == "encoder"
+    assert remat.fit(model, "1MiB", planner="greedy")["model"]["name"] == "encoder"
 
 
 @pytest.mark.parametrize("field", ["peak_bytes", "seconds", "overhead"])

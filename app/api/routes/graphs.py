@@ -48,6 +48,9 @@ ACCEPTED_BODIES: dict[str, Any] = {
     "application/vnd.paddle.program+json": ref("PaddleProgram"),
 }
 
+MAX_NAME = 200
+PRINTABLE = r"^[^\x00-\x1f\x7f]+$"
+
 
 @router.post(
     "/v1/graphs",
@@ -70,13 +73,22 @@ ACCEPTED_BODIES: dict[str, Any] = {
 async def post_graph(
     request: Request,
     service: ServiceDep,
+    name: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=MAX_NAME,
+            pattern=PRINTABLE,
+            description="name of the model; default: the name of the graph in the document",
+        ),
+    ] = None,
     batch: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="leading dimension of every input")] = None,
     input: Annotated[list[str] | None, Query(description="shape of an input: NAME=16x3x224x224")] = None,
     dim: Annotated[list[str] | None, Query(description="length of a symbolic dimension: N=8")] = None,
     max: Annotated[list[str] | None, Query(description="largest length of a value, or trip count: NAME=100")] = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Store a graph. Equal graphs have the same id in all formats."""
+    """Store a graph. Equal graphs of the same name have the same id in all formats."""
     require_media_type(media_type_of(request.headers), list(ACCEPTED_BODIES))
     data = await read_body(request, service.settings)
     shapes = {
@@ -87,7 +99,7 @@ async def post_graph(
     }
     claimed = idempotency_key, "/v1/graphs", data + request.url.query.encode()
     await anyio.to_thread.run_sync(service.require_key_free, *claimed)
-    record = await service.read_graph(data, shapes)
+    record = await service.read_graph(data, shapes, name)
     await anyio.to_thread.run_sync(service.claim, *claimed)
     return _graph_created(record, {})
 
@@ -209,6 +221,6 @@ async def _document_key(service: Service, graph_id: str) -> str:
 
 def _graph_created(record: Mapping[str, Any], output: Mapping[str, Any]) -> Response:
     """201 with the row of a graph and the output of a pass."""
-    summary = {name: record[name] for name in ("id", "name", "nodes", "values", "format", "created_at")}
+    summary = {name: record[name] for name in listing.GRAPH_FIELDS}
     headers = {"Location": f"/v1/graphs/{record['id']}", "ETag": f'"{record["id"]}"'}
     return Response(msgspec.json.encode({**summary, **output}), 201, headers, "application/json")

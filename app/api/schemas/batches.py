@@ -57,6 +57,7 @@ class Item(Open):
     number: Annotated[int, Field(ge=0)] = Field(description="index in the batch")
     graph_id: str
     model: str = Field(description="name of the graph")
+    batch: int | None = Field(description="batch of the planned graph; null: there is none")
     budget: Any = Field(description="budget as requested; null: none")
     planner: str | None = Field(description="planner as requested; null: the default")
     seed: int | None = Field(description="seed as requested; null: the default")

@@ -23,6 +23,10 @@ class Open(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
+INPUTS = Field(description="the first 16 inputs; null: stored by a version that did not record them")
+BATCH = Field(description="leading length that all inputs share; null: there is none, or it was not recorded")
+
+
 class Finding(Open):
     """One fault of the input: where it is, what was found, what was expected, and how to correct it."""
 
@@ -74,6 +78,7 @@ class Operation(Open):
     id: str
     kind: Literal["plan", "curve", "fit", "layout", "batch"]
     model: str | None = Field(description="name of the graph; null for a layout or a batch")
+    batch: int | None = Field(description="batch of the request, else of the graph; null: there is none")
     state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
     stage: str | None = Field(description="current stage; null: not running")
     created_at: str = Field(description="ISO 8601 time")
@@ -93,11 +98,22 @@ class Operations(Open):
     next: str | None = Field(description="cursor of the next page; null: last page")
 
 
+class ModelInput(Open):
+    """An input of a model."""
+
+    name: str = Field(description="name of the value")
+    dtype: str | None = Field(description="element type; null: only the size in bytes is known")
+    shape: list[int] | None = Field(description="shape; null: only the size in bytes is known")
+
+
 class GraphRecord(Open):
     """Metadata of a stored graph."""
 
-    id: str
-    name: str
+    id: str = Field(description="id of the graph")
+    name: str = Field(description="name of the model as given, else the name of the graph in its file")
+    graph_name: str | None = Field(description="name of the graph in its file; null: the model has no other name")
+    inputs: list[ModelInput] | None = INPUTS
+    batch: int | None = BATCH
     nodes: int = Field(description="number of nodes")
     values: int = Field(description="number of values")
     format: str = Field(description="native, or the framework of the posted file")
@@ -117,6 +133,8 @@ class PlanRecord(Open):
     id: str = Field(description="id of the plan")
     model: str = Field(description="name of the model")
     graph_id: str = Field(description="id of the graph")
+    inputs: list[ModelInput] | None = INPUTS
+    batch: int | None = BATCH
     planner: str = Field(description="planner that found the plan")
     status: Literal["proven", "found", "over_budget"] = Field(description="status of the plan")
     runtime: str = Field(description="allocator modelled")
@@ -150,6 +168,8 @@ class CurveRecord(Open):
     id: str = Field(description="id of the curve")
     model: str | None = Field(description="name of the model")
     graph_id: str | None = Field(description="id of the graph")
+    inputs: list[ModelInput] | None = INPUTS
+    batch: int | None = BATCH
     created_at: str = Field(description="ISO 8601 time")
 
 
@@ -166,6 +186,8 @@ class FitRecord(Open):
     id: str = Field(description="id of the fit")
     model: str | None = Field(description="name of the model; null: no size fits")
     graph_id: str | None = Field(description="id of the graph at the largest size; null: no size fits")
+    inputs: list[ModelInput] | None = INPUTS
+    batch: int | None = BATCH
     grow: str | None = Field(description="batch, sequence or the name of the growing dimension")
     size: int | None = Field(description="largest size that fits; null: none fits")
     created_at: str = Field(description="ISO 8601 time")

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from app.api.service.process_admission import Admission, RequestMemory, SlotPool
 from app.api.service.readiness import Readiness
 from app.api.service.response_cache import ResponseCache
+from app.api.service.stored_bytes import StoredBytes
 from app.atomic_files import CannotWrite
 from app.errors import AppError, SolveFailed, Unavailable
 from app.jobs.attempt import WorkerContext
@@ -53,6 +54,7 @@ class Service:
         )
         self.draining = False
         self._closed = threading.Event()
+        self._stored = StoredBytes(self.store, self._closed)
         if settings.gc_hours:
             threading.Thread(target=self._collect, name="collector", daemon=True).start()
         self.admission = Admission(settings)
@@ -88,6 +90,10 @@ class Service:
             count, slots, running = connection.execute(counted).one()
         return {"workers": count, "slots": int(slots), "busy_slots": running}
 
+    def stored_bytes(self) -> dict[str, int]:
+        """Bytes of the database, and of the blobs when last counted. Raises CannotWrite, Unavailable."""
+        return self._stored.read()
+
     def streams(self) -> int:
         return self.admission.streams.total()
 
@@ -106,9 +112,14 @@ class Service:
         require_current_schema(self.store.engine)
         self.store.check()
 
-    async def read_graph(self, data: bytes, shapes: Mapping[str, Any] = NO_SHAPES) -> dict[str, Any]:
-        """Row of the graph in `data`, read in a child process and stored. Raises ProblemDetails, SolveFailed."""
-        payload = {"data": data, "limits": asdict(self.settings.limits()), "shapes": shapes}
+    async def read_graph(
+        self, data: bytes, shapes: Mapping[str, Any] = NO_SHAPES, name: str | None = None
+    ) -> dict[str, Any]:
+        """Row of the graph in `data`, read in a child process and stored; `name`: of the model, if not the graph's.
+
+        Raises ProblemDetails, SolveFailed.
+        """
+        payload = {"data": data, "limits": asdict(self.settings.limits()), "shapes": shapes, "name": name}
         read = await self.run_in_child("read", lambda: payload, len(data))
         return await anyio.to_thread.run_sync(records.save_graph, self.store, read, self.tenant or None)
 

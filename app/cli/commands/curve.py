@@ -9,6 +9,7 @@ from typing import Any
 
 from app.cli.console.files import demand_writable, read_bytes, to_json
 from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
+from app.models.names import named_after
 from app.render import svg, terminal_chart
 from app.render import text as terminal
 from app.render.text import format_bytes, format_percent, format_seconds, table
@@ -34,9 +35,10 @@ def run(
             found = curve(data, request, on_progress=progress, cancel=stop)
         finally:
             progress.close()
+    document = named_after(model, data, found.document)
     if plot is not None:
-        svg.write(plot, svg.curve(found.document))
-    print(to_json(found.document) if as_json else "\n".join(lines(found.document, draw)))
+        svg.write(plot, svg.curve(document))
+    print(to_json(document) if as_json else "\n".join(lines(document, draw)))
     if plot is not None:
         print(f"written: {plot}", file=sys.stderr)
     return EXIT_STOPPED if stop.is_set() else found.exit_code

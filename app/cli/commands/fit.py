@@ -10,6 +10,7 @@ from app.atomic_files import write_atomic
 from app.cli.commands.plan import SAVED_SECTIONS
 from app.cli.console.files import demand_writable, read_bytes, to_json
 from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
+from app.models.names import named_after
 from app.render import text as terminal
 from app.render.text import format_bytes, format_percent, table
 from planner.pipeline.fit import fit
@@ -30,8 +31,9 @@ def run(model: str, fields: Mapping[str, Any], output: Path | None, as_json: boo
         finally:
             progress.close()
     if output is not None and found.outcome is not None:
-        write_atomic(output, (to_json(found.outcome.report) + "\n").encode())
-    print(to_json(found.document) if as_json else "\n".join(lines(found.document)))
+        write_atomic(output, (to_json(named_after(model, data, found.outcome.report)) + "\n").encode())
+    document = named_after(model, data, found.document)
+    print(to_json(document) if as_json else "\n".join(lines(document)))
     return EXIT_STOPPED if stop.is_set() else found.exit_code
 
 

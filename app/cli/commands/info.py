@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.cli.console.files import read_bytes, to_json
+from app.models.names import named_after
 from app.render.text import format_bytes, format_seconds, table
 from planner.formulation.training_graph import load_model
 from planner.report.model_summary import info
@@ -20,7 +21,8 @@ def run(model: str, fields: Mapping[str, Any], as_json: bool, versions: bool = F
     """Exit code; prints sizes and the baseline peak, or with `versions` the version table and lints."""
     if versions:
         return _run_versions(model, fields, as_json)
-    found = info(read_bytes(model), parse_request(fields))
+    data = read_bytes(model)
+    found = named_after(model, data, info(data, parse_request(fields)))
     print(to_json(found) if as_json else "\n".join(lines(found)))
     return 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from app.cli.commands import wraps
 from app.cli.console.exported_programs import read_model
 from app.cli.console.files import demand_writable, format_of, to_json, write_graph
 from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
+from app.models.names import named_after
 from app.render import svg, terminal_chart, text
 from app.render.report_sections import optional_sections
 from planner.pipeline.progress import Outcome
@@ -62,6 +63,7 @@ def run(
     with stop_on_signal() as stop:
         try:
             outcome = solve(data, request, on_progress=progress, cancel=stop)
+            outcome = replace(outcome, report=named_after(model, data, outcome.report))
         finally:
             progress.close()
         _write(outcome, files)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from graph.formats.document.tensor_content import write_attributes
+from graph.formats.native.identity import without_model_name
 from graph.formats.native.writer import shape_hash
 from graph.ir import walk
 
@@ -32,11 +33,12 @@ class NoForm(Exception):
 
 
 def form_hash(graph: Graph) -> str | None:
-    """SHA-256 of the graph without the names of nodes and values, with the graph name and annotations.
+    """SHA-256 of the graph without the names of nodes and values, with its name in its file and its annotations.
 
     Equal for graphs that differ in those names only; the order of nodes matters. None if an annotation or attribute
     contains a name of the graph, because it may refer to that node or value.
     """
+    graph = without_model_name(graph)
     names, annotations, attributes = set[str](), list[Any](), list[Any]()
     for each in walk(graph):
         notes = [each.annotations, *(value.annotations for value in each.values)]

@@ -25,6 +25,7 @@ from app.store.records import now
 from app.store.states import STATES
 from app.store.store import ID_PATTERN, Store
 from app.store.tables import Timestamp, graphs, operations, plans
+from app.telemetry.traces import current_traceparent
 
 CHUNK_SIZE = 500
 UNFINISHED = batches.c.ended_at.is_(None)
@@ -76,6 +77,7 @@ class BatchRecord:
     solver_seconds: float = 0.0
     last_event: int = 1
     cancel_requested: bool = False
+    trace: str | None = None  # traceparent of the request that created it
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -148,6 +150,7 @@ def create(
         fields=request.fields,
         total=request.total,
         created_at=now(),
+        trace=current_traceparent(),
     )
     columns = {name: given for name, given in asdict(batch).items() if name != "counts"}
     rows = [
@@ -238,10 +241,14 @@ def _counted(connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> li
     return list(found.values())
 
 
+#: Batch of the planned graph, else of the stored one.
+BATCH = sa.func.coalesce(plans.c.batch, graphs.c.batch).label("batch")
+
+
 def items_of(store: Store, batch_id: str, after: int, limit: int, state: str | None = None) -> list[dict[str, Any]]:
     """At most `limit` items with numbers above `after`, ascending, with PLAN_COLUMNS of their plans."""
     query = (
-        sa.select(items, graphs.c.name.label("model"), *(plans.c[name] for name in PLAN_COLUMNS))
+        sa.select(items, graphs.c.name.label("model"), BATCH, *(plans.c[name] for name in PLAN_COLUMNS))
         .join(graphs, graphs.c.id == items.c.graph_id)
         .join(plans, plans.c.id == items.c.plan_id, isouter=True)
         .where(items.c.batch_id == batch_id, items.c.number > after)

@@ -23,6 +23,7 @@ COLUMNS = {
     "number": "int64",
     "graph_id": "string",
     "model": "string",
+    "batch": "int64",
     "budget": "string",
     "planner": "string",
     "seed": "int64",

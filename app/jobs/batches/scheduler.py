@@ -154,6 +154,7 @@ class BatchScheduler:
                     at,
                     tenant=batch["tenant"],
                     priority=ITEM_PRIORITY,
+                    trace=batch["trace"],
                 )
                 for row, key, fields in requests
                 if key not in plans

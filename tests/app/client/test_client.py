@@ -16,12 +16,13 @@ import pytest
 from starlette.testclient import TestClient
 
 import remat
+from app.client.anonymize import HASHED_NAME
 from app.client.blocking import AsyncClient, Client
 from app.client.transport import BlockingTransport
 from tests.app.api.routes.test_measurements import MEASURED
 from tests.app.client.test_anonymize import model
 from tests.app.clients import Forgetful, Recording, Threaded
-from tests.app.conftest import chain, one_layer
+from tests.app.conftest import chain, one_layer, onnx_file
 
 URL = "http://service"
 PAGE = Path(__file__).parents[3] / "docs" / "guides" / "python-client.md"
@@ -110,6 +111,18 @@ def test_a_graph_is_kept_once_and_named_by_its_id(asking: Client) -> None:
     assert report["id"] == asking.plan(chain(3, "kept"), budget="80%", **QUICK)["id"]
     with pytest.raises(TypeError, match="graph_id"):
         asking.plan(budget="80%", **QUICK)
+
+
+def test_a_model_is_called_as_given_or_as_its_file(asking: Client, tmp_path: Path) -> None:
+    file = tmp_path / "encoder.onnx"
+    file.write_bytes(onnx_file(7))
+    assert asking.post_graph(file)["name"] == "encoder"
+    assert asking.post_graph(file, name="our encoder")["name"] == "our encoder"
+    assert asking.post_graph(file.read_bytes())["name"] == "main_graph"
+    report = asking.plan(file, name="our encoder", hide_names=True, budget="90%", **QUICK)
+    assert (report["model"]["name"], report["model"]["graph_name"]) == ("our encoder", "main_graph")
+    names = {graph["name"] for graph in asking.graphs() if graph["batch"] == 7}
+    assert len(names) == 4 and len([name for name in names if HASHED_NAME.fullmatch(name)]) == 1
 
 
 def test_a_curve_and_a_fit_speak_of_the_callers_model(asking: Client) -> None:

@@ -142,7 +142,9 @@ def claimed(store: Store, worker: str, per_tenant: int | None = None) -> Operati
 
 
 def test_an_operation_is_a_row(store: Store) -> None:
-    assert {field.name for field in fields(Operation)} - {repository.MODEL_NAME.name} == set(operations.c.keys())
+    assert {field.name for field in fields(Operation)} - {column.name for column in repository.OF_GRAPH} == set(
+        operations.c.keys()
+    )
     operation = add(store, Operation("op2", "k", GRAPH_ID, {"budget": 0.5}, records.now()))
     assert repository.find(store, "op2") == operation
     begun = claimed(store, "worker")

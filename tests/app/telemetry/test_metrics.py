@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from app.api.main import create_app
+from app.api.service.stored_bytes import StoredBytes
 from app.errors import BadUsage, Unavailable
 from app.settings import Settings
 from app.store.database import translate_errors
@@ -192,3 +195,19 @@ def test_every_metric_is_documented_and_every_documented_one_exists(client: Test
 def _not_yet_counted() -> set[str]:
     """Counters have no line until they have counted something."""
     return {"remat_refused_total", "remat_store_errors_total"}
+
+
+def test_stored_bytes_are_those_of_the_database_and_of_the_blobs(tmp_path: Path) -> None:
+    store, closed = opened(tmp_path), threading.Event()
+    try:
+        key = store.blobs.put(bytes(1000))
+        stored = StoredBytes(store, closed)
+        until = time.monotonic() + 30
+        while "blobs" not in stored.read() and time.monotonic() < until:
+            time.sleep(0.01)
+        on_disk = sum(file.stat().st_size for file in (tmp_path / "blobs").glob("*/*.zst"))
+        assert key and stored.read()["blobs"] == on_disk > 0
+        assert stored.read()["database"] >= 4096
+    finally:
+        closed.set()
+        store.close()

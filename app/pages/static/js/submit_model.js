@@ -3,6 +3,7 @@
 import { postJson, ProblemError, showOffline } from "./net.js";
 
 const SECTIONS = ["plan", "timeline", "layout", "explain", "source", "graph"];
+const MAX_NAME = 200; // characters, as the service takes
 const csrf = document.querySelector("meta[name=csrf]")?.content ?? "";
 
 /** Posts data with progress in [0, 1], which `fetch` does not report. Resolves to the JSON response. */
@@ -33,6 +34,8 @@ export async function submitModel(model, name, shapes, fields, onStep) {
   const query = new URLSearchParams();
   if (shapes.batch) query.set("batch", shapes.batch);
   for (const dim of shapes.dims ?? []) query.append("dim", dim);
+  const called = name.replace(/(-symbol\.json|\.pir\.json|\.onnx|\.pdmodel|\.pb|\.pbtxt)$/i, "");
+  if (called && called !== name) query.set("name", called.slice(0, MAX_NAME)); // a native document has its own name
   const type = name.endsWith(".json") ? "application/json" : "application/octet-stream";
   onStep(`Uploading ${name}`, 0);
   const graph = await post(`/v1/graphs${query.size ? `?${query}` : ""}`, model, type, (share) => onStep(`Uploading ${name}`, share));

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from app.store.tables import plans, results
-from tests.app.conftest import chain, one_layer
+from tests.app.conftest import chain, one_layer, onnx_file
 
 SMALL = {"planner": "greedy", "iterations": 5}
 
@@ -69,6 +69,52 @@ def test_lists_are_filtered(client: TestClient, listed: dict[str, str]) -> None:
     assert ids("/v1/fits", graph_id=listed["graph"], created_after="2999-01-01") == set()
     assert client.get("/v1/plans", params={"colour": "blue"}).status_code == 422
     assert client.get("/v1/plans", params={"cursor": "9999-99-99T99:99:99.999Z~" + "0" * 64}).status_code == 422
+
+
+def test_a_model_is_called_as_it_was_named_everywhere(client: TestClient) -> None:
+    headers = {"content-type": "application/onnx"}
+    record = client.post("/v1/graphs", content=onnx_file(4), params={"name": "encoder é"}, headers=headers).json()
+    taken = {"inputs": [{"name": "x", "dtype": "float32", "shape": [4, 16]}], "batch": 4}
+    assert record["name"] == "encoder é" and record["graph_name"] == "main_graph"
+    assert {name: record[name] for name in taken} == taken
+    [listed] = client.get("/v1/graphs", params={"name": "encoder é"}).json()["graphs"]
+    assert listed == record
+    asked = {"graph_id": record["id"], "budget": "90%", **SMALL}
+    report = client.post("/v1/plans", json=asked).json()
+    assert report["model"]["name"] == "encoder é" and report["model"]["graph_name"] == "main_graph"
+    [plan] = client.get("/v1/plans", params={"model": "encoder é"}).json()["plans"]
+    assert {name: plan[name] for name in taken} == taken
+    wider = client.post("/v1/plans", json={**asked, "batch": 6}).json()
+    assert wider["model"]["batch"] == 6
+    rows = {row["id"]: row["batch"] for row in client.get("/v1/plans", params={"model": "encoder é"}).json()["plans"]}
+    assert rows == {report["id"]: 4, wider["id"]: 6}
+    batches = [
+        operation["batch"]
+        for operation in client.get("/v1/operations").json()["operations"]
+        if operation["model"] == "encoder é"
+    ]
+    assert batches in ([6, 4], [])  # solved at once, they need no operation
+    client.post("/v1/curves", json={"graph_id": record["id"], "budgets": ["90%"], **SMALL})
+    [curve] = client.get("/v1/curves", params={"graph_id": record["id"]}).json()["curves"]
+    assert {name: curve[name] for name in taken} == taken and curve["model"] == "encoder é"
+
+
+def test_a_name_does_not_change_the_hash_of_a_model(client: TestClient) -> None:
+    headers = {"content-type": "application/onnx"}
+    ids = [
+        client.post("/v1/graphs", content=onnx_file(5), params=params, headers=headers).json()["id"]
+        for params in ({}, {"name": "one"}, {"name": "other"}, {"name": "main_graph"})
+    ]
+    assert ids[0] == ids[3] and len(set(ids)) == 3
+    asked = {"budget": "90%", **SMALL}
+    hashes = {client.post("/v1/plans", json={"graph_id": id, **asked}).json()["model"]["hash"] for id in ids}
+    assert len(hashes) == 1
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "a\0b", "x" * 201])
+def test_a_name_is_one_printable_line(client: TestClient, name: str) -> None:
+    refused = client.post("/v1/graphs", json=one_layer(), params={"name": name})
+    assert refused.status_code == 422 and refused.json()["errors"][0]["path"] == "query.name"
 
 
 def test_a_deleted_graph_is_gone_with_all_that_was_made_of_it(client: TestClient) -> None:
