@@ -5,7 +5,8 @@
 
 The jobs have a stored answer each, so that they cost no child process: submitted, claimed, found, ended. Statements are
 those that the processes of a service send while nothing happens, BEGIN and COMMIT not counted. For the pause, a service
-that solves is killed with SIGKILL and started again: the time until it answers, and until the solve runs again.
+that solves is killed with SIGKILL and started again: the times until it answers, until a worker has the solve again,
+and until the search has shown progress again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from app.solver.child_process import Runner
 from app.store.database import migrate
 from app.store.records import now, save_graph, save_plan
 from app.store.store import Store
-from app.store.tables import answers, operations
+from app.store.tables import answers, events, operations
 from bench.generators import chain
 from tests.app.stores import GRAPH_ID, graph_read, solved
 from tests.postgres import Cluster
@@ -123,7 +124,7 @@ def idle(store: Store, place: dict[str, Any], seconds: float) -> float:
 
 
 def restart(store: Store, place: dict[str, Any]) -> dict[str, float]:
-    """Seconds from the start of a service to the second attempt at a solve, whose first was killed with its service."""
+    """Seconds from the start of a service to the progress of a solve that was killed with its service before."""
     names = {f"REMAT_{name.upper()}": str(value) for name, value in place.items()}
     environment = os.environ | names | {"REMAT_WORKERS": "1", "OMP_NUM_THREADS": "1", "REMAT_LOG_LEVEL": "error"}
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -144,15 +145,21 @@ def restart(store: Store, place: dict[str, Any]) -> dict[str, float]:
     try:
         until(answers_requests)
         id = httpx2.post(f"{url}/v1/plans", json=request, headers={"prefer": "wait=0"}, timeout=60).json()["id"]
-        until(lambda: attempts(store, id) == 1)
+        until(lambda: attempts(store, id) == 1 and progress_of(store, id) > 0)
         service.kill()
         service.wait()
+        before = progress_of(store, id)
         began, service = time.perf_counter(), serving()
         until(answers_requests)
         ready = time.perf_counter()
         until(lambda: attempts(store, id) == 2)
-        ran = time.perf_counter()
-        return {"seconds until a service answers": ready - began, "and until its solve runs again": ran - ready}
+        claimed = time.perf_counter()
+        until(lambda: progress_of(store, id) > before)
+        return {
+            "seconds until a service answers": ready - began,
+            "until a worker has its solve": claimed - began,
+            "until its search goes on": time.perf_counter() - began,
+        }
     finally:
         service.kill()
         service.wait()
@@ -161,6 +168,13 @@ def restart(store: Store, place: dict[str, Any]) -> dict[str, float]:
 def attempts(store: Store, id: str) -> int:
     with store.reading() as connection:
         return connection.scalar(sa.select(operations.c.attempts).where(operations.c.id == id)) or 0
+
+
+def progress_of(store: Store, id: str) -> int:
+    """Number of the latest progress event."""
+    query = sa.select(sa.func.max(events.c.id)).where(events.c.operation_id == id, events.c.name == "progress")
+    with store.reading() as connection:
+        return connection.scalar(query) or 0
 
 
 def until(true: Any) -> None:
