@@ -259,7 +259,10 @@ def tiny(attack: Attack) -> None:
                 connection.sendall(asked[n % 2])
                 got = b""
                 while b"\r\n\r\n" not in got:
-                    got += connection.recv(1 << 16)
+                    more = connection.recv(1 << 16)
+                    if not more:
+                        raise SystemExit(f"the connection was closed after {n} requests and {got!r}")
+                    got += more
                 length = next(
                     int(line[15:]) for line in got.lower().split(b"\r\n") if line.startswith(b"content-length:")
                 )

@@ -191,8 +191,7 @@ async def analyse_graph(
     numbers = parse_named_lengths(start or [], "query.start", True)
     if any(number >= 2**31 for number in numbers.values()):
         raise BadRequest.one("bad_flag", "query.start", str(max(numbers.values()))[:80], "below 2^31", "write NAME=3")
-    documents = [await _document_key(service, id) for id in (*(before or ()), graph_id)]
-    analysis = await service.analyse(documents, numbers)
+    analysis = await service.analyse([*(before or ()), graph_id], numbers)
     etag = hashlib.sha256(analysis).hexdigest()
     headers = {"ETag": f'"{etag}"', "Cache-Control": "no-cache"}
     if etag_matches(request.headers.get("if-none-match", ""), headers["ETag"]):

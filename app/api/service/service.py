@@ -131,13 +131,16 @@ class Service:
         written: bytes = await self.run_in_child("write", lambda: {"data": load(), "format": format})
         return written
 
-    async def analyse(self, document_keys: Sequence[str], start: Mapping[str, int]) -> bytes:
-        """The analysis of the last document; version numbers continue from the documents before it."""
-        *before, last = document_keys
-        get, numbers = self.store.blobs.get, dict(start)
-        analysis: bytes = await self.run_in_child(
-            "analyse", lambda: {"data": get(last), "before": [get(key) for key in before], "start": numbers}
-        )
+    async def analyse(self, graph_ids: Sequence[str], start: Mapping[str, int]) -> bytes:
+        """The analysis of the last graph; version numbers continue from the graphs before it. Raises NotFound."""
+
+        def load() -> dict[str, Any]:
+            keys = {id: records.document_key(self.store, id) for id in graph_ids}
+            documents = {id: self.store.blobs.get(key) for id, key in keys.items()}
+            *before, last = (documents[id] for id in graph_ids)
+            return {"data": last, "before": before, "start": dict(start)}
+
+        analysis: bytes = await self.run_in_child("analyse", load)
         return analysis
 
     async def transform(self, document_key: str, request: bytes) -> tuple[dict[str, Any] | None, Any]:
