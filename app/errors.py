@@ -244,8 +244,9 @@ def headers_of(error: BaseException) -> dict[str, str]:
 
 async def send_problem(error: Exception, path: str, send: Send) -> None:
     """Send the problem object as the response of an ASGI middleware."""
-    body = to_problem(error, path)
-    headers = {"Content-Type": PROBLEM_TYPE, **headers_of(error)}
+    problem = to_problem(error, path)
+    body = msgspec.json.encode(problem)
+    headers = {"Content-Type": PROBLEM_TYPE, "Content-Length": str(len(body)), **headers_of(error)}
     raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": int(str(body["status"])), "headers": raw})
-    await send({"type": "http.response.body", "body": msgspec.json.encode(body)})
+    await send({"type": "http.response.start", "status": int(str(problem["status"])), "headers": raw})
+    await send({"type": "http.response.body", "body": body})
