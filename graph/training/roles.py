@@ -23,6 +23,7 @@ ROLE_ANNOTATIONS = frozenset(
         "computed_constants",
         "equal_parameters",
         "folded_norms",
+        "renamed_parameters",
         "padding_rows",
     }
 )
@@ -89,6 +90,12 @@ def role_notes(graph: Graph) -> list[str]:
         notes.append(
             "constants that the exporter computed from trained parameters, whose gradients lack the part that goes "
             f"through them: {listed(computed)}; {_EXPORT} to keep it"
+        )
+    if renamed := _names(graph, "renamed_parameters"):
+        notes.append(
+            "parameters that the exporter computed from the module's, by transposing or folding, and renamed: "
+            f"{listed(renamed)}; they are trained as they are; to keep the module's, export with "
+            "torch.onnx.export(..., dynamo=False, do_constant_folding=False)"
         )
     if folded := _names(graph, "folded_norms"):
         notes.append(

@@ -94,7 +94,7 @@ class TensorRoles:
         return copies
 
     def annotations(self, parameters: Collection[str], content_of: ContentOf) -> dict[str, Any]:
-        """Annotations of the graph: guessed roles, and parameters that are folded, equal, or without a tensor."""
+        """Annotations of the graph: guessed roles, and parameters folded, renamed, equal or without a tensor."""
         traced = {self.signature.traced(name) for name in self.tensors}
         lists = {
             "padding_rows": list(dict.fromkeys(self.signature.padding_rows)),
@@ -104,6 +104,7 @@ class TensorRoles:
             if self.guessed[Role.PARAMETER]
             else [],
             "computed_constants": self.computed,
+            "renamed_parameters": self._renamed(parameters),
             "folded_norms": self.signature.folded_norms or (folded_norms(self.nodes) if self.from_torch else []),
             "equal_parameters": [
                 " = ".join(names)
@@ -111,6 +112,17 @@ class TensorRoles:
             ],
         }
         return {key: names[:_MAX_LISTED] for key, names in lists.items() if names}
+
+    def _renamed(self, parameters: Collection[str]) -> list[str]:
+        """Parameters that PyTorch's legacy exporter made from the module's, each with the node that reads it.
+
+        Without those of convolutions, which it renames for a folded BatchNorm only.
+        """
+        if self.signature or not self.from_torch:
+            return []
+        readers = {name: node for node in self.nodes for name in node.input}
+        names = [name for name in self.tensors if name in parameters and name in readers and self._is_derived(name)]
+        return [f"{name} (read by {readers[name].name})" for name in names if "Conv" not in readers[name].op_type]
 
     def _derived_role(self, name: str, type: TensorType, content: np.ndarray | None) -> Role:
         """Role of a tensor that PyTorch's signature does not name: folded, renamed or made by the exporter."""

@@ -279,6 +279,17 @@ def test_folded_batch_norms_are_reported_with_the_export_that_keeps_them() -> No
     assert not folded("onnx::Conv_26", "c.bias")
 
 
+def test_parameters_under_names_of_the_exporter_are_reported_with_their_readers() -> None:
+    nodes = [node("Mul", ["x", "onnx::Mul_7"], "h"), node("MatMul", ["h", "head.weight"], "y")]
+    nodes[0].name = "/layers.0/norm/Mul_1"
+    tensors = {"onnx::Mul_7": weights(8), "head.weight": weights(8, 4)}
+    graph = load(model(nodes, tensors, (4, 8)))
+    assert roles(graph) == dict.fromkeys(tensors, Role.PARAMETER)
+    (note,) = role_notes(graph)
+    assert "onnx::Mul_7 (read by /layers.0/norm/Mul_1);" in note and "head.weight" not in note
+    assert "do_constant_folding=False" in note
+
+
 def test_rows_that_pytorch_does_not_train_are_named() -> None:
     fx = "%embedding : call_function[target=torch.ops.aten.embedding.default](args = (%p_words, %ids, 1), kwargs = {})"
     ids = helper.make_node("Cast", ["x"], ["ids"], to=TensorProto.INT64)
