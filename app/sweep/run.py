@@ -86,6 +86,7 @@ def summary_columns(report: dict[str, Any]) -> Row:
     return {
         "status": plan["status"],
         "fits": report["fits"],
+        "within_budget": plan["within_budget"],
         "device": report["device"],
         "budget_bytes": plan["budget_bytes"],
         "baseline_peak_bytes": base["peak_bytes"],
@@ -108,6 +109,7 @@ EMPTY_SUMMARY: Row = dict.fromkeys(
     (
         "status",
         "fits",
+        "within_budget",
         "device",
         "budget_bytes",
         "baseline_peak_bytes",

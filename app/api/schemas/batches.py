@@ -69,6 +69,7 @@ class Item(Open):
     ended_at: str | None = Field(description="ISO 8601 time")
     status: str | None = Field(description="status of the plan: proven, found or over_budget")
     fits: bool | None = Field(description="whether the plan fits the memory of the device")
+    within_budget: bool | None = Field(description="whether the memory needed is within the budget; null: no budget")
     budget_bytes: int | None = Field(description="budget in bytes")
     baseline_peak_bytes: int | None = Field(description="peak without recomputation, in bytes")
     peak_bytes: int | None = Field(description="peak of the plan, in bytes")

@@ -35,6 +35,7 @@ COLUMNS = {
     "ended_at": "string",
     "status": "string",
     "fits": "bool",
+    "within_budget": "bool",
     "budget_bytes": "int64",
     "baseline_peak_bytes": "int64",
     "peak_bytes": "int64",
@@ -53,11 +54,13 @@ COLUMNS = {
 def item_json(item: Mapping[str, Any]) -> dict[str, Any]:
     """An item in the wire format; `error` is a problem object."""
     plan, operation = item["plan_id"], item["operation_id"]
-    paths = {
+    is_judged = item["status"] is not None and bool(item["budget_bytes"])  # 0: the lowest peak was requested
+    made = {
+        "within_budget": item["status"] != "over_budget" if is_judged else None,
         "plan": None if plan is None else f"/v1/plans/{plan}",
         "operation": None if operation is None else f"/v1/operations/{operation}",
     }
-    return {name: paths[name] if name in paths else item[name] for name in COLUMNS}
+    return {name: made[name] if name in made else item[name] for name in COLUMNS}
 
 
 def flat_row(item: Mapping[str, Any]) -> dict[str, Any]:

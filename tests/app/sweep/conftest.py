@@ -29,6 +29,7 @@ def report(name: str = "one", **plan: Any) -> dict[str, Any]:
         "budget_bytes": 600,
         "peak_bytes": 600,
         "arena_bytes": 640,
+        "within_budget": True,
         "saved_bytes": 400,
         "saved": 0.4,
         "seconds": 1.1,

@@ -75,7 +75,7 @@ function onProgress(progress, stage) {
   if (plan) setText("peak", size(plan.peak_bytes));
   if (plan?.overhead != null) setText("overhead", share(plan.overhead, 2));
   if (progress.bound) setText("bound", share(progress.bound.overhead, 2));
-  if (progress.gap != null) setText("gap", share(progress.gap, 2));
+  if (plan) setText("gap", progress.gap == null ? "—" : share(progress.gap, 2)); // none of a plan over the budget
   if (!isDrawScheduled) {
     isDrawScheduled = true;
     setTimeout(draw, DRAW_DELAY_MS);
