@@ -14,6 +14,7 @@ from pydantic.json_schema import models_json_schema
 
 from app.api.schemas import batches, graphs, layouts, measurements, plans, transforms, write
 from app.api.schemas.batch_request import MAX_PER_AXIS, NOT_IN_BATCH
+from app.api.schemas.descriptions import with_descriptions
 from app.api.schemas.request import request_schema
 from app.errors import ERROR_TABLE, PROBLEM_TYPE
 from planner.report.schema import schema_components
@@ -131,7 +132,7 @@ def components() -> dict[str, Any]:
     all_schemas["BatchQuestion"] = _batch(request)
     for name, about in FOREIGN_DOCUMENTS.items():  # named: generators of clients need distinct types
         all_schemas[name] = {"type": "object", "title": name, "description": about}
-    generated: dict[str, Any] = _for_generators(all_schemas)
+    generated: dict[str, Any] = _for_generators(with_descriptions(all_schemas))
     return generated
 
 
