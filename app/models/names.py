@@ -11,6 +11,11 @@ from graph.formats.readers import name_of_file
 
 
 def named_after(path: str | os.PathLike[str], data: bytes, document: Mapping[str, Any]) -> dict[str, Any]:
-    """The report, curve, fit or summary of the model in the file; native documents and `-` keep the graph's name."""
+    """The report, curve, fit or summary of the model in the file; native documents and `-` keep the graph's name.
+
+    A fit that found no size has no model.
+    """
     name = None if os.fspath(path) == "-" else name_of_file(path, data)
-    return dict(document) if not name else {**document, "model": renamed(document["model"], name)}
+    if not name or document["model"] is None:
+        return dict(document)
+    return {**document, "model": renamed(document["model"], name)}

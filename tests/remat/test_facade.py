@@ -41,6 +41,7 @@ def test_a_model_is_called_by_its_file(tmp_path: Path) -> None:
     assert not remat.verify(document)["valid"]
     assert remat.curve(model, ["90%"], planner="greedy")["model"]["name"] == "encoder"
     assert remat.fit(model, "1MiB", planner="greedy")["model"]["name"] == "encoder"
+    assert remat.fit(model, 1, planner="greedy")["model"] is None
 
 
 @pytest.mark.parametrize("field", ["peak_bytes", "seconds", "overhead"])
