@@ -31,7 +31,7 @@ SHARED: Mapping[str, str] = {
     "stop_gradient": "true: gradients end at the value",
     "attributes": "attributes of the op",
     "stream": "random stream: runs with the same stream draw the same numbers",
-    "heavy": "true: mirroring does not recompute the node; null: as the op table says",
+    "heavy": "true: mirroring leaves the node alone unless preferred; null: by its op, true with nested graphs",
     "gradient_reads": "inputs and outputs that the gradient of an unknown op reads; null: not declared",
     "bodies": "nested graphs of the node by attribute",
     "seconds": "time of one run in seconds; null: estimated",
@@ -49,7 +49,10 @@ SHARED: Mapping[str, str] = {
 
 #: Schema -> property -> description.
 OF_SCHEMA: Mapping[str, Mapping[str, str]] = {
-    "Advice": {"levers": "techniques that lower the peak", "left_out": "techniques that do not apply, with the reason"},
+    "Advice": {
+        "levers": "techniques that lower the peak",
+        "left_out": "techniques without a plan to show, with the reason",
+    },
     "Allocator": {"plan": "reservation of the plan", "baseline": "reservation without recomputation"},
     "Analysis": {
         "name": "name of the graph",
@@ -118,6 +121,7 @@ OF_SCHEMA: Mapping[str, Mapping[str, str]] = {
     "Extras": {"values": "index of a value -> its rare fields", "nodes": "index of a node -> its rare fields"},
     "Finding": {"found": "what was found there", "expected": "what is expected there", "remedy": "how to correct it"},
     "FitTry": {"size": "size that was tried", "fits": "whether a plan of this size fits"},
+    "Fit": {"model": "the model at the largest size; null: no size fits"},
     "Fits": {"fits": "fits of the page"},
     "GradientCheck": {"status": "agree, different, or not compared"},
     "GradientPair": {
@@ -173,7 +177,7 @@ OF_SCHEMA: Mapping[str, Mapping[str, str]] = {
     "Operations": {"operations": "operations of the page"},
     "PackedLayouts": {"layouts": "layouts of the page"},
     "PeakBy": {
-        "parameters": "bytes of parameters and constants",
+        "parameters": "bytes of parameters, constants and states other than the optimizer's",
         "gradients": "bytes of gradients of parameters",
         "optimizer": "bytes of optimizer states",
         "activations": "bytes of activations, inputs included",
@@ -210,8 +214,8 @@ OF_SCHEMA: Mapping[str, Mapping[str, str]] = {
     "RowsOf": {"rows_of": "operand with the indices of the rows", "count": "rows of the value"},
     "Savings": {
         "group_by": "columns of the groups",
-        "from": "first day counted; null: all",
-        "to": "last day counted; null: all",
+        "from": "earliest creation time counted, inclusive (ISO 8601); null: no limit",
+        "to": "latest creation time, exclusive (ISO 8601); null: no limit",
         "rows": "one row for each group",
     },
     "SavingsRow": {"model": "name of the model", "planner": "planner that found the plans"},
