@@ -98,7 +98,7 @@ class PreparedModel:
         Raises BadGraph, OSError.
         """
         if isinstance(model, Graph):
-            return cls(_called(model, name), names_key)
+            return cls(with_model_name(model, name), names_key)
         if isinstance(model, Mapping):
             data = msgspec.json.encode(model)
         else:
@@ -108,7 +108,7 @@ class PreparedModel:
             graph = structs.replace(graph, annotations={**graph.annotations, IMPORTER_ANNOTATION: origin})
         if name is None and isinstance(model, str | os.PathLike):
             name = name_of_file(model, data)
-        return cls(_called(graph, name), names_key)
+        return cls(with_model_name(graph, name), names_key)
 
     def fields(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Request fields with the names that are sent."""
@@ -251,11 +251,6 @@ class PreparedModel:
         if content is None or (row.get("dtype"), row.get("shape")) != (dtype_name(content.dtype), [*content.shape]):
             return None
         return content
-
-
-def _called(graph: Graph, name: str | None) -> Graph:
-    """The graph of a model of that name; None: of the graph's own."""
-    return with_model_name(graph, name) if name and name != graph.name else graph
 
 
 class _NameHasher:

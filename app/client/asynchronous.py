@@ -99,6 +99,8 @@ class AsyncClient:
         requests. Raises BadGraph, OSError.
         """
         if isinstance(model, PreparedModel):
+            if name is not None:
+                raise TypeError("a prepared model has a name; give `name` to `prepare`")
             return model
         names_key = self._names_key if hide_names else None
         if isinstance(self._wire, BlockingTransport):

@@ -81,7 +81,7 @@ class Operation:
             "id": self.id,
             "kind": self.kind,
             "model": self.model,
-            "batch": self.fields.get("batch", self.graph_batch),
+            "batch": self.fields.get("batch") or self.graph_batch,
             "state": self.state,
             "stage": self.stage,
             "created_at": self.created_at,

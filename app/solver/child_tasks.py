@@ -138,14 +138,13 @@ def read(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) -
     origin = importer_of(payload["data"])
     if origin != "native":  # kept in the document, because it decides the default of `differentiate`
         graph = structs.replace(graph, annotations={**graph.annotations, ORIGIN: origin})
-    name = payload.get("name")
-    return _graph_record(graph if name in (None, graph.name) else with_model_name(graph, name))
+    return _graph_record(with_model_name(graph, payload.get("name")))
 
 
 def _graph_record(graph: Graph) -> dict[str, Any]:
     """The canonical document of a graph and the columns of its row in `graphs`."""
     from app.jobs.answers.form import form_hash
-    from graph.formats.native.identity import GRAPH_NAME, inputs_and_batch
+    from graph.formats.native.identity import inputs_and_batch, name_in_file
     from graph.formats.native.writer import canonical
     from graph.ir import Phase
 
@@ -155,7 +154,7 @@ def _graph_record(graph: Graph) -> dict[str, Any]:
         "document": document,
         "id": hashlib.sha256(document).hexdigest(),
         "name": graph.name,
-        "graph_name": graph.annotations.get(GRAPH_NAME),
+        "graph_name": name_in_file(graph),
         **inputs_and_batch(graph),
         "nodes": len(graph.nodes),
         "values": len(graph.values),

@@ -143,7 +143,7 @@ async def stream_operation(
 ) -> Response:
     """`state` events hold the operation, `progress` events its progress; ids count from 1."""
     after = int(last_event_id) if last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 19 else 0
-    request_memory(request).require_stream(service.tenant)  # before the database is asked
+    request_memory(request).require_stream(service.tenant)  # before the database is queried
     operation = await anyio.to_thread.run_sync(service.jobs.status, operation_id)
     if operation.finished and operation.last_event <= after:
         return Response(status_code=204)

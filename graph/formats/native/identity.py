@@ -9,29 +9,41 @@ from msgspec import structs
 
 from graph.formats.native.writer import content_hash
 from graph.ir import Graph
+from graph.limits import Limits
 
 #: Annotation of a graph whose model was given a name: the name of the graph in its file.
 GRAPH_NAME = "graph_name"
 MAX_INPUTS = 16  # inputs that a record of a model lists
 
 
-def with_model_name(graph: Graph, name: str) -> Graph:
-    """The graph called `name`; its name so far is kept in the annotation `GRAPH_NAME`."""
-    own = graph.annotations.get(GRAPH_NAME, graph.name)
+def name_in_file(graph: Graph) -> str | None:
+    """Name of the graph in its file, if its model was given another; None for an annotation that cannot be a name."""
+    note = graph.annotations.get(GRAPH_NAME)
+    return note if isinstance(note, str) and len(note) <= Limits().name_length else None
+
+
+def with_model_name(graph: Graph, name: str | None) -> Graph:
+    """The graph called `name`, with its name so far in the annotation `GRAPH_NAME`; unchanged without a new name."""
+    if not name or name == graph.name:
+        return graph
+    given = name_in_file(graph)
+    own = graph.name if given is None else given
     return structs.replace(graph, name=name, annotations={**graph.annotations, GRAPH_NAME: own})
 
 
 def without_model_name(graph: Graph) -> Graph:
     """The graph called as in its file."""
-    if GRAPH_NAME not in graph.annotations:
+    own = name_in_file(graph)
+    if own is None:
         return graph
     notes = {name: note for name, note in graph.annotations.items() if name != GRAPH_NAME}
-    return structs.replace(graph, name=str(graph.annotations[GRAPH_NAME]), annotations=notes)
+    return structs.replace(graph, name=own, annotations=notes)
 
 
 def model_identity(graph: Graph) -> dict[str, Any]:
     """Names, hash, sizes and inputs of a graph, as reports state them; with `graph_name` if a name was given."""
-    given = {GRAPH_NAME: str(graph.annotations[GRAPH_NAME])} if GRAPH_NAME in graph.annotations else {}
+    own = name_in_file(graph)
+    given = {} if own is None else {GRAPH_NAME: own}
     sizes = {"nodes": len(graph.nodes), "values": len(graph.values)}
     hashed = content_hash(without_model_name(graph))
     return {"name": graph.name, **given, "hash": hashed, **sizes, **inputs_and_batch(graph)}

@@ -121,6 +121,8 @@ def test_a_model_is_called_as_given_or_as_its_file(asking: Client, tmp_path: Pat
     assert asking.post_graph(file.read_bytes())["name"] == "main_graph"
     report = asking.plan(file, name="our encoder", hide_names=True, budget="90%", **QUICK)
     assert (report["model"]["name"], report["model"]["graph_name"]) == ("our encoder", "main_graph")
+    with pytest.raises(TypeError, match="a prepared model has a name"):
+        asking.post_graph(asking.prepare(file), name="ours")
     names = {graph["name"] for graph in asking.graphs() if graph["batch"] == 7}
     assert len(names) == 4 and len([name for name in names if HASHED_NAME.fullmatch(name)]) == 1
 

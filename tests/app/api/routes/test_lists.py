@@ -93,7 +93,7 @@ def test_a_model_is_called_as_it_was_named_everywhere(client: TestClient) -> Non
         for operation in client.get("/v1/operations").json()["operations"]
         if operation["model"] == "encoder é"
     ]
-    assert batches in ([6, 4], [])  # solved at once, they need no operation
+    assert batches == [6, 4]
     client.post("/v1/curves", json={"graph_id": record["id"], "budgets": ["90%"], **SMALL})
     [curve] = client.get("/v1/curves", params={"graph_id": record["id"]}).json()["curves"]
     assert {name: curve[name] for name in taken} == taken and curve["model"] == "encoder é"
@@ -109,6 +109,15 @@ def test_a_name_does_not_change_the_hash_of_a_model(client: TestClient) -> None:
     asked = {"budget": "90%", **SMALL}
     hashes = {client.post("/v1/plans", json={"graph_id": id, **asked}).json()["model"]["hash"] for id in ids}
     assert len(hashes) == 1
+
+
+@pytest.mark.parametrize("note", [{"a": 1}, ["main"], 3, None, "x" * 5_000])
+def test_an_annotation_that_is_no_name_is_no_name(client: TestClient, note: Any) -> None:
+    record = client.post("/v1/graphs", json={**one_layer(), "annotations": {"graph_name": note}})
+    assert record.status_code == 201, record.text
+    assert (record.json()["name"], record.json()["graph_name"]) == ("one layer", None)
+    asked = {"graph_id": record.json()["id"], "budget": "90%", **SMALL}
+    assert "graph_name" not in client.post("/v1/plans", json=asked).json()["model"]
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "a\0b", "x" * 201])

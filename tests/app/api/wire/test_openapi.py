@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from app.api.main import create_app
 from app.api.schemas.descriptions import OF_SCHEMA, SHARED
 from app.api.wire.openapi import components
@@ -33,7 +35,7 @@ def test_descriptions_are_about_properties_that_exist_and_are_each_needed() -> N
     assert set(SHARED.values()) <= used
 
 
-def test_every_parameter_and_response_is_described(tmp_path: object) -> None:
+def test_every_parameter_and_response_is_described(tmp_path: Path) -> None:
     app = create_app(Settings(data=tmp_path))
     try:
         operations = {

@@ -17,6 +17,7 @@ from graph.formats.native.identity import (
     with_model_name,
     without_model_name,
 )
+from graph.formats.native.writer import canonical
 from graph.formats.readers import load, name_of_file
 from graph.ir import Graph, Role, TensorType, Value
 from tests.app.conftest import chain
@@ -43,8 +44,6 @@ def test_a_given_name_leaves_the_hash_as_it_is_and_the_own_name_beside_it() -> N
 
 
 def test_the_name_survives_a_document() -> None:
-    from graph.formats.native.writer import canonical
-
     named = with_model_name(GRAPH, "resnet50")
     assert model_identity(load(canonical(named))) == model_identity(named)
 
@@ -83,6 +82,14 @@ def test_a_file_of_a_framework_is_called_by_its_name() -> None:
     assert name_of_file("anything.json", json.dumps(chain(3)).encode()) is None
 
 
-def test_records_are_those_of_the_graph_that_is_planned() -> None:
-    wider = structs.replace(GRAPH, name="")
-    assert model_identity(wider)["name"] == ""
+def test_a_graph_without_a_name_keeps_that_it_had_none() -> None:
+    unnamed = structs.replace(GRAPH, name="")
+    assert model_identity(unnamed)["name"] == ""
+    named = with_model_name(unnamed, "resnet50")
+    assert model_identity(named)["graph_name"] == ""
+    assert without_model_name(named) == unnamed
+
+
+@pytest.mark.parametrize("name", [None, "", GRAPH.name])
+def test_without_a_new_name_a_graph_is_unchanged(name: str | None) -> None:
+    assert with_model_name(GRAPH, name) is GRAPH
