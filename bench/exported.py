@@ -139,11 +139,8 @@ def draw_distinct(model: nn.Module, generator: np.random.Generator) -> None:
     scales = np.concatenate(
         [np.full(p.numel(), 0.5 / max(1, p[0].numel()) ** 0.5 if p.dim() > 1 else 0.5) for p in parameters]
     )
-    drawn = (generator.uniform(0.5, 2.0, len(scales)) * generator.choice([-1, 1], len(scales)) * scales).astype(
-        np.float32
-    )
-    while len(repeated := _repeated(np.abs(drawn))):
-        drawn[repeated] *= generator.uniform(0.9, 1.1, len(repeated)).astype(np.float32)
+    drawn = _distinct((generator.uniform(0.5, 2.0, len(scales)) * scales).astype(np.float32))
+    drawn *= generator.choice(np.array([-1, 1], np.float32), len(drawn))
     with torch.no_grad():
         for parameter, part in zip(
             parameters, np.split(drawn, np.cumsum([p.numel() for p in parameters])[:-1]), strict=True
@@ -151,10 +148,12 @@ def draw_distinct(model: nn.Module, generator: np.random.Generator) -> None:
             parameter.copy_(torch.from_numpy(part.reshape(parameter.shape)))
 
 
-def _repeated(numbers: np.ndarray) -> np.ndarray:
-    """Positions of the numbers that stand before."""
-    first = np.unique(numbers, return_index=True)[1]
-    return np.setdiff1d(np.arange(len(numbers)), first)
+def _distinct(numbers: np.ndarray) -> np.ndarray:
+    """Positive float32 numbers, of which those that repeat another are moved to the next free one."""
+    order = np.argsort(numbers)
+    places = numbers[order].view(np.int32) - np.arange(len(numbers), dtype=np.int32)  # bits of floats rise with them
+    numbers[order] = (np.maximum.accumulate(places) + np.arange(len(numbers), dtype=np.int32)).view(np.float32)
+    return numbers
 
 
 def exported(case: Case, model: nn.Module, x: Tensor, labels: Tensor) -> bytes:
