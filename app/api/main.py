@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from app.api.auth.fair_share import FairShareMiddleware
 from app.api.auth.middleware import AuthMiddleware
 from app.api.auth.rate_limit import RateLimiter
 from app.api.auth.tenant_view import AccessControl
@@ -85,6 +86,7 @@ def create_app(
     app.state.service, app.state.watching, app.state.access = service, telemetry, access
     if access is not None:  # middleware added last runs first
         app.add_middleware(AuthMiddleware, access=access, limiter=RateLimiter(service.settings.requests_per_second))
+        app.add_middleware(FairShareMiddleware)
     app.add_middleware(AdmissionMiddleware, admission=service.admission)
     app.add_middleware(CompressionMiddleware)
     app.add_middleware(HeadMiddleware)
