@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
 from app.api.routes.dependencies import GraphFilter, PageDep, ServiceDep, page_docs
-from app.api.routes.plans import EXAMPLE
 from app.api.routes.submit_or_wait import (
     RawFields,
     Submission,
@@ -22,6 +21,7 @@ from app.api.routes.submit_or_wait import (
     submit_docs,
     submit_or_wait,
 )
+from app.api.schemas import examples
 from app.api.service.service import Service
 from app.api.wire.openapi import body_docs, ref
 from app.jobs.interface import SolveRequest
@@ -29,15 +29,13 @@ from planner.request.curve_and_fit_request import parse_curve
 
 router = APIRouter(tags=["curves"])
 
-CURVE_EXAMPLE: dict[str, Any] = {"graph": EXAMPLE["graph"], "budgets": ["90%", "50%"], "search_seconds": 1}
-
 
 @router.post(
     "/v1/curves",
     status_code=201,
     response_class=Response,
     responses=submit_docs("The curve; its plans are stored", "Curve"),
-    openapi_extra=body_docs({"application/json": ref("CurveQuestion")}, {"one node": CURVE_EXAMPLE}),
+    openapi_extra=body_docs({"application/json": ref("CurveQuestion")}, {"a perceptron": examples.CURVE}),
 )
 async def post_curve(submission: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
     """Plan a graph at several budgets; time does not increase with the budget."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
 from app.api.routes.dependencies import GraphFilter, PageDep, ServiceDep, page_docs
-from app.api.routes.plans import EXAMPLE
 from app.api.routes.submit_or_wait import (
     RawFields,
     Submission,
@@ -23,6 +22,7 @@ from app.api.routes.submit_or_wait import (
     submit_docs,
     submit_or_wait,
 )
+from app.api.schemas import examples
 from app.api.service.service import Service
 from app.api.wire.openapi import body_docs, ref
 from app.jobs.interface import SolveRequest
@@ -30,15 +30,13 @@ from planner.request.curve_and_fit_request import parse_fit
 
 router = APIRouter(tags=["fits"])
 
-FIT_EXAMPLE: dict[str, Any] = {"graph": EXAMPLE["graph"], "budget": "4MiB", "grow": "batch", "search_seconds": 1}
-
 
 @router.post(
     "/v1/fits",
     status_code=201,
     response_class=Response,
     responses=submit_docs("The largest size; its plan is stored", "Fit"),
-    openapi_extra=body_docs({"application/json": ref("FitQuestion")}, {"one node": FIT_EXAMPLE}),
+    openapi_extra=body_docs({"application/json": ref("FitQuestion")}, {"a perceptron": examples.FIT}),
 )
 async def post_fit(submission: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
     """Find the largest batch or sequence that fits a memory size. An inline document may have symbolic dimensions."""

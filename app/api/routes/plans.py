@@ -29,6 +29,7 @@ from app.api.routes.submit_or_wait import (
     submit_docs,
     submit_or_wait,
 )
+from app.api.schemas import examples
 from app.api.service.service import Service
 from app.api.wire.openapi import NOT_MODIFIED, Responses, body_docs, problem_docs, ref, response_docs
 from app.jobs.interface import SolveRequest
@@ -38,15 +39,6 @@ from planner.request.plan_request import parse_request
 
 router = APIRouter(tags=["plans"])
 
-EXAMPLE = {
-    "graph": {
-        "format": "remat/1",
-        "values": [{"name": "x", "shape": [64, 784], "dtype": "float32", "role": "input"}],
-        "nodes": [{"name": "relu1", "op": "Relu", "inputs": ["x"], "outputs": ["y"]}],
-        "outputs": ["y"],
-    },
-    "budget": "50%",
-}
 PlanStatus = Literal["proven", "found", "over_budget"]
 SectionsQuery = Annotated[
     list[Section] | None,
@@ -68,7 +60,7 @@ SectionsQuery = Annotated[
         get_timeline="plan_id",
         get_certificate="plan_id",
     ),
-    openapi_extra=body_docs({"application/json": ref("Question")}, {"one node": EXAMPLE}),
+    openapi_extra=body_docs({"application/json": ref("Question")}, {"a perceptron": examples.PLAN}),
 )
 async def post_plan(submission: Annotated[Submission, Depends(get_submission)], service: ServiceDep) -> Response:
     """Plan a graph. A repeated request returns the stored plan."""

@@ -19,7 +19,7 @@ from app.api.auth.tenant_view import own_result, scope_request, tenant_of
 from app.api.routes.dependencies import IdempotencyKey, immutable_response, page_response, require_media_type
 from app.api.service.answer_lookup import lookup_answer
 from app.api.service.process_admission import request_memory
-from app.api.service.service import Service
+from app.api.service.service import NO_SHAPES, Service
 from app.api.wire.negotiation import Preferences, parse_prefer
 from app.api.wire.openapi import NOT_MODIFIED, Responses, problem_docs, ref, response_docs, with_links
 from app.api.wire.request_body import media_type_of, raw_fields, read_body
@@ -221,25 +221,32 @@ def require_search_time(service: Service, search_seconds: float) -> None:
 
 
 async def graph_request(service: Service, sent: RawFields, fields: Mapping[str, Any], kind: str) -> SolveRequest:
-    """The request on a stored graph; an inline graph is read and stored. Raises ProblemDetails, NotFound."""
+    """The request on a stored graph; an inline graph is read and stored. Raises ProblemDetails, NotFound.
+
+    The lengths that the request gives to symbolic dimensions are those of the stored graph.
+    """
     if "graph" in sent:
-        graph_id = await _inline_graph(service, bytes(sent["graph"]))
+        graph_id = await _inline_graph(service, bytes(sent["graph"]), fields.get("dims") or {})
+        fields = {name: given for name, given in fields.items() if name != "dims"}
     else:
         graph_id = decode_object(bytes(sent["graph_id"]), str)
         await anyio.to_thread.run_sync(service.has_graph, graph_id)
     return SolveRequest(records.request_key(graph_id, fields, kind), graph_id, fields, kind=kind)
 
 
-async def _inline_graph(service: Service, data: bytes) -> str:
-    """Id of the graph in `data`, read and stored; the same bytes sent shortly after need no child process."""
+async def _inline_graph(service: Service, data: bytes, dims: Mapping[str, int]) -> str:
+    """Id of the graph in `data`, read and stored; the same bytes sent shortly after need no child process.
+
+    `dims`: lengths of its symbolic dimensions.
+    """
     digest = await anyio.to_thread.run_sync(blob_key, data)
-    key = "inline", tenant_of(service), service.settings.limits(), digest
+    key = "inline", tenant_of(service), service.settings.limits(), digest, tuple(sorted(dims.items()))
     known = service.responses.get(key)
     if known is not None:
         with suppress(NotFound):
             await anyio.to_thread.run_sync(service.has_graph, known.decode())
             return known.decode()
-    graph_id = str((await service.read_graph(data))["id"])
+    graph_id = str((await service.read_graph(data, NO_SHAPES | {"dims": dims}))["id"])
     service.responses.put(key, graph_id.encode())
     return graph_id
 

@@ -131,7 +131,7 @@ OF_SCHEMA: Mapping[str, Mapping[str, str]] = {
     },
     "GradientReport": {"pairs": "values with their gradients"},
     "Graphs": {"graphs": "graphs of the page"},
-    "Head": {"shape": "shape of the constant head gradient"},
+    "Head": {"shape": "shape of the constant head gradient; null: that of the list in `value`, or of the target"},
     "Health": {"status": "state of the service"},
     "Holder": {"value": "name of the value", "bytes": "size of the value in bytes"},
     "Item": {"graph_id": "id of the graph", "state": "state of the item"},

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 FIRST_COLLECTION_S = 600.0
 MEMORY_PER_DOCUMENT_BYTE = 8  # bytes of memory to parse one byte of a document
-NO_SHAPES: Mapping[str, Any] = {"inputs": {}, "batch": None, "dims": {}, "max": {}}
+NO_SHAPES: dict[str, Any] = {"inputs": {}, "batch": None, "dims": {}, "max": {}}
 
 
 class Service:

@@ -94,6 +94,19 @@ def test_unbound_dimensions_are_bound_by_query(client: TestClient) -> None:
     assert client.post("/v1/graphs?dim=N=8", json=document).status_code == 201
 
 
+def test_unbound_dimensions_of_an_inline_graph_are_bound_by_its_request(client: TestClient) -> None:
+    document = one_layer()
+    document["values"][0]["shape"] = ["N", 16]
+    del document["values"][2]["shape"]
+    for length in (8, 24):  # of the same bytes
+        request = {"graph": document, "dims": {"N": length}, "budget": "90%", "planner": "greedy", "iterations": 1}
+        planned = client.post("/v1/plans", json=request)
+        assert planned.status_code == 201, planned.text
+        source = client.get(f"{planned.headers['location']}/source").json()
+        assert source["values"][0]["shape"] == [length, 16]
+        assert [row["id"] for row in client.get("/v1/plans?limit=1").json()["plans"]] == [planned.json()["id"]]
+
+
 def test_a_data_dependent_length_is_bound_by_query(client: TestClient) -> None:
     node = helper.make_node("NonZero", ["x"], ["places"])
     ends = (helper.make_tensor_value_info(n, k, s) for n, k, s in (("x", 1, [4]), ("places", 7, [1, None])))

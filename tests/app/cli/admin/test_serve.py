@@ -216,3 +216,29 @@ def test_a_service_on_postgresql_that_is_killed_goes_on_where_it_was(
     assert httpx2.get(f"{url}/v1/operations/{id}", timeout=60).json()["state"] == "succeeded"
     rows = httpx2.get(f"{url}/v1/savings", params={"group_by": "budget"}, timeout=60).json()["rows"]
     assert [(row["budget"], row["plans"]) for row in rows] == [("50%", 1), ("80%", 1)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc")
+def test_freed_bodies_return_to_the_system_while_small_blocks_lie_between_them() -> None:
+    script = """
+import os
+from app.cli.admin.serve import _return_large_blocks
+
+def resident_mib() -> int:
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+def grown_mib() -> int:
+    bytes(8 << 20)  # freed at once: by default glibc keeps blocks of this size from now on
+    before = resident_mib()
+    bodies = [(b"x" * (8 << 20), small.append([bytearray(5000) for _ in range(10)])) for _ in range(40)]
+    del bodies
+    return resident_mib() - before
+
+small = []
+_return_large_blocks()
+print(grown_mib())
+"""
+    command = [sys.executable, "-c", script]
+    assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) < 32
+    kept = [sys.executable, "-c", script.replace("\n_return_large_blocks()\n", "\n")]
+    assert int(subprocess.run(kept, capture_output=True, text=True, check=True).stdout) > 200  # what it is for
