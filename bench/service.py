@@ -1,8 +1,10 @@
-"""Load on a service: cached plans read while others are solved, and a flood of small graphs.
+"""Load on a service: cached plans read while others are solved, reads without a pause, and a flood of small graphs.
 
     .venv/bin/python -m bench.service --seconds 20 --rate 200 --graphs 1000 --clients 32 > bench/results/service.json
+    .venv/bin/python -m bench.service --soak 600      # all kinds of requests for ten minutes: memory by the minute
 
-Reads are sent on a clock, whether or not the last one was answered, so a stall is seen by all that fall into it.
+Reads are sent on a clock, whether or not the last one was answered, so a stall is seen by all that fall into it. Those
+without a pause send the next request once the last one is answered.
 """
 
 from __future__ import annotations
@@ -132,7 +134,8 @@ said = b" HTTP/1.1\\r\\nhost: localhost\\r\\n" + own + posted + b"\\r\\n" + body
 method = b"POST " if body else b"GET "
 rate, clients = float(rate), int(clients)
 took, statuses, lock = [], {}, threading.Lock()
-total, began = int(rate * float(seconds)), time.perf_counter() + 0.2
+began = time.perf_counter() + 0.2
+until, total = began + float(seconds), int(rate * float(seconds)) or 1 << 60  # rate 0: without a pause
 
 def read(connection):
     got = b""
@@ -149,8 +152,10 @@ def work(k):
     connection = socket.create_connection((host, int(port)))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for n in range(k, total, clients):
-        due = began + n / rate
+        due = began + n / rate if rate else max(began, time.perf_counter())
         time.sleep(max(0.0, due - time.perf_counter()))
+        if due >= until:
+            break
         connection.sendall(method + paths[n % len(paths)].encode() + said)
         status = read(connection)
         with lock:
@@ -167,11 +172,15 @@ print(json.dumps({"took": took, "statuses": statuses}))
 def read_steadily(
     url: str, paths: Sequence[str], rate: float, seconds: float, clients: int = 16, key: str = "", body: str = ""
 ) -> Json:
-    """GET, or POST of `body`, on a clock, from a process of its own; a request is late from the moment it was due."""
+    """GET, or POST of `body`, on a clock, from a process of its own; a request is late from the moment it was due.
+
+    `rate` 0: each of the clients sends the next one once the last one is answered.
+    """
     host, port = url.removeprefix("http://").split(":")
     command = [sys.executable, "-c", READER, host, port, str(rate), str(seconds), str(clients), key, body, *paths]
     said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    return {"reads": len(said["took"]), "statuses": said["statuses"], "milliseconds": spread(said["took"])}
+    a_second = {} if rate else {"a_second": round(len(said["took"]) / seconds)}
+    return {"reads": len(said["took"]), "statuses": said["statuses"], "milliseconds": spread(said["took"])} | a_second
 
 
 def cached_reads(url: str, pid: int, rate: float, seconds: float) -> Json:
@@ -199,6 +208,47 @@ def cached_reads(url: str, pid: int, rate: float, seconds: float) -> Json:
     for id in operations:
         httpx2.post(f"{url}/v1/operations/{id}:cancel", timeout=60)
     return {"alone": quiet, "while two solves run": busy | told | {"cpu_milliseconds_a_read": used}}
+
+
+def without_a_pause(url: str, seconds: float, clients: int) -> Json:
+    """A plan read on one connection and on many, and the same question with its graph asked on many."""
+    question = {"graph": model(40, "again"), "budget": "70%", "planner": "greedy", "iterations": 20}
+    answer = httpx2.post(f"{url}/v1/plans", json=question, timeout=120)
+    assert answer.status_code == 201, answer.text
+    plan, body = answer.headers["location"], json.dumps(question)
+    return {
+        "one connection": read_steadily(url, [plan], 0, seconds, 1),
+        f"{clients} connections": read_steadily(url, [plan], 0, seconds, clients),
+        "the same question, inline": read_steadily(url, ["/v1/plans"], 0, seconds, clients, body=body),
+    }
+
+
+def soak(url: str, pid: int, seconds: float) -> Json:
+    """Reads, known questions and new ones at a steady rate: highest memory of each minute, with all children."""
+    question = {"graph": model(40, "soak"), "budget": "70%", "planner": "greedy", "iterations": 20}
+    plan = httpx2.post(f"{url}/v1/plans", json=question, timeout=120).headers["location"]
+    until = time.monotonic() + seconds
+    solved: Counter[int] = Counter()
+
+    def ask() -> None:
+        n = 0
+        while time.monotonic() < until:
+            n += 1
+            fields = {"graph": model(20, f"new {n}"), "budget": "70%", "planner": "greedy", "iterations": 20}
+            solved[httpx2.post(f"{url}/v1/plans", json=fields, timeout=120).status_code] += 1
+            time.sleep(0.5)
+
+    minutes = list[Json]()
+    with ThreadPoolExecutor(3) as pool:
+        asked = pool.submit(ask)
+        reads = pool.submit(read_steadily, url, [plan], 50.0, seconds, 4)
+        posts = pool.submit(read_steadily, url, ["/v1/plans"], 10.0, seconds, 4, "", json.dumps(question))
+        while time.monotonic() < until:
+            with Highest(lambda: family_bytes(pid)) as family, Highest(lambda: resident_bytes(pid)) as service:
+                time.sleep(min(60.0, max(0.0, until - time.monotonic())))
+            minutes.append({"service_bytes": service.value, "with_children_bytes": family.value})
+        asked.result()
+        return {"minutes": minutes, "reads": reads.result(), "posts": posts.result(), "solved": dict(solved)}
 
 
 def state(url: str, operation_id: str) -> str:
@@ -252,10 +302,17 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--graphs", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--soak", type=float, default=0.0, metavar="SECONDS", help="only this, for so long")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder), REMAT_WORKERS="2") as (url, pid):
-        told = {"cores": os.cpu_count(), "cached_reads": cached_reads(url, pid, asked.rate, asked.seconds)}
-        print(json.dumps(told | {"flood": flood(url, pid, asked.graphs, asked.clients)}, indent=1))
+        told: Json = {"cores": os.cpu_count()}
+        if asked.soak:
+            told["soak"] = soak(url, pid, asked.soak)
+        else:
+            told["cached_reads"] = cached_reads(url, pid, asked.rate, asked.seconds)
+            told["without_a_pause"] = without_a_pause(url, asked.seconds, asked.clients)
+            told["flood"] = flood(url, pid, asked.graphs, asked.clients)
+        print(json.dumps(told, indent=1))
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ AGGREGATE_PATHS = frozenset({"/v1/savings", "/", "/savings.csv", "/trends.json"}
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 AUDITED_STATUSES = frozenset({401, 403, 404, 413, 429})
 MAX_PATH_LENGTH = 500
+AUDIT_THREADS = 1  # the database has one writer, and many refusals at once must not hold the threads of other requests
 MAX_IDEMPOTENCY_KEY = 255  # longer keys are rejected by the routes
 
 
@@ -38,6 +39,7 @@ class AuthMiddleware:
 
     def __init__(self, app: ASGIApp, access: AccessControl, limiter: RateLimiter):
         self.app, self.access, self._limiter = app, access, limiter
+        self._audits = anyio.CapacityLimiter(AUDIT_THREADS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":  # not supported
@@ -64,7 +66,7 @@ class AuthMiddleware:
         finally:
             if scope["method"] not in SAFE_METHODS or audited.status in AUDITED_STATUSES:
                 with anyio.CancelScope(shield=True):  # audited even if the client disconnects
-                    await anyio.to_thread.run_sync(self._write, audited)
+                    await anyio.to_thread.run_sync(self._write, audited, limiter=self._audits)
 
     def _too_fast(self) -> Busy:
         limit = {"name": "REMAT_REQUESTS_PER_SECOND", "value": self._limiter.per_second}

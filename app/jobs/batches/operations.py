@@ -64,6 +64,8 @@ class JobsWithBatches:
     def __init__(self, jobs: Jobs, store: Store):
         self._jobs, self._store = jobs, store
         self._draining = False
+        self._known: dict[str, tuple[float, Operation]] = {}  # batch -> (time of the query, its status)
+        self._queries: dict[str, asyncio.Task[Operation]] = {}  # that run
 
     def start(self) -> None:
         self._jobs.start()
@@ -85,7 +87,7 @@ class JobsWithBatches:
             return await self._jobs.wait(id, seconds)
         until = time.monotonic() + seconds
         while True:
-            operation = await asyncio.to_thread(self.status, id)
+            operation = await (self._poll(id) if seconds else asyncio.to_thread(self.status, id))
             left = until - time.monotonic()
             if operation.finished or self._draining or left <= 0:
                 return operation
@@ -99,7 +101,7 @@ class JobsWithBatches:
             return
         last_sent, state = time.monotonic(), ""
         while True:
-            operation = await asyncio.to_thread(self.status, id)
+            operation = await self._poll(id)
             if operation.last_event > after:
                 after, last_sent = operation.last_event, time.monotonic()
                 if operation.state != state:
@@ -113,6 +115,25 @@ class JobsWithBatches:
                 last_sent = time.monotonic()
                 yield None
             await asyncio.sleep(POLL_S)
+
+    async def _poll(self, id: str) -> Operation:
+        """The status of a batch, at most half of POLL_S old: all that stream it or wait for it share the queries."""
+        at, known = self._known.get(id, (0.0, None))
+        if known is not None and time.monotonic() - at < POLL_S / 2:
+            return known
+        if id not in self._queries:
+            self._queries[id] = asyncio.create_task(self._query(id))
+        return await asyncio.shield(self._queries[id])
+
+    async def _query(self, id: str) -> Operation:
+        try:
+            operation = await asyncio.to_thread(self.status, id)
+        finally:
+            del self._queries[id]
+        now = time.monotonic()
+        self._known = {each: seen for each, seen in self._known.items() if now - seen[0] < POLL_S}
+        self._known[id] = now, operation
+        return operation
 
     def cancel(self, id: str) -> Operation:
         batch = self._batch(id)
