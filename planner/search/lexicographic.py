@@ -21,6 +21,8 @@ from planner.search.time_slices import TimeSlices
 
 #: Share of the search for the lowest peak; the rest minimises the time at that peak.
 PEAK_SHARE = 0.5
+#: Lower peaks that a search at the lowest peak may turn up under an iteration limit, each of which is searched again.
+MAX_LOWER_PEAKS = 8
 
 
 def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Sequence[Candidate] = ()) -> Candidate:
@@ -91,11 +93,40 @@ def _lowest_peak(
     monitor.is_optimal = part.is_optimal
     if part.is_optimal or slices.is_over():
         return lowest
-    within = replace(goal, budget_bytes=max(_score(problem, goal, lowest).peak_bytes, budget_bytes), max_overhead=None)
+    if planner == "auto" and not slices.by_clock:
+        return _least_time_by_iterations(problem, goal, lowest, slices, seeds, budget_bytes)
+    within = _at_the_peak(problem, goal, lowest, budget_bytes)
     part = slices.part(_judge(problem, within), 1.0)
     cheaper = portfolio.search(problem, within, planner, part, [lowest])
     slices.absorb(part)
     return cheaper
+
+
+def _least_time_by_iterations(
+    problem: Problem, goal: Goal, lowest: Candidate, slices: TimeSlices, seeds: Sequence[Candidate], budget_bytes: int
+) -> Candidate:
+    """The least time at the lowest peak: what a request for this peak finds, or what is found from `lowest`.
+
+    Again at each lower peak that turns up, so that a request for the peak finds neither a lower one nor less time.
+    """
+    for _ in range(MAX_LOWER_PEAKS):
+        within = _at_the_peak(problem, goal, lowest, budget_bytes)
+        part = slices.part(_judge(problem, within), 1.0)
+        requested = portfolio.search(problem, within, "auto", part, seeds)
+        slices.absorb(part)
+        part = slices.part(_judge(problem, within), 1.0)
+        found = portfolio.improve(problem, within, lowest, TimeSlices(part)), requested
+        slices.absorb(part)
+        lowest = min(found, key=lambda candidate: _score(problem, goal, candidate))
+        if _at_the_peak(problem, goal, lowest, budget_bytes) == within or slices.is_over():
+            break
+    return min(found, key=lambda candidate: _score(problem, within, candidate))
+
+
+def _at_the_peak(problem: Problem, goal: Goal, lowest: Candidate, budget_bytes: int) -> Goal:
+    """The goal within the peak of `lowest`, or within `budget_bytes` if that is more."""
+    budget = max(_score(problem, goal, lowest).peak_bytes, budget_bytes)
+    return replace(goal, budget_bytes=budget, max_overhead=None)
 
 
 def _within_the_time(problem: Problem, goal: Goal, found: Candidate) -> Candidate:
