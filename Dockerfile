@@ -16,14 +16,14 @@ RUN mkdir /kernels && cd / && python -m remat.planner.warm
 
 FROM python:3.11-slim
 ENV PATH=/opt/remat/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
-    NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=/kernels REMAT_DATA=/data OMP_NUM_THREADS=1
+    NUMBA_CPU_NAME=generic NUMBA_CACHE_DIR=/tmp/kernels REMAT_DATA=/data OMP_NUM_THREADS=1
 RUN useradd --uid 10001 --no-create-home remat && mkdir /data && chown 10001:10001 /data
 COPY --from=made /opt/remat /opt/remat
-COPY --from=made --chown=10001:10001 /kernels /kernels
+COPY --from=made /kernels /opt/kernels
 COPY deploy/start /usr/local/bin/start
 USER 10001:10001
 WORKDIR /tmp
-VOLUME ["/data", "/kernels"]
+VOLUME ["/data"]
 EXPOSE 8000
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["start"]

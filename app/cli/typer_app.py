@@ -442,11 +442,17 @@ def worker(
 
 
 @_service()
-def migrate(data: options.Data = None, as_json: options.Json = False) -> int:
+def migrate(
+    data: options.Data = None,
+    wait: Annotated[
+        float, typer.Option(metavar="S", min=0, help="Wait so many seconds for a database that does not answer yet.")
+    ] = 0.0,
+    as_json: options.Json = False,
+) -> int:
     """Upgrade the database schema."""
     from app.cli.admin.store import run_migrate
 
-    return run_migrate(data, as_json)
+    return run_migrate(data, wait, as_json)
 
 
 @_service()

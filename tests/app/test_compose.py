@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,8 +23,10 @@ from starlette.testclient import TestClient
 
 from app.cli.typer_app import app as cli
 from app.settings import Settings
+from app.solver.forkserver import SECRET
 from tests.app.conftest import chain
 from tests.app.pages.seeded import fill
+from tests.postgres import Cluster, binaries
 
 ROOT = Path(__file__).parents[2]
 OURS = ("migrate", "api", "worker")
@@ -51,14 +54,35 @@ def test_our_services_run_without_rights_on_a_root_they_cannot_write(name: str) 
     service = compose()[name]
     assert service["read_only"] is True and service["cap_drop"] == ["ALL"]
     assert "no-new-privileges:true" in service["security_opt"]
-    assert {volume.split(":")[1] for volume in service["volumes"]} == {"/data", "/kernels"}
+    assert {volume.split(":")[1] for volume in service["volumes"]} == {"/data"}  # an old volume hides no kernels
+    assert service["init"] is True and service["pids_limit"] > 0 and service["mem_limit"]
+
+
+def test_the_image_is_built_once_and_never_pulled() -> None:
+    services = compose()
+    assert [name for name in services if "build" in services[name]] == ["migrate"]
+    assert {services[name]["pull_policy"] for name in OURS} == {"build", "never"}
+
+
+def test_the_database_is_ready_on_the_network_before_anything_starts() -> None:
+    services = compose()
+    check = services["database"]["healthcheck"]["test"]
+    assert check[check.index("-h") + 1] == "127.0.0.1"  # the server that initialises the volume has a socket only
+    assert "--wait" in services["migrate"]["command"] and services["migrate"]["restart"] == "on-failure:3"
+
+
+def test_a_password_may_have_any_character() -> None:
+    password = "p@ss:w/r d?#%[]"
+    environment = compose(POSTGRES_PASSWORD=password)["api"]["environment"]
+    assert environment["PGPASSWORD"] == password and password not in environment["REMAT_DATABASE_URL"]
+    assert SECRET.search("PGPASSWORD")  # children do not get it
 
 
 def test_every_variable_is_a_setting_or_one_of_the_object_store() -> None:
     known = {f"REMAT_{name.upper()}" for name in Settings.model_fields}
     for name in OURS:
         set_here = {variable for variable in compose()[name]["environment"] if not variable.startswith("AWS_")}
-        assert set_here <= known
+        assert set_here - {"PGPASSWORD"} <= known  # of the PostgreSQL client
     lines = (ROOT / "deploy" / "objects.env").read_text().splitlines()
     given = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
     assert set(given) <= set(compose()["api"]["environment"])
@@ -69,7 +93,7 @@ def test_what_is_not_always_wanted_has_a_profile_and_what_is_waited_for_is_there
     services = compose()
     profiles = {name: service.get("profiles", []) for name, service in services.items()}
     assert {name for name, said in profiles.items() if not said} == {"database", *OURS}
-    assert {name for name, said in profiles.items() if said == ["watching"]} == {"prometheus", "grafana"}
+    assert {name for name, said in profiles.items() if said == ["watching"]} == {"prometheus", "grafana", "viewer"}
     assert {name for name, said in profiles.items() if said == ["objects"]} == {"objects", "bucket"}
     for service in services.values():
         waits = service.get("depends_on", {})
@@ -93,11 +117,21 @@ def test_files_that_are_mounted_are_there() -> None:
                 assert (ROOT / volume.split(":")[0]).is_file(), volume
 
 
+def volumes(stage: str) -> list[str]:
+    """The volumes of a stage of the Dockerfile."""
+    (line,) = re.findall(r"^VOLUME (.*)$", stage, re.MULTILINE)
+    named: list[str] = json.loads(line)
+    return named
+
+
 def test_the_image_has_kernels_for_any_processor_and_no_root() -> None:
     text = (ROOT / "Dockerfile").read_text()
     build, _, run = text.partition("\nFROM ")[2].partition("\nFROM ")
-    for stage in (build, run):
-        assert "NUMBA_CPU_NAME=generic" in stage and "NUMBA_CACHE_DIR=/kernels" in stage
+    assert "NUMBA_CPU_NAME=generic" in build and "NUMBA_CACHE_DIR=/kernels" in build
+    assert "NUMBA_CPU_NAME=generic" in run and "NUMBA_CACHE_DIR=/tmp/kernels" in run and "/kernels" not in volumes(run)
+    assert (
+        "COPY --from=made /kernels /opt/kernels" in run and "/opt/kernels/." in (ROOT / "deploy" / "start").read_text()
+    )
     assert "python -m remat.planner.warm" in build
     assert re.findall(r"^USER (.*)$", run, re.MULTILINE) == ["10001:10001"]
     copied = re.findall(r"^COPY (?!--)([\w./-]+) ", text, re.MULTILINE)
@@ -106,20 +140,26 @@ def test_the_image_has_kernels_for_any_processor_and_no_root() -> None:
 
 
 def test_the_start_warms_kernels_for_what_solves_and_runs_what_it_is_given(tmp_path: Path) -> None:
+    image, cache = tmp_path / "opt", tmp_path / "cache"
+    image.mkdir()
+    (image / "kernel.nbi").touch()
+    script = (ROOT / "deploy" / "start").read_text()
+    assert "/opt/kernels" in script
+    (tmp_path / "start").write_text(script.replace("/opt/kernels", str(image)))
     called = tmp_path / "python"
     called.write_text('#!/bin/sh\necho "python $*"\n')
     called.chmod(0o755)
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "NUMBA_CACHE_DIR": str(cache)}
 
     def start(*command: str) -> tuple[str, str]:
-        done = subprocess.run(
-            [ROOT / "deploy" / "start", *command], env=environment, capture_output=True, text=True, check=True
-        )
+        shell = ["sh", str(tmp_path / "start"), *command]
+        done = subprocess.run(shell, env=environment, capture_output=True, text=True, check=True)
         return done.stdout, done.stderr
 
+    assert start("echo", "migrate") == ("migrate\n", "") and not cache.exists()
     assert start("echo", "serve") == ("serve\n", "python -m remat.planner.warm\n")
     assert start("echo", "worker", "-x") == ("worker -x\n", "python -m remat.planner.warm\n")
-    assert start("echo", "migrate") == ("migrate\n", "")
+    assert [file.name for file in cache.iterdir()] == ["kernel.nbi"]
 
 
 def test_every_metric_of_the_dashboard_is_documented() -> None:
@@ -208,6 +248,47 @@ def test_every_command_is_one_of_the_program(name: str) -> None:
     assert program == "remat" and command in commands()
 
 
+def _require_a_viewer_that_only_reads(url: str) -> None:
+    """Run the script that makes the role of Grafana twice, and ask with the role."""
+    programs = binaries()
+    assert programs is not None
+    environment = os.environ | {"VIEWER_PASSWORD": "v'iew$er"}
+    script = str(ROOT / "deploy" / "grafana" / "viewer.sql")
+    for _ in range(2):
+        command = [str(programs / "psql"), "-q", "-v", "ON_ERROR_STOP=1", url, "-f", script]
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+    engine = sa.create_engine(sa.make_url(url).set(drivername="postgresql+psycopg", username="viewer"))
+    try:
+        with engine.connect() as connection:
+            for panel in json.loads((ROOT / "deploy" / "grafana" / "savings.json").read_text())["panels"]:
+                for target in panel["targets"]:
+                    connection.execute(sa.text(target.get("rawSql", "SELECT 1")))
+        for refused in ("SELECT * FROM api_keys", "SELECT * FROM plans", "CREATE TABLE x (y int)"):
+            with engine.connect() as connection, pytest.raises(sa.exc.DBAPIError):
+                connection.execute(sa.text(refused))
+    finally:
+        engine.dispose()
+
+
+@pytest.mark.heavy
+def test_migrate_waits_for_a_database_that_starts_slowly(postgres: Cluster, tmp_path: Path) -> None:
+    place = {"REMAT_DATABASE_URL": postgres.database("slow"), "REMAT_DATA": str(tmp_path / "data")}
+    postgres.stop()
+    try:
+        service = compose()["migrate"]
+        with started(service, place) as migrating:
+            time.sleep(3)
+            assert migrating.poll() is None
+            postgres.start()
+            assert migrating.wait(60) == 0
+        postgres.stop()
+        at_once = service | {"command": [*service["command"][:-1], "0"]}
+        with started(at_once, place) as migrating:
+            assert migrating.wait(60) == 2
+    finally:
+        postgres.start()
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("store_settings", ["postgresql"], indirect=True)
 def test_the_same_commands_serve_a_plan_as_processes(store_settings: dict[str, Any], tmp_path: Path) -> None:
@@ -221,6 +302,7 @@ def test_the_same_commands_serve_a_plan_as_processes(store_settings: dict[str, A
     assert set(place) - {"REMAT_LOG_LEVEL", "OMP_NUM_THREADS"} <= set(services["api"]["environment"])
     with started(services["migrate"], place) as migrating:
         assert migrating.wait(120) == 0
+    _require_a_viewer_that_only_reads(store_settings["database_url"])
     api = services["api"] | {"command": ["0" if word == "8000" else word for word in services["api"]["command"]]}
     with socket.create_server(("127.0.0.1", 0)) as free:
         metrics = f"127.0.0.1:{free.getsockname()[1]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cli.console.files import demand_data_folder, to_json
+from app.errors import Unavailable
 from app.render.text import format_bytes
 from app.settings import Settings
 from app.store.database import migrate, require_current_schema
@@ -16,11 +18,21 @@ from app.store.garbage_collection import collect
 from app.store.integrity_check import check_integrity
 from app.store.store import Store
 
+RETRY_S = 1.0  # between attempts to reach the database
 
-def run_migrate(data: Path | None, as_json: bool) -> int:
-    """Exit code: 0 after the schema is current."""
+
+def run_migrate(data: Path | None, wait: float, as_json: bool) -> int:
+    """Exit code: 0 after the schema is current. A database that does not answer is tried again for `wait` seconds."""
+    until = time.monotonic() + wait
     with _opened(data) as (store, _):
-        before, after = migrate(store.engine)
+        while True:
+            try:
+                before, after = migrate(store.engine)
+                break
+            except Unavailable as error:
+                if error.code == "damaged" or time.monotonic() + RETRY_S > until:
+                    raise
+                time.sleep(RETRY_S)
     message = "schema is up to date" if before == after else f"migrated from {before or 'nothing'} to {after}"
     print(to_json({"before": before, "after": after}) if as_json else message)
     return 0
