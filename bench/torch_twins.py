@@ -221,7 +221,8 @@ class Program:
         self._add(v, step)
 
     def _branch(self) -> None:
-        """An If by the sign of a sum."""
+        """An If by a sum above a limit, which is not 0: a value less its mean has a sum whose sign is a rounding."""
+        limit = self.chance.uniform(-self.size, self.size)
         (by,), seen = self._pick(1), list(dict.fromkeys(self._pick(2)))
         found: list[Program] = []
 
@@ -232,12 +233,12 @@ class Program:
         b = self.builder
         then, other = (body_of(b, {}, [self.ids[i] for i in seen], make) for _ in range(2))
         (total,) = b.node("ReduceSum", [self.ids[by]], attributes={"keepdims": 0})
-        (positive,) = b.node("Greater", [total, b.constant(np.float64(0))])
+        (positive,) = b.node("Greater", [total, b.constant(np.float64(limit))])
         made = bodies(then_branch=then, else_branch=other)
         (v,) = b.node("If", [positive], bodies=made, types=[self._square()])
 
         def step(values: list[Tensor]) -> Tensor:
-            return found[0 if values[by].sum() > 0 else 1].run([values[i] for i in seen])[-1]
+            return found[0 if values[by].sum() > limit else 1].run([values[i] for i in seen])[-1]
 
         self._add(v, step)
 

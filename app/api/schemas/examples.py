@@ -20,6 +20,6 @@ def _model() -> dict[str, Any]:
 
 
 _TRAINED: dict[str, Any] = {"graph": _model(), "loss": f"cross_entropy:x{LAYERS}"}
-PLAN = _TRAINED | {"dims": {"batch": BATCH}, "budget": "75%", "search_seconds": 1}
-CURVE = _TRAINED | {"dims": {"batch": BATCH}, "budgets": ["90%", "75%"], "search_seconds": 1}
-FIT = _TRAINED | {"grow": "batch", "max_overhead": "30%", "budget": "4MiB", "search_seconds": 1}
+PLAN = _TRAINED | {"dims": {"batch": BATCH}, "budget": "75%", "iterations": 50}
+CURVE = _TRAINED | {"dims": {"batch": BATCH}, "budgets": ["90%", "75%"], "iterations": 50}
+FIT = _TRAINED | {"grow": "batch", "max_overhead": "30%", "budget": "4MiB", "iterations": 50}

@@ -89,6 +89,28 @@ def compose(arguments: list[str]) -> None:
     assert asked.scale is None or asked.scale.partition("=")[0] in read
 
 
+def docker(arguments: list[str]) -> None:
+    """Raises unless Docker would find what it is asked about."""
+    if arguments[0] == "compose":
+        compose(arguments[1:])
+    else:
+        container(arguments)
+
+
+def container(arguments: list[str]) -> None:
+    """Raises unless `docker build` and `docker run` of the image give it a volume, a port and a command."""
+    both = shlex.join(arguments).split(" '&&' docker ")
+    assert both[0] == "build -t remat ."
+    parser = ArgumentParser(exit_on_error=False)
+    for flag in ("--rm", "--init"):
+        parser.add_argument(flag, action="store_true")
+    for option in ("-p", "-v"):
+        parser.add_argument(option)
+    asked, command = parser.parse_known_args(shlex.split(both[1])[1:])
+    assert command[:3] == ["remat", "remat", "serve"] and "--no-auth" in command  # the image, then the program
+    assert asked.v.endswith(":/data") and asked.p.startswith("127.0.0.1:") and asked.p.endswith(":8000")
+
+
 def classifier() -> onnx.ModelProto:
     """A model of one layer, of which a training step can be made."""
     tensor = onnx.helper.make_tensor_value_info
@@ -138,8 +160,7 @@ class Session:
             command = command.replace(said, here)
         name, arguments = program(command)
         if name == "docker":
-            assert arguments[0] == "compose"
-            compose(arguments[1:])
+            docker(arguments)
         elif name == "export":
             self.environment |= dict(word.split("=", 1) for word in arguments)
         elif (name, arguments[0]) == ("remat", "serve"):
@@ -214,7 +235,7 @@ def test_every_command_of_the_pages_is_one_that_is_run() -> None:
             f"{command!r}: say in Session.run how it is run"
         )
         if name == "docker":
-            compose(arguments[1:])
+            docker(arguments)
     sections = [section for section, _ in found]
     assert len(found) >= 20 and sections.count(HOSTS) >= 8 and "HTTP" in sections
 
