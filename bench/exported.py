@@ -212,7 +212,7 @@ def _compared(case: Case, outcome: Outcome, data: bytes, model: nn.Module, x: Te
         wide, _ = by_content(contents, _gradients(outcome.graph, data, inputs, wide=True))
         single, found = found, _errors(wide, seen, noises, double, report["warnings"])
         if single.wrong and not found.wrong:
-            found = replace(found, why=f"in float64; float32 chooses otherwise in a ReLU or MaxPool: {single.wrong}")
+            found = replace(found, why=f"in float64; in float32 above the noise: {single.wrong}")
     executed, result, why = report["executed"], "right", loading_problem(outcome.graph) or found.why
     if found.missing:
         said = next((text for text in report["warnings"] if "folding=False" in text or "optimize=False" in text), "")

@@ -211,7 +211,7 @@ def cached_reads(url: str, pid: int, rate: float, seconds: float) -> Json:
 
 
 def without_a_pause(url: str, seconds: float, clients: int) -> Json:
-    """A plan read on one connection and on many, and the same question with its graph asked on many."""
+    """A plan read on one connection and on many, and the same request with its graph on many."""
     question = {"graph": model(40, "again"), "budget": "70%", "planner": "greedy", "iterations": 20}
     answer = httpx2.post(f"{url}/v1/plans", json=question, timeout=120)
     assert answer.status_code == 201, answer.text
@@ -219,7 +219,7 @@ def without_a_pause(url: str, seconds: float, clients: int) -> Json:
     return {
         "one connection": read_steadily(url, [plan], 0, seconds, 1),
         f"{clients} connections": read_steadily(url, [plan], 0, seconds, clients),
-        "the same question, inline": read_steadily(url, ["/v1/plans"], 0, seconds, clients, body=body),
+        "the same request, inline": read_steadily(url, ["/v1/plans"], 0, seconds, clients, body=body),
     }
 
 

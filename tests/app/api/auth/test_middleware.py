@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from starlette.websockets import WebSocketDisconnect
 
-from app.api.auth.key_store import KeyStore
+from app.api.auth.key_store import AuditEntry, KeyStore
 from app.api.auth.tenant_view import MAX_REFUSED_AUDITS
 from app.api.wire.open_paths import OPEN_PATHS
 from app.client.blocking import Client, ServiceProblem
@@ -218,3 +221,23 @@ def test_the_client_brings_its_key(gated: Gated) -> None:
         assert [operation["state"] for operation in asking.operations()] == ["succeeded"]
     with Client("http://service", "wrong", transport=wire) as asking, pytest.raises(ServiceProblem, match="bad_key"):
         asking.planners()
+
+
+def test_many_refusals_at_once_are_written_one_after_the_other(gated: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, counts = threading.Lock(), [0, 0]  # written at this moment, and at most
+    record = KeyStore.record
+
+    def slow(store: KeyStore, entry: AuditEntry) -> None:
+        with lock:
+            counts[0] += 1
+            counts[1] = max(counts)
+        time.sleep(0.02)
+        record(store, entry)
+        with lock:
+            counts[0] -= 1
+
+    monkeypatch.setattr(KeyStore, "record", slow)
+    with ThreadPoolExecutor(8) as pool:
+        statuses = list(pool.map(lambda _: gated.client.get("/v1/operations").status_code, range(16)))
+    assert statuses == [401] * 16
+    assert counts == [0, 1]
