@@ -19,6 +19,7 @@ from app.jobs.batches.operations import JobsWithBatches
 from app.jobs.batches.repository import BatchOwner, BatchRecord
 from app.jobs.batches.scheduler import ITEMS_AHEAD, BatchScheduler
 from app.jobs.interface import SolveRequest
+from app.jobs.worker import Worker
 from app.store.batch_tables import batches, items
 from app.store.garbage_collection import collect
 from app.store.integrity_check import check_integrity
@@ -176,6 +177,7 @@ def test_batches_are_looked_at_again_once_woken_or_once_an_item_has_ended_here(
 ) -> None:
     for pause, seconds in (("IDLE_POLL_S", 1e9), ("BUSY_POLL_S", 1e9), ("WOKEN_POLL_S", 0.0)):
         monkeypatch.setattr(feeder_module, pause, seconds)
+    monkeypatch.setattr(Worker, "_feed", lambda worker: None)  # its first turn may still run when it drains
     jobs = started(Pretender(until_stopped))
     jobs._worker.drain()
     worker_elsewhere(jobs)
