@@ -1,4 +1,4 @@
-"""The database engine (SQLite in the data folder, or PostgreSQL by URL), translation of its errors, and migrations."""
+"""The database engine (SQLite in the data folder, or PostgreSQL by URL), and translation of its errors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,10 @@ from app.atomic_files import CannotWrite
 from app.errors import BadUsage, Unavailable
 from app.telemetry import metrics
 
-# Imports inside functions: alembic is loaded only to compare or migrate a schema.
-
 DATABASE_FILE = "remat.sqlite"
 BUSY_SECONDS = 30.0  # timeout of the SQLite write lock
 CONNECT_SECONDS = 5
 RETRY = {"Retry-After": "5"}
-MIGRATIONS = Path(__file__).parent / "migrations"
 SQLITE_WRITES = {"remat_writes": True}
 
 #: Prefix of a SQLite error name -> remedy; the first match wins.
@@ -122,9 +119,9 @@ def _translated(engine: sa.Engine, error: DBAPIError) -> Exception:
 
 
 def _is_transient(error: DBAPIError, state: str | None) -> bool:
-    """Whether a retry may help: a lost connection (no SQLSTATE, or class 08, 53 or 57), or a deadlock (40)."""
+    """Whether a retry may help: a lost connection (no SQLSTATE; classes 08, 53, 57), a deadlock (40) or a lock (55)."""
     return error.connection_invalidated or (
-        isinstance(error, sa.exc.OperationalError) and (state is None or state[:2] in ("08", "40", "53", "57"))
+        isinstance(error, sa.exc.OperationalError) and (state is None or state[:2] in ("08", "40", "53", "55", "57"))
     )
 
 
@@ -160,80 +157,3 @@ def _insert_if_absent(dialect: str, table: sa.Table) -> Any:
 def _upsert_seen(dialect: str, table: sa.Table) -> Any:
     statement = _insert(dialect, table)
     return statement.on_conflict_do_update(index_elements=["id"], set_={"seen_at": statement.excluded.seen_at})
-
-
-def migrate(engine: sa.Engine) -> tuple[str | None, str]:
-    """Upgrade the schema to the head revision; returns (revision before, revision after). Raises Unavailable."""
-    from alembic import command
-
-    with translate_errors(engine), _schema_transaction(engine) as connection:
-        if engine.dialect.name == "postgresql":
-            connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext('remat migrate'))"))
-        before, after = _revisions(connection)
-        if before != after:
-            config = _config()
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-        return before, after
-
-
-@contextlib.contextmanager
-def _schema_transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A transaction for migrations, without foreign key actions on SQLite.
-
-    SQLite changes a column by recreating the table; dropping the old table would cascade to the rows that reference
-    it. See https://sqlite.org/lang_altertable.html, section 7.
-    """
-    if engine.dialect.name != "sqlite":
-        with engine.begin() as connection:
-            yield connection
-        return
-    with engine.execution_options(**SQLITE_WRITES).connect() as connection:
-        sqlite: Any = connection.connection.driver_connection
-        sqlite.execute("PRAGMA foreign_keys=OFF")
-        try:
-            with connection.begin():
-                yield connection
-                dangling = connection.exec_driver_sql("PRAGMA foreign_key_check").first()
-                if dangling is not None:
-                    message = f"a row of {dangling[0]} references a missing row of {dangling[2]}"
-                    raise Unavailable(f"{engine.url.database} is damaged: {message}", code="damaged")
-        finally:
-            sqlite.execute("PRAGMA foreign_keys=ON")
-
-
-def is_current_schema(engine: sa.Engine) -> bool:
-    """Whether the schema is at the head revision. Raises Unavailable."""
-    with translate_errors(engine), engine.connect() as connection:
-        before, after = _revisions(connection)
-    return before == after
-
-
-def require_current_schema(engine: sa.Engine) -> None:
-    """Raises Unavailable unless the schema is at the head revision."""
-    with translate_errors(engine), engine.connect() as connection:
-        before, after = _revisions(connection)
-    if before != after:
-        state = "no schema" if before is None else f"schema revision {before}, not {after}"
-        raise Unavailable(f"the database has {state}; run remat migrate", code="not_migrated")
-
-
-def _revisions(connection: sa.Connection) -> tuple[str | None, str]:
-    from alembic.migration import MigrationContext
-    from alembic.script import ScriptDirectory
-
-    scripts = ScriptDirectory.from_config(_config())
-    before, after = MigrationContext.configure(connection).get_current_revision(), scripts.get_current_head()
-    assert after is not None
-    if before not in {None, *(script.revision for script in scripts.walk_revisions())}:
-        message = f"the database was written by a newer version of remat (revision {before}, this version has {after})"
-        raise Unavailable(f"{message}; upgrade remat, or use another database", code="newer_store")
-    return before, after
-
-
-def _config() -> Any:
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    return config

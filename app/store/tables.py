@@ -210,6 +210,12 @@ events = sa.Table(
     sa.Column("data", sa.JSON, nullable=False),
 )
 
+schema_support = sa.Table(
+    "schema_support",
+    metadata,
+    sa.Column("oldest_revision", sa.Text, primary_key=True, doc="head of the oldest version that may serve"),
+)
+
 workers = sa.Table(
     "workers",
     metadata,

@@ -36,6 +36,9 @@ QUICK_SHARE = 0.5
 IMPROVERS = (("blocks", 0.4), ("moment", 0.5), ("anneal", 1.0))
 #: Share of the remaining search for the improvers while no order fits the budget.
 MISSED_SHARE = 0.5
+#: Under an iteration limit the improvers start again from an order that exceeds the budget by at most this share, if it
+#: takes less time than the best order within the budget.
+NEAR_BUDGET = 0.02
 #: Up to this many tasks, a solver runs last if no order fits the budget yet or the goal is the lowest peak.
 MAX_SOLVER_TASKS = 100
 #: That solver with its share of the remaining search, and the maximum share of each improver before it.
@@ -120,6 +123,7 @@ def search_by_iterations(
     names = (*QUICK_PLANNERS, "exact") if is_infeasible(problem, goal, monitor.peak_bound) else STANDALONE_PLANNERS
     if problem.tasks <= TINY_TASKS:
         names = ("exact", *names)
+    nearby: list[Candidate] = []
     for name in dict.fromkeys(names):
         if name in SLOW_PLANNERS and problem.tasks > MAX_SLOW_TASKS:
             continue
@@ -132,9 +136,30 @@ def search_by_iterations(
                 return found
         part = slices.part(monitor.judge, 1.0)
         part.on_progress = slices.report_best
-        found = _better(problem, goal, alone(problem, goal, name, part), found)
+        candidate = alone(problem, goal, name, part)
+        nearby.append(candidate)
+        found = _better(problem, goal, candidate, found)
         slices.absorb(part)
-    return improve(problem, goal, found, slices)
+    found = improve(problem, goal, found, slices)
+    if (near := _cheaper_near_budget(problem, goal, found, nearby)) is not None:
+        found = _better(problem, goal, improve(problem, goal, near, slices), found)
+    return found
+
+
+def _cheaper_near_budget(
+    problem: Problem, goal: Goal, found: Candidate, candidates: Sequence[Candidate]
+) -> Candidate | None:
+    """The cheapest candidate that exceeds the budget by at most NEAR_BUDGET; None if `found` costs no more."""
+    if not goal.budget_bytes:
+        return None
+    cost = goal_score(problem, goal, found.order, found.choices).cost
+    scored = [(goal_score(problem, goal, each.order, each.choices), each) for each in candidates]
+    near = [
+        (score.cost, each)
+        for score, each in scored
+        if 0 < score.bytes_over_budget <= NEAR_BUDGET * goal.budget_bytes and score.cost < cost
+    ]
+    return min(near, key=lambda pair: pair[0], default=(0, None))[1]
 
 
 def _or_as_given(problem: Problem, goal: Goal, known: Candidate | None) -> Candidate:

@@ -27,9 +27,10 @@ from app.jobs.interface import JobEvent, Operation
 from app.settings import Settings
 from app.store import records
 from app.store.blobs import GRACE, Blobs
-from app.store.database import SQLITE_WRITES, _config, migrate
+from app.store.database import SQLITE_WRITES
 from app.store.garbage_collection import collect
 from app.store.integrity_check import check_integrity
+from app.store.migrations.schema import _config, migrate
 from app.store.store import Store
 from app.store.tables import (
     events,
@@ -40,6 +41,7 @@ from app.store.tables import (
     plans,
     result_plans,
     results,
+    schema_support,
     to_timestamp,
 )
 from tests.app.stores import GRAPH_ID, add, graph_read, opened, solved
@@ -405,11 +407,15 @@ def test_a_result_holds_its_plans_and_an_operation_its_question(store: Store) ->
     assert (found.faults, found.blobs, found.unnamed_blobs) == ([], 0, 0)
 
 
-def test_a_database_of_a_newer_program_is_refused(store_settings: dict[str, Any]) -> None:
+def test_a_database_of_a_newer_program_is_refused_unless_it_supports_this_one(store_settings: dict[str, Any]) -> None:
     made = opened(**store_settings)
     with made.writing() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = 'from the future'"))
     made.close()
+    served = opened(**store_settings)
+    with served.writing() as connection:
+        connection.execute(sa.update(schema_support).values(oldest_revision="from the future"))
+    served.close()
     with pytest.raises(Unavailable, match="newer version of remat"):
         opened(**store_settings)
 

@@ -29,12 +29,13 @@ Started = tuple["subprocess.Popen[str]", str]
 PATIENCE_S = 120.0
 
 
-def started(data: Path, *arguments: str, **environment: str) -> Started:
+def started(data: Path, *arguments: str, cwd: Path | None = None, **environment: str) -> Started:
     """A service of its own, once it listens, and its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "remat", "serve", "--port", "0", "--data", str(data), *arguments],
         stderr=subprocess.PIPE,
         text=True,
+        cwd=cwd,
         env=os.environ | {"REMAT_LOG_LEVEL": "warning", "REMAT_WORKERS": "1", "OMP_NUM_THREADS": "1"} | environment,
     )
     assert process.stderr is not None
