@@ -38,7 +38,7 @@ from app.client.blocking import Client
 from app.jobs.interface import FINISHED
 from app.settings import Settings
 from app.store.batch_tables import items
-from app.store.integrity_check import check_integrity
+from app.store.maintenance.integrity_check import check_integrity
 from app.store.store import Store
 from app.store.tables import answers, events, operations, plans
 from bench.generators import chain

@@ -35,8 +35,8 @@ from app.jobs.durable_jobs import DurableJobs
 from app.jobs.interface import SolveRequest
 from app.settings import Settings
 from app.solver.child_process import Runner
-from app.store.migrations.schema import migrate
 from app.store.records import now, save_graph, save_plan
+from app.store.schema import migrate
 from app.store.store import Store
 from app.store.tables import answers, events, operations
 from bench.generators import chain

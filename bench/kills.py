@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from app.jobs.interface import FINISHED
 from app.settings import Settings
 from app.store.database import engine_of
-from app.store.integrity_check import check_integrity
+from app.store.maintenance.integrity_check import check_integrity
 from app.store.records import report_of
 from app.store.store import Store
 from app.store.tables import answers, events, operations, plans

@@ -4,5 +4,5 @@ Imports app.errors, app.settings, app.telemetry, app.catalogue and app.atomic_fi
 
 records.py, app.jobs.repository ──▶ store.py ──▶ database.py   rows: SQLite in the data folder, or PostgreSQL
          rows and blobs                   ╰────▶ blobs.py      content-addressed: a folder, or an object store
-garbage_collection.py: retention. integrity_check.py: verification of all rows. tables.py, migrations/: schema.
+maintenance/: deletion, retention, verification. tables.py, schema.py, migrations/: schema.
 """

@@ -23,7 +23,7 @@ from app.errors import NotFound, Unavailable
 from app.settings import Settings
 from app.store.blobs import Blobs
 from app.store.database import BUSY_SECONDS, RETRY, SQLITE_WRITES, engine_of, translate_errors
-from app.store.migrations.schema import is_current_schema, migrate, require_current_schema
+from app.store.schema import is_current_schema, migrate, require_current_schema
 
 ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,128}")
 

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from app.api.main import create_app
 from app.settings import Settings
 from app.store.database import engine_of
-from app.store.migrations.schema import migrate
+from app.store.schema import migrate
 from tests.postgres import Cluster, binaries
 
 

@@ -26,7 +26,7 @@ from app.errors import NotFound, OverQuota
 from app.jobs.batches.operations import BatchOperation
 from app.jobs.batches.repository import BatchRecord
 from app.jobs.interface import JobEvent, Jobs, Operation, Page, SolveRequest
-from app.store.deletion import delete_graph, fitted_graphs
+from app.store.maintenance.deletion import delete_graph, fitted_graphs
 from app.store.store import Store
 from app.store.tables import graphs, operations, plans, results
 from app.store.tenancy import insert_owner, owns, scoped_name

@@ -26,8 +26,8 @@ from app.jobs.interface import RETRY_S, Jobs
 from app.settings import Settings
 from app.solver.child_process import Runner
 from app.store import records
-from app.store.garbage_collection import collect
-from app.store.migrations.schema import require_current_schema
+from app.store.maintenance.garbage_collection import collect
+from app.store.schema import require_current_schema
 from app.store.states import STATES
 from app.store.store import Store
 from app.store.tables import operations, workers

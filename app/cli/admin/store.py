@@ -13,9 +13,9 @@ from app.cli.console.files import demand_data_folder, to_json
 from app.errors import Unavailable
 from app.render.text import format_bytes
 from app.settings import Settings
-from app.store.garbage_collection import collect
-from app.store.integrity_check import check_integrity
-from app.store.migrations.schema import migrate, require_current_schema
+from app.store.maintenance.garbage_collection import collect
+from app.store.maintenance.integrity_check import check_integrity
+from app.store.schema import migrate, require_current_schema
 from app.store.store import Store
 
 RETRY_S = 1.0  # between attempts to reach the database

@@ -1,4 +1,4 @@
-"""Runs inside Alembic, on the connection and in the transaction that `app.store.migrations.schema.migrate` opened."""
+"""Runs inside Alembic, on the connection and in the transaction that `app.store.schema.migrate` opened."""
 
 from alembic import context
 

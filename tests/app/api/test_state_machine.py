@@ -39,8 +39,8 @@ from app.jobs.interface import FINISHED
 from app.settings import Settings
 from app.solver import child_tasks
 from app.solver.child_process import ChildResult
-from app.store.garbage_collection import collect
-from app.store.integrity_check import check_integrity
+from app.store.maintenance.garbage_collection import collect
+from app.store.maintenance.integrity_check import check_integrity
 from tests.app.conftest import chain
 
 Json = dict[str, Any]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from app.store import records
-from app.store.garbage_collection import collect
-from app.store.integrity_check import check_integrity
+from app.store.maintenance.garbage_collection import collect
+from app.store.maintenance.integrity_check import check_integrity
 from app.store.store import Store
 from tests.app.jobs.here import Here, Pretender, finished, until_stopped
 from tests.app.stores import GRAPH_ID, opened, solved
@@ -28,7 +28,7 @@ class Clock:
         self.wrong = timedelta()
         of_files = datetime.fromtimestamp  # which are as old as they are
         wrong = SimpleNamespace(now=lambda zone=UTC: datetime.now(zone) + self.wrong, fromtimestamp=of_files)
-        for place in ("app.store.records", "app.store.garbage_collection", "app.store.blobs"):
+        for place in ("app.store.records", "app.store.maintenance.garbage_collection", "app.store.blobs"):
             monkeypatch.setattr(f"{place}.datetime", wrong)
         ids = SimpleNamespace(
             time_ns=lambda: time.time_ns() + int(self.wrong.total_seconds()) * 10**9, monotonic=time.monotonic

@@ -22,7 +22,7 @@ from app.jobs.attempt import Attempt
 from app.jobs.durable_jobs import DurableJobs
 from app.jobs.interface import JobEvent, SolveRequest
 from app.jobs.lease import host_id, process_start
-from app.store.integrity_check import check_integrity
+from app.store.maintenance.integrity_check import check_integrity
 from app.store.records import find_answer, report_of
 from app.store.tables import operations
 from tests.app.jobs.here import QUESTION, Here, Pretender, finished, until_stopped

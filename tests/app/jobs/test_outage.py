@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from app.api.main import create_app
 from app.settings import Settings
-from app.store.integrity_check import check_integrity
+from app.store.maintenance.integrity_check import check_integrity
 from tests.app.api.test_state_machine import Inside
 from tests.app.conftest import chain
 from tests.app.jobs.here import Pretender, until_stopped

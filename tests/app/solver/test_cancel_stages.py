@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.solver import child_tasks
-from app.store.integrity_check import check_integrity
+from app.store.maintenance.integrity_check import check_integrity
 from bench.generators import layered
 from bench.service_stops import LONG, Case, Serving, buffers, forward
 from graph.cancellation import GRACE_CHECKS

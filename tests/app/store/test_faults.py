@@ -17,8 +17,8 @@ from app.jobs import repository
 from app.jobs.interface import SolveRequest
 from app.settings import Settings
 from app.store import records
-from app.store.garbage_collection import collect
-from app.store.integrity_check import check_integrity
+from app.store.maintenance.garbage_collection import collect
+from app.store.maintenance.integrity_check import check_integrity
 from tests.app.jobs.here import Here, Pretender, finished
 from tests.app.stores import GRAPH_ID, opened, solved
 from tests.postgres import Cluster
@@ -29,7 +29,7 @@ import os, resource, sys
 from pathlib import Path
 from app.store import records
 from app.atomic_files import CannotWrite
-from app.store.integrity_check import check_integrity
+from app.store.maintenance.integrity_check import check_integrity
 from tests.app.stores import GRAPH_ID, opened, solved
 
 store = opened(Path(sys.argv[1]), **({"database_url": sys.argv[2]} if sys.argv[2:] else {}))

@@ -13,8 +13,8 @@ import pytest
 from app.errors import NotFound, Unavailable
 from app.store import records
 from app.store.blobs import GRACE, Blobs
-from app.store.garbage_collection import collect
-from app.store.integrity_check import check_integrity
+from app.store.maintenance.garbage_collection import collect
+from app.store.maintenance.integrity_check import check_integrity
 from tests.app.stores import GRAPH_ID, opened, solved
 from tests.s3 import Objects, serving
 

@@ -28,9 +28,9 @@ from app.settings import Settings
 from app.store import records
 from app.store.blobs import GRACE, Blobs
 from app.store.database import SQLITE_WRITES
-from app.store.garbage_collection import collect
-from app.store.integrity_check import check_integrity
-from app.store.migrations.schema import _config, migrate
+from app.store.maintenance.garbage_collection import collect
+from app.store.maintenance.integrity_check import check_integrity
+from app.store.schema import _config, migrate
 from app.store.store import Store
 from app.store.tables import (
     events,

@@ -21,8 +21,8 @@ from app.jobs.batches.scheduler import ITEMS_AHEAD, BatchScheduler
 from app.jobs.interface import SolveRequest
 from app.jobs.worker import Worker
 from app.store.batch_tables import batches, items
-from app.store.garbage_collection import collect
-from app.store.integrity_check import check_integrity
+from app.store.maintenance.garbage_collection import collect
+from app.store.maintenance.integrity_check import check_integrity
 from app.store.records import now, request_key, save_graph, save_plan
 from app.store.tables import operations, workers
 from tests.app.jobs.here import Here, Pretender, finished, until_stopped

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Imports inside functions: alembic is loaded only to compare or migrate a schema.
 
-MIGRATIONS = Path(__file__).parent
+MIGRATIONS = Path(__file__).parent / "migrations"
 #: Of a migration on PostgreSQL for a table that is in use; every other statement on the table waits behind it.
 LOCK_SECONDS = 5
 #: Connections of other processes of remat, which each name themselves; see `database.engine_of`.

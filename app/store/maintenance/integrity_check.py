@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from app.errors import AppError
 from app.store.batch_tables import batches, items
 from app.store.blobs import KEY, blob_key
-from app.store.garbage_collection import referenced
+from app.store.maintenance.garbage_collection import referenced
 from app.store.measurements import measurement_columns
 from app.store.states import RESULT_PATHS, STATES
 from app.store.store import Store

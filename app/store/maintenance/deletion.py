@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from app.errors import InUse
 from app.store.access_tables import graph_owners, result_owners
 from app.store.batch_tables import batches, items
-from app.store.garbage_collection import remove_unreferenced
+from app.store.maintenance.garbage_collection import remove_unreferenced
 from app.store.store import Store
 from app.store.tables import graphs, measurements, operations, plans, questions, result_plans, results, sections
 

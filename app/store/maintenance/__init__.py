@@ -1,0 +1,1 @@
+"""Deletion by a tenant, retention, and verification of all rows."""
