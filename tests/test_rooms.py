@@ -202,9 +202,9 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "planner.problem": "graph.cancellation planner.errors",
     "planner.report": (
-        "graph.buffer_sharing graph.errors graph.formats graph.formats.native graph.ir graph.limits graph.training "
-        "planner.advice planner.bounds planner.errors planner.formulation planner.lowering planner.problem "
-        "planner.request planner.verify"
+        "graph.analysis graph.buffer_sharing graph.errors graph.formats graph.formats.native graph.ir graph.limits "
+        "graph.training planner.advice planner.bounds planner.errors planner.formulation planner.lowering "
+        "planner.problem planner.request planner.verify"
     ),
     "planner.request": "planner.algorithms planner.errors",
     "planner.search": "planner.algorithms planner.bounds planner.problem",

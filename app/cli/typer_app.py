@@ -236,22 +236,39 @@ def verify(
     return verify_certificate(plan, output, as_json) if certificate or output is not None else run(plan, as_json)
 
 
-@_plans()
+@_plans(
+    "remat check plan.json model.onnx --max-drift 2%",
+    "remat check plan.json model.onnx --markdown comment.md --plot memory.svg  for a pull request",
+)
 def check(
     plan: options.PlanFile,
     model: options.ModelFile,
     max_drift: Annotated[
         str, typer.Option("--max-drift", metavar="SHARE", help="Allowed growth of peak and time.")
     ] = "2%",
+    fits: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DEVICE|SIZE",
+            help="Also find the largest batch at which the plan fits this memory, before and now.",
+            autocompletion=completion.device,
+        ),
+    ] = None,
+    before: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Model of the saved plan, for the largest batch; default: its source."),
+    ] = None,
+    markdown: options.Markdown = None,
+    plot: options.Plot = None,
     as_json: options.Json = False,
 ) -> int:
     """Check a saved plan against the current model.
 
     For tests of a model's memory: exits with 1 if peak or time grew too much.
     """
-    from app.cli.commands.check import run
+    from app.cli.commands.check import CheckOutput, run
 
-    return run(plan, model, max_drift, as_json)
+    return run(plan, model, max_drift, CheckOutput(fits, before, markdown, plot), as_json)
 
 
 @_plans("remat measure train.py:step --budget 50%  `step` of train.py returns (module, example inputs)")

@@ -10,7 +10,6 @@ run once, right after the node that precedes them in the document. The same code
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,42 +18,25 @@ import numpy as np
 
 from graph.formats.native.identity import model_identity
 from planner.errors import BadRequest, IllegalPlan
-from planner.formulation import arena_repair, metrics
+from planner.formulation import arena_repair
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import parse_choices
 from planner.formulation.training_graph import load_model, training_graph
 from planner.lowering.lower import LoweredGraph
+from planner.lowering.realize import node_sequence
 from planner.problem.plan import Plan
 from planner.problem.topological import edges
 from planner.report import saved_report
+from planner.report.growth import HELD, TIME_TOLERANCE, ModelVersion, holds_more, takes_longer
+from planner.report.report import largest_holder
 from planner.request.plan_request import Request, parse_request
 from planner.verify.checker import apply_choices, check_order
 
 FORMAT = "remat-check/1"
 MAX_BLAMED = 10
-TIME_TOLERANCE = 1e-9  # relative; seconds are sums of floats
 #: Limit on the search for addresses of the replayed plan within its budget; a slice takes about 50 ms.
 PACKING_SLICES = 40
-#: Reasons why a value holds more at the peak, the most likely cause first.
-GREW, NEW, HELD = "grew", "new", "held at the peak now"
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class ModelVersion:
-    """One version of a model: its formulation, and the saved plan on it."""
-
-    formulation: Formulation
-    plan: Plan | None  # None: the order is illegal for this version
-
-    def figures(self) -> dict[str, float | None]:
-        """Peak and seconds of the baseline and of the plan; null if the plan is illegal."""
-        found: dict[str, float | None] = {}
-        for name, plan in (("baseline", self.formulation.baseline), ("plan", self.plan)):
-            peak = None if plan is None else self.formulation.counted_peak(plan)
-            seconds = None if plan is None else plan.score.cost * self.formulation.lowered.problem.tick
-            found |= {f"{name}.peak_bytes": peak, f"{name}.seconds": seconds}
-        return found
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -64,6 +46,21 @@ class Drift:
     document: dict[str, Any]
     before: ModelVersion
     after: ModelVersion
+
+    def timeline(self) -> dict[str, Any]:
+        """Section `timeline` of a report: bytes of every step of the plan on the saved model and on the current one.
+
+        Of the steps without a plan if the plan does not run on the current model.
+        """
+        before, after = self.before.plan, self.after.plan
+        if before is None or after is None:
+            before, after = self.before.formulation.baseline, self.after.formulation.baseline
+        sides = ("baseline_", self.before.formulation, before), ("", self.after.formulation, after)
+        found: dict[str, Any] = {}
+        for prefix, formulation, plan in sides:
+            steps = node_sequence(formulation.lowered, plan).step_bytes + formulation.count.counted(0)
+            found |= {f"{prefix}step_bytes": steps.tolist(), f"{prefix}holder": largest_holder(formulation, plan)}
+        return found
 
 
 def drift(report: Mapping[str, Any], model: bytes, max_drift: float) -> Drift:
@@ -78,13 +75,13 @@ def drift(report: Mapping[str, Any], model: bytes, max_drift: float) -> Drift:
     if request.shapes:
         request = request.under(request.shapes[_worst(report, len(request.shapes))])
     source, notes = training_graph(model, load_model(model, request), request)
-    formulation = formulate(source, _without_goal(request))
-    current, replay = _current_version(report, saved, formulation)
+    formulation = formulate(source, without_goal(request))
+    current, replay = replayed_version(report, saved, formulation)
     budget = report["plan"].get("budget_bytes")
     rows = _rows(saved, current)
-    over = _is_over_budget(current, budget, request.layout)
+    over = is_over_budget(current, budget, request.layout)
     drifted = [row["what"] for row in rows if row["drift"] is None or row["drift"] > max_drift]
-    larger_values, slower_nodes = _holds_more(saved, current), _takes_longer(saved, current)
+    larger_values, slower_nodes = holds_more(saved, current), takes_longer(saved, current)
     document = {
         "format": FORMAT,
         "within": not drifted and not over,
@@ -104,7 +101,7 @@ def drift(report: Mapping[str, Any], model: bytes, max_drift: float) -> Drift:
     return Drift(document, saved, current)
 
 
-def _is_over_budget(version: ModelVersion, budget: int | None, layout: str) -> bool:
+def is_over_budget(version: ModelVersion, budget: int | None, layout: str) -> bool:
     """Whether the plan needs more than the budget, after a search for addresses within it."""
     if not budget or version.plan is None:
         return False
@@ -132,7 +129,7 @@ def _worst(report: Mapping[str, Any], sets: int) -> int:
     return worst
 
 
-def _without_goal(request: Request) -> Request:
+def without_goal(request: Request) -> Request:
     """The request without budget, overhead and memory; the budget of the saved plan applies."""
     return replace(request, budget=None, max_overhead=None, fits=None)
 
@@ -140,7 +137,7 @@ def _without_goal(request: Request) -> Request:
 def _saved_version(report: Mapping[str, Any]) -> ModelVersion:
     """The saved plan on its own source, accepted by the independent checker."""
     request, source = saved_report.parse_embedded(report)
-    formulation = formulate(source, _without_goal(request))
+    formulation = formulate(source, without_goal(request))
     order = report["plan"].get("order")
     if not isinstance(order, (list, tuple)):
         raise BadRequest.one(
@@ -150,7 +147,7 @@ def _saved_version(report: Mapping[str, Any]) -> ModelVersion:
     return ModelVersion(formulation, _checked(formulation, saved_report.parse_order(formulation, order), chosen))
 
 
-def _current_version(
+def replayed_version(
     report: Mapping[str, Any], saved: ModelVersion, formulation: Formulation
 ) -> tuple[ModelVersion, dict[str, Any]]:
     """(current version with the replayed plan, section `replay`)."""
@@ -268,94 +265,6 @@ def _growth(saved: float | None, current: float | None) -> float | None:
         return None
     growth = current / saved - 1 if saved else 0.0
     return 0.0 if abs(growth) <= TIME_TOLERANCE else growth
-
-
-def _holds_more(saved: ModelVersion, current: ModelVersion) -> dict[str, list[dict[str, Any]]]:
-    """For both peaks: values that hold more bytes than in the saved version, changed values first."""
-    found = {}
-    pairs = (("baseline", saved.formulation.baseline, current.formulation.baseline), ("plan", saved.plan, current.plan))
-    for name, before, after in pairs:
-        if before is not None and after is not None:
-            found[name] = _grown(saved.formulation, before, current.formulation, after)
-    return found
-
-
-def _grown(saved_formulation: Formulation, before: Plan, formulation: Formulation, after: Plan) -> list[dict[str, Any]]:
-    """Rows of values that hold more bytes at the peak of `after` than at the peak of `before`."""
-    held_before, held_after = _held(saved_formulation, before), _held(formulation, after)
-    sizes = _sizes(saved_formulation, before)
-    producers = _producers(formulation.lowered.under(after.choices))
-    rows = []
-    for value, count in held_after.items():
-        if (grown := count - held_before.get(value, 0)) > 0:
-            changed = value in sizes and count != sizes[value]
-            why = NEW if value not in sizes else GREW if changed else HELD
-            rows.append(
-                {
-                    "value": value,
-                    "node": producers.get(value),
-                    "was": held_before.get(value, 0),
-                    "now": count,
-                    "bytes": grown,
-                    "why": why,
-                }
-            )
-    return sorted(rows, key=lambda row: (row["why"] == HELD, -row["bytes"], row["value"]))
-
-
-def _held(formulation: Formulation, plan: Plan) -> dict[str, int]:
-    """Name -> bytes at the peak step, for values and for the workspace of the task."""
-    rows = metrics.peak_holders(
-        formulation.lowered, plan, len(plan.lifetimes.buffer), residents=not formulation.count.excluded_bytes
-    )
-    held = Counter[str]()
-    for row in rows:
-        held[row["value"]] += row["bytes"]
-    if len(plan.order):
-        lowered = formulation.lowered.under(plan.choices)
-        task = int(plan.order[int(np.argmax(plan.step_bytes))])
-        held[f"workspace of {lowered.name_of_task(task)}"] += int(lowered.problem.workspace[task])
-    return dict(held)
-
-
-def _sizes(formulation: Formulation, plan: Plan) -> dict[str, int]:
-    """Name -> bytes, for every value and every workspace."""
-    lowered = formulation.lowered.under(plan.choices)
-    problem = lowered.problem
-    sizes = {lowered.name_of_buffer(b): int(problem.size[b]) for b in range(problem.buffers)}
-    spaces = {f"workspace of {lowered.name_of_task(t)}": int(problem.workspace[t]) for t in range(problem.tasks)}
-    return sizes | spaces
-
-
-def _producers(lowered: LoweredGraph) -> dict[str, str]:
-    """Name of a value or workspace -> name of its producing node."""
-    problem = lowered.problem
-    producers = {f"workspace of {lowered.name_of_task(t)}": lowered.name_of_task(t) for t in range(problem.tasks)}
-    for buffer, task in enumerate(problem.producer().tolist()):
-        if task >= 0:
-            producers[lowered.name_of_buffer(buffer)] = lowered.name_of_task(task)
-    return producers
-
-
-def _takes_longer(saved: ModelVersion, current: ModelVersion) -> list[dict[str, Any]]:
-    """Nodes whose runs take more seconds in total than before, by increase, falling; under the plan if it is legal."""
-    before, after = (_seconds(side, current.plan is not None) for side in (saved, current))
-    min_seconds = TIME_TOLERANCE * sum(after.values())  # ticks round below this
-    rows = [
-        {"node": node, "was": before.get(node, 0.0), "now": seconds, "seconds": seconds - before.get(node, 0.0)}
-        for node, seconds in after.items()
-        if seconds - before.get(node, 0.0) > min_seconds
-    ]
-    return sorted(rows, key=lambda row: -row["seconds"])
-
-
-def _seconds(side: ModelVersion, planned: bool) -> dict[str, float]:
-    """Node -> seconds of all its runs."""
-    plan = side.plan if planned and side.plan is not None else side.formulation.baseline
-    lowered = side.formulation.lowered.under(plan.choices)
-    runs = np.bincount(plan.order, minlength=lowered.problem.tasks)
-    ticks = (runs * lowered.problem.cost).tolist()
-    return {lowered.name_of_task(task): count * lowered.problem.tick for task, count in enumerate(ticks)}
 
 
 def _figure_warnings(report: Mapping[str, Any], saved: ModelVersion) -> list[str]:

@@ -303,12 +303,12 @@ def _timeline(data: ReportData) -> dict[str, Any]:
     return {
         "step_bytes": (data.runs.step_bytes + shift).tolist(),
         "baseline_step_bytes": (baseline.step_bytes + shift).tolist(),
-        "holder": _holder(formulation, data.plan),
-        "baseline_holder": _holder(formulation, formulation.baseline),
+        "holder": largest_holder(formulation, data.plan),
+        "baseline_holder": largest_holder(formulation, formulation.baseline),
     }
 
 
-def _holder(formulation: Formulation, plan: Plan) -> dict[str, Any] | None:
+def largest_holder(formulation: Formulation, plan: Plan) -> dict[str, Any] | None:
     """Largest counted value at the peak; None if there is none."""
     found = metrics.peak_holders(formulation.lowered, plan, 1, residents=not formulation.count.excluded_bytes)
     return {"value": found[0]["value"], "bytes": found[0]["bytes"]} if found else None

@@ -57,6 +57,7 @@ Draw = Annotated[
     bool | None, _output("Draw a chart in block characters; default: on a terminal.", "", "--draw/--no-draw")
 ]
 Plot = Annotated[Path | None, _output("Write a chart (.svg or .png).", "FILE", "--plot")]
+Markdown = Annotated[Path | None, _output("Write the result as Markdown, for a pull request.", "FILE", "--markdown")]
 FORMS = ("wraps",)
 Form = Annotated[
     str | None,

@@ -69,6 +69,8 @@ def test_json_has_figures_blame_and_differences(plan: Path, model: Path, capsys:
         "plan.seconds",
     ]
     assert [row["where"] for row in found["differences"]] == ["h2"]
+    (row,) = found["holds_more"]["plan"]
+    assert (row["op"], row["type_was"], row["type_now"]) == ("own::Block", "float32[64,64]", "float32[128,64]")
 
 
 def test_a_plan_that_cannot_run_exits_1_and_blames_what_differs(
@@ -84,6 +86,19 @@ def test_a_plan_that_cannot_run_exits_1_and_blames_what_differs(
     assert "cannot run" in out and "nodes to blame: f0" in out
 
 
+def test_the_result_is_written_as_markdown_and_as_a_picture(
+    plan: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, picture = tmp_path / "comment.md", tmp_path / "memory.svg"
+    output = ("--markdown", text, "--plot", picture, "--fits", "8MiB")
+    code, out, _ = check(capsys, plan, changed(model, [128, 64]), *output)
+    assert code == 1 and "largest batch that fits 8MiB with this plan: unknown → unknown (nodes[0]: " in out
+    assert text.read_text().startswith("**remat check failed** · ") and "`memory.svg`" in text.read_text()
+    assert "| `own::Block` | `f2` | `h2` | `float32[64,64] → float32[128,64]` | " in text.read_text()
+    assert picture.read_text().startswith("<svg ")
+    assert "own::Block  f2           grew" in out
+
+
 @pytest.mark.parametrize("content", ["", "{}", '{"format": "remat-report/1"}'])
 def test_what_is_no_plan_exits_2(plan: Path, model: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
     plan.write_text(content)
@@ -97,6 +112,11 @@ def test_bad_usage_exits_2(plan: Path, model: Path, capsys: pytest.CaptureFixtur
     said = json.loads(check(capsys, plan, model, "--max-drift", "2", "--json")[1])
     assert (said["code"], "write 2%" in said["detail"]) == ("bad_flag", True)
     assert check(capsys, "-", "-")[0] == 2
+    assert "give the memory with --fits" in check(capsys, plan, model, "--before", model)[2]
+    assert check(capsys, plan, model, "--fits", "warp-drive")[0] == 2
+    assert check(capsys, plan, model, "--plot", "memory.txt")[0] == 2
+    assert check(capsys, plan, model, "--markdown", model)[0] == 2
+    assert model.read_text().startswith("{")
     assert check(capsys, plan, plan.with_name("nowhere"))[0] == 2
     model.write_text("{")
     assert check(capsys, plan, model)[0] == 2
