@@ -74,7 +74,7 @@ def plan(
         Stopped: `cancel` was set; `best` is the report of the best plan so far, if there is one.
         OSError: The file cannot be read.
     """
-    fields = {"execute": "auto", **_wire(request)} | ({} if budget is None else {"budget": budget})
+    fields = {"execute": "auto", **wire_fields(request)} | ({} if budget is None else {"budget": budget})
     try:
         data = _read(model)
         outcome = solve(data, parse_request(fields), cancel=cancel)
@@ -113,7 +113,7 @@ def curve(
         OSError: The file cannot be read.
     """
     try:
-        parsed = parse_curve({**_wire(request), "budgets": list(budgets)})
+        parsed = parse_curve({**wire_fields(request), "budgets": list(budgets)})
         data = _read(model)
         return _named(model, data, curves.curve(data, parsed, cancel=cancel).document)
     except (BadGraph, BadRequest) as error:
@@ -148,7 +148,7 @@ def fit(
         Stopped: `cancel` was set before any size was found to fit.
         OSError: The file cannot be read.
     """
-    fields = {**_wire(request), "grow": grow} | ({} if budget is None else {"budget": budget})
+    fields = {**wire_fields(request), "grow": grow} | ({} if budget is None else {"budget": budget})
     try:
         data = _read(model)
         return _named(model, data, fits.fit(data, parse_fit(fields), cancel=cancel).document)
@@ -203,7 +203,7 @@ def batch(
     named = [models] if isinstance(models, str | os.PathLike) else models
     try:
         found = [model for name in named for model in find_models(Path(name))]
-        items = expand_items(found, budgets, planners, seeds, batch_sizes, _wire(request))
+        items = expand_items(found, budgets, planners, seeds, batch_sizes, wire_fields(request))
     except BadRequest as error:
         raise BadInput(error.findings) from None
     except BadUsage as error:
@@ -259,7 +259,7 @@ def _named(model: Model, data: bytes | Graph, document: dict[str, Any]) -> dict[
     return named_after(model, data, document)
 
 
-def _wire(keywords: Mapping[str, Any]) -> dict[str, Any]:
+def wire_fields(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The request fields as the wire format names them. Raises BadInput for a keyword that is no field."""
     known = {row.attribute: name for name, row in FIELDS.items()}
     if findings := [unknown_field(name, name, known) for name in keywords if name not in known and name not in FIELDS]:

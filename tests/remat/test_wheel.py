@@ -100,6 +100,8 @@ def test_the_wheel_holds_remat_with_every_file_of_the_checkout_and_nothing_else(
     assert "remat/py.typed" in names
     top_level = zipfile.ZipFile(wheel).read(f"{metadata}/top_level.txt")
     assert top_level.split() == [b"remat"]
+    entry_points = zipfile.ZipFile(wheel).read(f"{metadata}/entry_points.txt").decode()
+    assert "[pytest11]\nremat = remat.pytest_plugin\n" in entry_points
 
 
 def test_a_plan_is_made_beside_modules_of_the_same_names(binaries: Path, project: Path) -> None:
@@ -136,6 +138,18 @@ def test_the_command_line_plans(binaries: Path, project: Path, command: list[str
     assert "plan" in run(*call, "--help")
     assert "as_given" in run(*call, "planners")
     assert json.loads(run(*call, "schema", "request"))
+
+
+def test_pytest_finds_the_fixture_of_an_installation(binaries: Path, project: Path) -> None:
+    """Also where pytest rewrites the assertions of every module of a distribution with a plugin."""
+    (project / "test_memory.py").write_text(
+        "def test_memory(remat_check):\n"
+        "    remat_check('model.json', max_overhead='50%', planner='mirror', baseline='baseline.json')\n"
+    )
+    command = (binaries / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:schemathesis")
+    assert "1 passed" in run(*command, "--remat-update")
+    assert "1 passed" in run(*command)
+    assert "memory of models" in run(*command, "--help")
 
 
 def test_the_service_starts_plans_and_stops(binaries: Path, project: Path) -> None:
