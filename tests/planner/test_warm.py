@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -58,3 +59,10 @@ def test_a_set_whose_process_fails_is_compiled_by_the_caller(cores: int, monkeyp
     warm.ready(lambda: None)
     assert compiled == list(warm.KERNEL_SETS)
     assert len(started) == (0 if cores == 1 else len(warm.KERNEL_SETS))
+
+
+def test_no_kernel_has_an_assertion_which_pytest_would_rewrite_in_an_installation() -> None:
+    functions = [kernel for kernels in warm.KERNEL_SETS for kernel in kernels.functions]
+    assert len(functions) > 100
+    for kernel in functions:
+        assert not [step for step in dis.get_instructions(kernel) if step.opname == "LOAD_ASSERTION_ERROR"], kernel
