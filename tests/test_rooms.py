@@ -75,8 +75,8 @@ MAY_IMPORT: dict[str, str] = {
         "graph.ssa graph.training graph.transforms planner.errors planner.formulation planner.report planner.request"
     ),
     "app.pages": (
-        "app.api.auth app.api.routes app.api.service app.api.wire app.atomic_files app.catalogue app.errors "
-        "app.jobs app.jobs.batches app.models app.render app.store app.zoo graph.errors planner.errors "
+        "app.api.auth app.api.routes app.api.schemas app.api.service app.api.wire app.atomic_files app.catalogue "
+        "app.errors app.jobs app.jobs.batches app.models app.render app.store app.zoo graph.errors planner.errors "
         "planner.request"
     ),
     "app.render": (

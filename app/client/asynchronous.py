@@ -239,7 +239,10 @@ class AsyncClient:
         return await self._calls.result(PendingRequest("/v1/layouts", fields), timeout, on_progress)
 
     async def plans(self, /, **filters: Any) -> AsyncGenerator[Json]:
-        """Figures of all plans, newest first; filters `graph_id`, `model`, `planner`, `status`, `created_after`."""
+        """Figures of all plans, newest first.
+
+        Filters `graph_id`, `model`, `planner`, `status`, `tag`, `created_after`.
+        """
         async for plan in self._calls.pages("/v1/plans", "plans", _list_parameters(filters)):
             yield plan
 
@@ -306,6 +309,13 @@ class AsyncClient:
     async def measurements(self, plan_id: str) -> list[Json]:
         """Measurements of a plan, newest first."""
         return list((await self._calls.get(f"{_in('/v1/plans', plan_id)}/measurements"))["measurements"])
+
+    async def annotate(self, plan_id: str, *, tags: Sequence[str] | None = None, note: str | None = None) -> Json:
+        """Replace the tags and the note of a plan, each unless None; returns both as stored."""
+        change = {name: value for name, value in (("tags", tags), ("note", note)) if value is not None}
+        headers = {"Content-Type": "application/json"}
+        call = HttpCall("PATCH", _in("/v1/plans", plan_id), headers=headers, content=msgspec.json.encode(change))
+        return dict((await send_with_retries(self._wire, call, self._calls.new_retries())).json())
 
     async def operation(self, operation_id: str) -> Json:
         """State and progress of an operation."""

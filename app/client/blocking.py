@@ -149,6 +149,7 @@ class Client:
     timeline = _blocking(AsyncClient.timeline)
     add_measurement = _blocking(AsyncClient.add_measurement)
     measurements = _blocking(AsyncClient.measurements)
+    annotate = _blocking(AsyncClient.annotate)
     operation = _blocking(AsyncClient.operation)
     operations = _streamed(AsyncClient.operations)
     wait = _blocking(AsyncClient.wait)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import anyio.to_thread
@@ -17,6 +17,8 @@ from app.jobs.batches import repository
 from app.jobs.batches.repository import BatchRecord
 from app.jobs.batches.results import PAGE_SIZE
 from app.pages.jobs import JobStateFilter, goal_text
+from app.pages.plan.stored import shapes_of_plans
+from app.pages.shell.format_values import format_shape
 from app.pages.shell.frame import PageRoute, render_page
 from app.store.batch_tables import batches, items
 from app.store.states import STATES
@@ -64,7 +66,9 @@ async def batch_page(
         listed = repository.items_of(service.store, batch.id, after, ITEMS_PER_PAGE + 1, state or None)
         last = listed[ITEMS_PER_PAGE - 1]["number"] if len(listed) > ITEMS_PER_PAGE else None
         (row,) = _rows(service.store, [batch])
-        return {"row": row, "items": [_item_row(item, batch) for item in listed[:ITEMS_PER_PAGE]], "next": last}
+        shapes = shapes_of_plans(service.store, [item["plan_id"] for item in listed if item["plan_id"]])
+        rows = [_item_row(item, batch, shapes) for item in listed[:ITEMS_PER_PAGE]]
+        return {"row": row, "items": rows, "next": last}
 
     context = await anyio.to_thread.run_sync(load)
     return render_page(
@@ -130,10 +134,11 @@ def _ended_since_start(store: Store, listed: Sequence[BatchRecord]) -> dict[str,
         return {row.batch_id: row.ended for row in connection.execute(query)}
 
 
-def _item_row(item: dict[str, Any], batch: BatchRecord) -> dict[str, Any]:
-    """Template row of an item; the batch's fields give defaults."""
+def _item_row(item: dict[str, Any], batch: BatchRecord, shapes: Mapping[str, str]) -> dict[str, Any]:
+    """Template row of an item; the batch's fields give defaults. `shapes`: batch and inputs by plan id."""
     own = {} if item["budget"] is None else {"budget": item["budget"]}
     return item | {
+        "shape": shapes.get(item["plan_id"]) or format_shape({"batch": item["batch"], "inputs": None}),
         "goal": goal_text({**batch.fields, **own}),
         "planner": item["planner"] or batch.fields.get("planner", "auto"),
         "seed": batch.fields.get("seed", 0) if item["seed"] is None else item["seed"],

@@ -93,6 +93,7 @@ def _side(letter: str, report: Mapping[str, Any]) -> dict[str, Any]:
         "letter": letter,
         "name": axes.printable(report["model"].get("name") or "model", 80),
         "report": report,
+        "shape": format_values.format_shape(report["row"]),
         "headline": headline(report),
         "data": data_url(report["id"]),
     }

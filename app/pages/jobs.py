@@ -18,6 +18,7 @@ from app.jobs.interface import Operation
 from app.pages.login import demand_same_origin
 from app.pages.result_view import result_view
 from app.pages.samples import SAMPLE
+from app.pages.shell.format_values import format_shape
 from app.pages.shell.frame import PageRoute, render_page
 from app.store import records
 from app.store.states import STATES
@@ -41,6 +42,7 @@ SHOWN_FIELDS = (
     "seed",
     "iterations",
 )
+MODEL_COLUMNS = (graphs.c.name, graphs.c.batch, graphs.c.inputs)
 MAX_LISTED_BUDGETS = 5  # of a curve
 
 
@@ -55,7 +57,7 @@ async def jobs(
 
     def load() -> dict[str, Any]:
         page = service.jobs.list(cursor or None, JOBS_PER_PAGE, state or None)
-        models = _model_names(service.store, page.operations)
+        models = _models(service.store, page.operations)
         return {"rows": [_row(operation, models) for operation in page.operations], "next": page.after}
 
     context = await anyio.to_thread.run_sync(load)
@@ -78,7 +80,7 @@ async def job(request: Request, service: ServiceDep, operation_id: str, follow: 
 
     def load() -> dict[str, Any]:
         operation = service.jobs.status(operation_id)
-        row = _row(operation, _model_names(service.store, [operation]))
+        row = _row(operation, _models(service.store, [operation]))
         row["fields"] = [(name, operation.fields[name]) for name in SHOWN_FIELDS if name in operation.fields]
         if operation.kind == "plan" and operation.result is not None:
             plan = msgspec.json.decode(records.report_of(service.store, operation.result, ("plan",)))["plan"]
@@ -103,26 +105,18 @@ async def retry(request: Request, service: ServiceDep, operation_id: str) -> Res
     return Response(body, 201, {"Cache-Control": "no-store"}, "application/json")
 
 
-def graph_names(store: Store, ids: list[str]) -> dict[str, str]:
-    """Graph id -> name."""
-    query = sa.select(graphs.c.id, graphs.c.name).where(graphs.c.id.in_(set(ids)))
-    with store.reading() as connection:
-        return {row.id: row.name for row in connection.execute(query)}
-
-
-def result_model_names(store: Store, result_ids: list[str]) -> dict[str, str]:
-    """Id of a curve or fit -> model name of its plans."""
+def _models_of_results(store: Store, result_ids: list[str]) -> dict[str, dict[str, Any]]:
+    """Id of a curve or fit -> name, batch and inputs of the graph of one of its plans."""
     if not result_ids:
         return {}
     query = (
-        sa.select(result_plans.c.result_id, sa.func.min(graphs.c.name).label("name"))
+        sa.select(result_plans.c.result_id, *MODEL_COLUMNS)
         .join(plans, plans.c.id == result_plans.c.plan_id)
         .join(graphs, graphs.c.id == plans.c.graph_id)
         .where(result_plans.c.result_id.in_(set(result_ids)))
-        .group_by(result_plans.c.result_id)
     )
     with store.reading() as connection:
-        return {row.result_id: row.name for row in connection.execute(query)}
+        return {row["result_id"]: dict(row) for row in connection.execute(query).mappings()}
 
 
 def goal_text(fields: Mapping[str, Any], kind: str = "plan") -> str:
@@ -145,14 +139,17 @@ def goal_text(fields: Mapping[str, Any], kind: str = "plan") -> str:
     return "overhead up to 10%"
 
 
-def _row(operation: Operation, models: Mapping[str, str]) -> dict[str, Any]:
-    """Template row of an operation; `models`: names by graph id, or by result id without a stored graph."""
-    kind = operation.kind
+def _row(operation: Operation, models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Template row of an operation; `models`: of `_models`."""
+    kind, model = operation.kind, models.get(operation.graph_id or operation.found or "", {})
+    is_rebound = any(operation.fields.get(name) for name in ("batch", "dims", "inputs", "shapes"))
+    wire = operation.wire()
     plan = None if operation.result is None else f"/plans/{operation.result}"
     is_batch, progress = kind == "batch", operation.progress or {}
     goal = f"{progress.get('total', 0)} plans" if is_batch else goal_text(operation.fields, kind)
-    return operation.wire() | {
-        "model": models.get(operation.graph_id or operation.found or "", "") or kind,
+    return wire | {
+        "model": model.get("name") or kind,
+        "shape": format_shape({"batch": wire["batch"], "inputs": None if is_rebound else model.get("inputs")}),
         "page": f"/batches/{batch_id_of(operation.id)}" if is_batch else f"/jobs/{operation.id}",
         "goal": goal,
         "expected_seconds": operation.fields.get("search_seconds"),
@@ -165,10 +162,13 @@ def _row(operation: Operation, models: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _model_names(store: Store, operations: Sequence[Operation]) -> dict[str, str]:
-    """Model names of the operations, keyed as `_row` expects."""
-    names = graph_names(store, [each.graph_id for each in operations if each.graph_id])
-    return names | result_model_names(store, [each.found for each in operations if each.found and not each.graph_id])
+def _models(store: Store, operations: Sequence[Operation]) -> dict[str, dict[str, Any]]:
+    """Name, batch and inputs of the graphs of operations by graph id, or by result id without a stored graph."""
+    query = sa.select(graphs.c.id, *MODEL_COLUMNS).where(graphs.c.id.in_({each.graph_id for each in operations}))
+    with store.reading() as connection:
+        models = {row["id"]: dict(row) for row in connection.execute(query).mappings()}
+    without_graph = [each.found for each in operations if each.found and not each.graph_id]
+    return models | _models_of_results(store, without_graph)
 
 
 def _progress_best(progress: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import sqlalchemy as sa
 
@@ -17,7 +19,8 @@ from app.pages.fit_query import JOIN_COLUMNS, best_fits, largest_size_by
 from app.store.measurements import latest_steps
 from app.store.savings import made_by
 from app.store.store import Store
-from app.store.tables import Timestamp, graphs, plans
+from app.store.tables import Timestamp, graphs, plans, to_timestamp
+from app.store.tags_and_notes import has_tag, known_tags
 
 CHECKPOINTING = "segments"
 OVER_BUDGET = "over_budget"
@@ -51,6 +54,7 @@ SORTS = {
 COLUMNS = (
     "model",
     "nodes",
+    "batch",
     "goal",
     "planner",
     "device",
@@ -90,8 +94,10 @@ class SavingsFilter:
     device: str = ""
     runtime: str = ""
     outcome: str = ""  # one of OUTCOMES
-    since: str = ""  # first day, UTC, YYYY-MM-DD
+    since: str = ""  # first day, YYYY-MM-DD
     until: str = ""  # last day
+    zone: str = ""  # IANA time zone of the days; empty: UTC
+    tag: str = ""
     sort: str = "created_at"
     direction: str = "desc"
     page: int = 1
@@ -119,8 +125,9 @@ BEST_FIRST = (sa.case((plans.c.status == OVER_BUDGET, 1), else_=0), plans.c.over
 class SavingsQuery:
     """Queries over the plans that a caller may see; one or two database queries per method."""
 
-    def __init__(self, store: Store, tenant: str | None):
-        self._store = store
+    def __init__(self, store: Store, tenant: str | None, writer: str | None = None):
+        """`tenant`: whose plans, None for all. `writer`: whose tags."""
+        self._store, self._writer = store, writer
         self._own = None if tenant is None else made_by(tenant, plans.c.id)
         self._measured = latest_steps(tenant)
 
@@ -170,7 +177,7 @@ class SavingsQuery:
             sa.func.avg(plans.c.overhead).label("overhead"),
         )
         days = sa.select(day.label("day"), *figures).join(graphs, graphs.c.id == plans.c.graph_id)
-        days = days.where(*self._conditions(filters)).group_by(day).order_by(day.desc()).limit(MAX_DAYS)
+        days = days.where(*self.conditions(filters)).group_by(day).order_by(day.desc()).limit(MAX_DAYS)
         with self._store.reading() as connection:
             return [dict(row) for row in connection.execute(days).mappings()][::-1]
 
@@ -192,9 +199,10 @@ class SavingsQuery:
                     query = query.join(graphs, graphs.c.id == plans.c.graph_id)
                 query = query.where(*own).distinct().order_by("choice").limit(MAX_CHOICES)
                 choices[name] = [str(row.choice) for row in connection.execute(query)]
-        return choices
+        return choices | {"tag": known_tags(self._store, self._writer)}
 
-    def _conditions(self, filters: SavingsFilter) -> list[sa.ColumnElement[bool]]:
+    def conditions(self, filters: SavingsFilter) -> list[sa.ColumnElement[bool]]:
+        """SQL conditions on plans and graphs for all filters but the outcome."""
         equal = {"goal": GOAL, "planner": plans.c.planner, "device": plans.c.device, "runtime": plans.c.runtime}
         conditions: list[sa.ColumnElement[bool]] = [] if self._own is None else [self._own]
         conditions += [column == getattr(filters, name) for name, column in equal.items() if getattr(filters, name)]
@@ -202,9 +210,11 @@ class SavingsQuery:
             conditions.append(graphs.c.name.icontains(filters.model, autoescape=True))
         created = sa.type_coerce(plans.c.created_at, Timestamp)
         if filters.since:
-            conditions.append(created >= f"{filters.since}T00:00:00.000Z")
+            conditions.append(created >= _midnight(filters.since, filters.zone))
         if filters.until:
-            conditions.append(created <= f"{filters.until}T23:59:59.999Z")
+            conditions.append(created < _midnight(filters.until, filters.zone, days=1))
+        if filters.tag:
+            conditions.append(has_tag(plans.c.id, filters.tag, self._writer))
         return conditions
 
     def _best(self, filters: SavingsFilter) -> sa.Select[Any]:
@@ -250,7 +260,7 @@ class SavingsQuery:
             )
             .join(graphs, graphs.c.id == plans.c.graph_id)
             .outerjoin(self._measured, measured.plan_id == plans.c.id)
-            .where(*self._conditions(filters))
+            .where(*self.conditions(filters))
             .subquery("every_plan")
         )
 
@@ -271,6 +281,15 @@ class SavingsQuery:
         figures = (plans.c.peak_bytes, plans.c.seconds, plans.c.overhead, plans.c.status)
         every = sa.select(*same, *figures, rank).where(plans.c.planner == CHECKPOINTING, *own).subquery()
         return sa.select(every).where(every.c.rank == 1).subquery("checkpointing")
+
+
+def _midnight(day: str, zone: str, days: int = 0) -> str:
+    """The begin of a day in that time zone, `days` later, in wire format; kept within the years 1 to 9999."""
+    try:
+        begin = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo(zone) if zone else UTC) + timedelta(days)
+        return to_timestamp(begin)
+    except OverflowError:
+        return to_timestamp(datetime.max.replace(tzinfo=UTC) if days else datetime.min.replace(tzinfo=UTC))
 
 
 def _order(best: sa.FromClause, filters: SavingsFilter) -> tuple[sa.ColumnElement[Any], ...]:

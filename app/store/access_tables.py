@@ -2,7 +2,8 @@
 
 api_keys ◀── charges, sessions, audit          by key id, without foreign keys: a key is revoked, never deleted
 graphs ◀── graph_owners   results ◀── result_owners          a graph or result may have several owners
-Plans inherit from their graph; operations, batches and measurements have one tenant, in their own tables.
+Plans inherit from their graph; operations, batches, measurements, tags and notes have one tenant,
+in their own tables.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from app.store.store import Store
 from app.store.tables import graphs, plans, result_plans, results
+from app.store.tags_and_notes import annotations_of, has_tag
 from app.store.tenancy import owned_ids
 
 CURSOR_PATTERN = r"^[0-9TZ:.-]{24}~[0-9a-f]{64}$"  # creation time and id of the last row of a page
@@ -94,15 +95,24 @@ def page_of_graphs(store: Store, page: PageRequest, tenant: str | None, only: Ma
 
 
 def page_of_plans(
-    store: Store, page: PageRequest, tenant: str | None, only: Mapping[str, str | None], model: str | None
+    store: Store,
+    page: PageRequest,
+    tenant: str | None,
+    only: Mapping[str, str | None],
+    model: str | None = None,
+    tag: str | None = None,
 ) -> Rows:
-    """Plans as in `page_of_graphs`, of graphs of the name `model`."""
+    """Plans as in `page_of_graphs`, of graphs of the name `model` and with the tag, each with its tags and note."""
     query = sa.select(*PLAN_COLUMNS).join(graphs, graphs.c.id == plans.c.graph_id).where(*_equal(plans, only))
     if model is not None:
         query = query.where(graphs.c.name == model)
     if tenant is not None:
         query = query.where(plans.c.graph_id.in_(owned_ids(graphs, tenant)))
-    return _page(store, plans, query, page)
+    if tag is not None:
+        query = query.where(has_tag(plans.c.id, tag, tenant))
+    found = _page(store, plans, query, page)
+    annotations = annotations_of(store, [row["id"] for row in found.rows], tenant)
+    return Rows([row | annotations[row["id"]] for row in found.rows], found.next)
 
 
 def page_of_results(

@@ -2,21 +2,24 @@
 
 graphs ◀── plans ◀── sections, result_plans ──▶ results       a blob is named by the SHA-256 of its bytes
    ▲         ▲ ◀──── answers ──────────────────────▲          request key → plan or result
-   │         ╰────── measurements                             of steps that were run
+   │         ╰────── measurements, plan_tags, plan_notes      what a tenant attached to a plan
    ╰── operations ◀── idempotency_keys, events ────╯          workers run operations
             ╰──────▶ questions                                inputs that are not stored graphs
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 MAX_BIGINT = 2**63 - 1
+NOT_COMPARED = ("return", "execute", "layout")  # request fields that change no peak
 
 
 class Timestamp(sa.types.TypeDecorator[str]):
@@ -80,6 +83,7 @@ plans = sa.Table(
     sa.Column("runtime", sa.Text, nullable=False),
     sa.Column("device", sa.Text, nullable=False, doc="name of the profile, or custom"),
     sa.Column("counts", sa.Text, nullable=False, doc="everything or activations"),
+    sa.Column("request", sa.Text, doc="SHA-256 of the request fields, equal for comparable plans; null: not recorded"),
     sa.Column("budget", sa.Text, doc="as requested; null: max_overhead or fits was requested instead"),
     sa.Column("budget_bytes", sa.BigInteger),
     sa.Column("max_overhead", sa.Double, doc="share of the baseline time"),
@@ -161,6 +165,24 @@ measurements = sa.Table(
     sa.Column("seconds", sa.Double, doc="measured, of a step with the plan; null: a snapshot"),
     sa.Column("document", sa.JSON, nullable=False),
     sa.Column("created_at", Timestamp, nullable=False),
+)
+
+_WRITER = "tenant that wrote it; empty text: written without authentication"
+plan_tags = sa.Table(
+    "plan_tags",
+    metadata,
+    sa.Column("plan_id", sa.Text, sa.ForeignKey("plans.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("tenant", sa.Text, primary_key=True, doc=_WRITER),
+    sa.Column("tag", sa.Text, primary_key=True),
+    sa.Index(None, "tenant", "tag"),
+)
+
+plan_notes = sa.Table(
+    "plan_notes",
+    metadata,
+    sa.Column("plan_id", sa.Text, sa.ForeignKey("plans.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("tenant", sa.Text, primary_key=True, doc=_WRITER),
+    sa.Column("note", sa.Text, nullable=False),
 )
 
 operations = sa.Table(
@@ -258,6 +280,11 @@ def without_nul(data: Any) -> Any:
     return [without_nul(entry) for entry in data] if isinstance(data, list) else data
 
 
+def _request_hash(request: Mapping[str, Any]) -> str:
+    fields = {name: value for name, value in request.items() if name not in NOT_COMPARED}
+    return hashlib.sha256(msgspec.json.encode(fields, order="deterministic")).hexdigest()
+
+
 def plan_columns(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Columns of `plans` from the figures of a report."""
     plan, base, request = figures["plan"], figures["baseline"], figures["request"]
@@ -270,6 +297,7 @@ def plan_columns(figures: Mapping[str, Any]) -> dict[str, Any]:
         "runtime": figures["runtime"],
         "device": device if isinstance(device, str) else "custom",
         "counts": plan["counts"],
+        "request": _request_hash(request),
         "budget": None if request.get("budget") is None else str(request["budget"]),
         "budget_bytes": None if plan["budget_bytes"] is None else min(plan["budget_bytes"], MAX_BIGINT),
         "max_overhead": plan["max_overhead"],

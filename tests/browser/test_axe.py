@@ -57,12 +57,16 @@ def places(url: str, gated: str) -> dict[str, str]:
     asked = {"graph": chain(6, "six blocks"), "planner": "greedy", "iterations": 10}
     ids = []
     with httpx2.Client(base_url=url, timeout=300) as client:
+        older = asked | {"graph": chain(4, "six blocks"), "budget": "60%"}  # so that the dashboard has an alert
+        assert client.post("/v1/plans", json=older, headers={"Prefer": "wait=300"}).status_code == 201
         for budget in ("60%", "80%", "1%"):
             answer = client.post("/v1/plans", json=asked | {"budget": budget}, headers={"Prefer": "wait=300"})
             assert answer.status_code == 201, answer.text
             ids.append(answer.json()["id"])
+        change = {"tags": ["prod", "x" * 40], "note": "y" * 400}
+        assert client.patch(f"/v1/plans/{ids[0]}", json=change).status_code == 200
         jobs = [f"/jobs/{one['id']}" for one in client.get("/v1/operations").json()["operations"]]
-    return {"over": jobs[0], "done": jobs[-1], "plan": f"/plans/{ids[0]}", "a": ids[0], "b": ids[1], "gated": gated}
+    return {"over": jobs[0], "done": jobs[-2], "plan": f"/plans/{ids[0]}", "a": ids[0], "b": ids[1], "gated": gated}
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -74,6 +78,7 @@ def test_axe_finds_no_violation(url: str, places: dict[str, str], opened: Callab
     watched.expect("404|401")
     if "/plans/" in place and "nothing" not in place:
         watched.page.wait_for_selector("html[data-read]", state="attached")
+    assert page != "/" or watched.page.locator(".grown").count() == watched.page.locator(".tag").count() - 1 == 1
     for size, colours in LOOKS:
         watched.page.set_viewport_size(size)
         watched.page.emulate_media(color_scheme=colours)

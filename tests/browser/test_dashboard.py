@@ -74,6 +74,61 @@ def test_the_csv_has_the_filtered_rows(served: Served, opened: Callable[..., Wat
     assert len(download.value.path().read_text().splitlines()) == 1 + 15
 
 
+def test_filters_are_saved_and_deleted_with_the_keyboard(served: Served, opened: Callable[..., Watched]) -> None:
+    from playwright.sync_api import expect
+
+    page = opened(f"{served.url}/").page
+    place, name = page.locator("#saved-filters"), "<b>lstm</b> " + "x" * 48
+    expect(place).to_be_hidden()
+    page.get_by_label("Planner").select_option("auto")
+    expect(page.locator("table.savings tbody tr")).to_have_count(15)
+    page.get_by_label("Save these filters as").focus()
+    page.keyboard.type(name)
+    page.keyboard.press("Enter")
+    link = place.get_by_role("link", name=name)
+    expect(link).to_have_attribute("href", "/?planner=auto")
+    expect(link).to_have_attribute("aria-current", "true")
+    page.goto(f"{served.url}/")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    place.get_by_role("link", name=name).focus()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("/.planner=auto$"))
+    page.keyboard.press("Tab")
+    place.get_by_role("button", name="Delete").focus()
+    page.keyboard.press("Enter")
+    expect(place.get_by_role("link")).to_have_count(0)
+    expect(page.get_by_label("Model", exact=True)).to_be_focused()
+    assert page.evaluate("localStorage.getItem('remat:saved-filters')") == "{}"
+
+
+def test_damaged_saved_filters_are_left_out(served: Served, opened: Callable[..., Watched]) -> None:
+    from playwright.sync_api import expect
+
+    page = opened(f"{served.url}/?planner=auto").page
+    for stored, count in (("{", 0), ("null", 0), ('{"a": 1, "b": "planner=auto"}', 1), ("[]", 0)):
+        page.evaluate("(stored) => localStorage.setItem('remat:saved-filters', stored)", stored)
+        page.reload()
+        expect(page.locator("#saved-filters form")).to_be_visible()
+        expect(page.locator("#saved-filters li")).to_have_count(count)
+
+
+def test_times_and_days_are_those_of_the_reader(served: Served, opened: Callable[..., Watched]) -> None:
+    from playwright.sync_api import expect
+
+    page = opened(f"{served.url}/", timezone_id="Asia/Tokyo").page
+    time = page.locator("tbody time").first
+    at = str(time.get_attribute("datetime"))
+    assert time.get_attribute("title") == f"{at[:19].replace('T', ' ')} UTC"
+    local = page.evaluate("(at) => new Date(Date.parse(at) + 9 * 3600e3).toISOString()", at)
+    assert time.inner_text() == local[:16].replace("T", " ")
+    page.get_by_label("From").fill(local[:10])
+    expect(page).to_have_url(re.compile("zone=Asia%2FTokyo"))
+    expect(page.locator("tbody time").first).to_have_attribute("datetime", at)
+    page.get_by_label("From").fill("")
+    expect(page.locator("table.savings tbody tr")).to_have_count(60)
+    assert "zone=Asia" not in page.url
+
+
 def test_markup_in_a_name_stays_text(served: Served, opened: Callable[..., Watched]) -> None:
     page = opened(f"{served.url}/?model=%3Cimg").page
     assert page.locator("main img").count() == 0

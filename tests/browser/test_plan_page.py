@@ -552,3 +552,44 @@ def test_live_values_at_the_peak_have_names_before_the_graph_is_loaded(opened: A
         asset_url("js/live_values.js"),
     )
     assert held == [None, {"count": 1, "rows": [{"name": "a", "bytes": 3, "note": ""}]}]
+
+
+def test_tags_and_a_note_are_written_with_the_keyboard(opened: Any, url: str, plans: list[str]) -> None:
+    from playwright.sync_api import expect
+
+    place = opened.locator("#annotations")
+    place.get_by_text("Add tags or a note").focus()
+    opened.keyboard.press("Enter")
+    place.get_by_label("Tags").focus()
+    opened.keyboard.type(f"prod,{'x' * 40} <b>")
+    opened.keyboard.press("Tab")
+    opened.keyboard.type("Line one\n" + "y" * 300)
+    opened.keyboard.press("Tab")
+    opened.keyboard.press("Enter")
+    expect(place.locator(".tag")).to_have_count(3)
+    expect(place.get_by_text("Edit tags and note")).to_be_focused()
+    assert place.locator(".note").inner_text() == "Line one\n" + "y" * 300
+    opened.set_viewport_size({"width": 390, "height": 844})
+    assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    opened.reload()
+    place.get_by_role("link", name="prod").click()
+    expect(opened.locator("table.savings tbody tr")).to_have_count(1)
+    expect(opened.locator("select[name=tag]")).to_have_value("prod")
+    assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    opened.goto(f"{url}/plans/{plans[0]}?embed=1")
+    expect(opened.locator("#annotations")).to_have_count(0)
+
+
+def test_a_tag_that_is_refused_is_named_and_nothing_is_lost(chromium: Any, url: str, plans: list[str]) -> None:
+    from playwright.sync_api import expect
+
+    page = chromium.new_page()  # whose console has the refusal
+    page.goto(f"{url}/plans/{plans[0]}")
+    page.wait_for_selector("html[data-read]", state="attached", timeout=LONG_MS)
+    place = page.locator("#annotations")
+    place.locator("summary").click()
+    place.get_by_label("Tags").fill("z" * 41)
+    place.get_by_role("button", name="Save").click()
+    expect(place.get_by_role("alert")).to_contain_text("tags.0")
+    assert place.get_by_label("Tags").input_value() == "z" * 41
+    page.close()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import Depends, Header, Query, Request, Response
 from fastapi.dependencies.models import Dependant
+from pydantic import BaseModel, ValidationError
 
 from app.api.auth.middleware import CALLER
 from app.api.auth.tenant_view import Caller, view_for
@@ -17,11 +18,13 @@ from app.api.wire.negotiation import etag_matches, negotiate
 from app.api.wire.openapi import Responses, problem_docs, ref, response_docs
 from app.errors import Unsupported
 from app.models.formats import FORMATS
+from app.models.json_object import decode_object
 from app.store.listing import CURSOR_PATTERN, PageRequest, Rows
 from app.store.tables import to_timestamp
-from graph.errors import Finding
+from graph.errors import MAX_FINDINGS, Finding, Findings
 from planner.errors import BadRequest
 
+Record = TypeVar("Record", bound=BaseModel)
 TIME_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$"
 GraphFilter = Annotated[str | None, Query(description="id of a graph")]
 CACHE_FOREVER = "public, max-age=31536000, immutable"
@@ -94,6 +97,18 @@ def require_media_type(media_type: str, known: Sequence[str]) -> None:
         f"unsupported content type {media_type[:80]!r}; send {', '.join(known)}",
         headers={"Accept-Post": ", ".join(known)},
     )
+
+
+def validated(record: type[Record], body: bytes, remedy: str) -> Record:
+    """The JSON object of a body as a record. Raises Unparseable, BadRequest."""
+    try:
+        return record.model_validate(decode_object(body, dict[str, Any]))
+    except ValidationError as error:
+        findings = Findings()
+        for fault in error.errors(include_url=False)[:MAX_FINDINGS]:
+            path = ".".join(map(str, fault["loc"])) or "body"
+            findings.add("bad_field", path, repr(fault.get("input"))[:80], fault["msg"][:300], remedy)
+        raise BadRequest(findings.kept) from None
 
 
 def immutable_response(request: Request, data: bytes, etag: str, media_type: str, **headers: str) -> Response:

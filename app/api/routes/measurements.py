@@ -7,19 +7,15 @@ from typing import Any
 import anyio.to_thread
 import msgspec
 from fastapi import APIRouter, Request, Response
-from pydantic import ValidationError
 
 from app.api.auth.tenant_view import tenant_of
-from app.api.routes.dependencies import IdempotencyKey, ServiceDep, require_media_type
+from app.api.routes.dependencies import IdempotencyKey, ServiceDep, require_media_type, validated
 from app.api.routes.submit_or_wait import parse_body
 from app.api.schemas.measurements import StepMeasurement
 from app.api.wire.openapi import body_docs, problem_docs, ref, response_docs
 from app.api.wire.request_body import media_type_of, read_body
-from app.models.json_object import decode_object
 from app.store.measurements import SNAPSHOT, STEP, measurements_of, save_measurement
 from app.store.tables import plans
-from graph.errors import MAX_FINDINGS, Findings
-from planner.errors import BadRequest
 
 router = APIRouter(tags=["plans"])
 
@@ -56,23 +52,10 @@ async def post_measurement(
         document = await service.run_in_child("snapshot", lambda: {"data": body}, len(body))
     else:
         await parse_body(request, service, body)
-        kind, document = STEP, _step(body)
+        kind, document = STEP, validated(StepMeasurement, body, "send what `remat measure` wrote").model_dump()
     await anyio.to_thread.run_sync(service.claim, *claimed)
     saved = await anyio.to_thread.run_sync(save_measurement, service.store, plan_id, tenant_of(service), kind, document)
     return Response(msgspec.json.encode(saved), 201, media_type="application/json")
-
-
-def _step(body: bytes) -> dict[str, Any]:
-    """The measurement in a body. Raises Unparseable, BadRequest."""
-    try:
-        return StepMeasurement.model_validate(decode_object(body, dict[str, Any])).model_dump()
-    except ValidationError as error:
-        findings = Findings()
-        for fault in error.errors(include_url=False)[:MAX_FINDINGS]:
-            path = ".".join(map(str, fault["loc"])) or "body"
-            found = repr(fault.get("input"))[:80]
-            findings.add("bad_field", path, found, fault["msg"][:300], "send what `remat measure` wrote")
-        raise BadRequest(findings.kept) from None
 
 
 @router.get(

@@ -1,4 +1,4 @@
-"""`/v1/plans`: plan a graph; reports, rewritten graphs, layouts and timelines of plans."""
+"""`/v1/plans`: plan a graph; reports, rewritten graphs, layouts, timelines, tags and notes of plans."""
 
 from __future__ import annotations
 
@@ -18,22 +18,29 @@ from app.api.routes.dependencies import (
     immutable_response,
     page_docs,
     page_response,
+    require_media_type,
+    validated,
 )
 from app.api.routes.submit_or_wait import (
     RawFields,
     Submission,
     get_submission,
     graph_request,
+    parse_body,
     request_fields,
     require_search_time,
     submit_docs,
     submit_or_wait,
 )
 from app.api.schemas import examples
+from app.api.schemas.plans import PlanChange
 from app.api.service.service import Service
 from app.api.wire.openapi import NOT_MODIFIED, Responses, body_docs, problem_docs, ref, response_docs
+from app.api.wire.request_body import media_type_of, read_body
 from app.jobs.interface import SolveRequest
 from app.store import listing, records
+from app.store.tables import plans
+from app.store.tags_and_notes import annotate
 from planner.request.field_kinds import Section
 from planner.request.plan_request import parse_request
 
@@ -95,11 +102,34 @@ async def list_plans(
     model: Annotated[str | None, Query(description="name of the model")] = None,
     planner: Annotated[str | None, Query(description="planner that found the plan")] = None,
     status: Annotated[PlanStatus | None, Query(description="status of the plan")] = None,
+    tag: Annotated[str | None, Query(description="tag of the plan")] = None,
 ) -> Response:
     """Stored plans, newest first."""
     only = {"graph_id": graph_id, "planner": planner, "status": status}
-    rows = await anyio.to_thread.run_sync(listing.page_of_plans, service.store, page, tenant_of(service), only, model)
+    rows = await anyio.to_thread.run_sync(
+        listing.page_of_plans, service.store, page, tenant_of(service), only, model, tag
+    )
     return page_response("plans", rows)
+
+
+@router.patch(
+    "/v1/plans/{plan_id}",
+    response_class=Response,
+    responses=response_docs(200, "Tags and note as stored", {"application/json": ref("PlanAnnotations")})
+    | problem_docs(400, 404, 408, 413, 415, 422),
+    openapi_extra=body_docs({"application/json": ref("PlanChange")}, {"a tag": examples.TAGS}),
+)
+async def patch_plan(request: Request, service: ServiceDep, plan_id: str) -> Response:
+    """Change tags and note of a plan; the report stays as it is. Each tenant has its own."""
+    await anyio.to_thread.run_sync(service.store.row, plans, plan_id)
+    require_media_type(media_type_of(request.headers), ["application/json"])
+    body = await read_body(request, service.settings)
+    await parse_body(request, service, body)
+    change = validated(PlanChange, body, "see PlanChange in /openapi.json")
+    tags = (change.tags or []) if "tags" in change.model_fields_set else None
+    note = (change.note or "") if "note" in change.model_fields_set else None
+    stored = await anyio.to_thread.run_sync(annotate, service.store, plan_id, tenant_of(service), tags, note)
+    return Response(msgspec.json.encode({"id": plan_id} | stored), media_type="application/json")
 
 
 @router.get(

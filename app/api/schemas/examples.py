@@ -23,3 +23,4 @@ _TRAINED: dict[str, Any] = {"graph": _model(), "loss": f"cross_entropy:x{LAYERS}
 PLAN = _TRAINED | {"dims": {"batch": BATCH}, "budget": "75%", "iterations": 50}
 CURVE = _TRAINED | {"dims": {"batch": BATCH}, "budgets": ["90%", "75%"], "iterations": 50}
 FIT = _TRAINED | {"grow": "batch", "max_overhead": "30%", "budget": "4MiB", "iterations": 50}
+TAGS = {"tags": ["baseline", "release-1.4"], "note": "The plan of the run of 3 May."}

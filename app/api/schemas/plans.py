@@ -23,6 +23,9 @@ class Open(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
+MAX_TAGS, MAX_TAG_CHARS, MAX_NOTE_CHARS = 16, 40, 2000  # of a plan and tenant
+#: Without spaces and commas, so that a list of tags can be typed.
+Tag = Annotated[str, Field(min_length=1, max_length=MAX_TAG_CHARS, pattern=r"^[^\s,\x00-\x1f\x7f]+$")]
 INPUTS = Field(description="the first 16 inputs; null: stored by a version that did not record them")
 BATCH = Field(description="leading length that all inputs share; null: there is none, or it was not recorded")
 
@@ -153,6 +156,27 @@ class PlanRecord(Open):
     bound_overhead: float | None = Field(description="proven lower bound on the overhead, as a fraction")
     gap: float | None = Field(description="distance from the lower bound, as a fraction")
     created_at: str = Field(description="ISO 8601 time")
+    tags: list[str] = Field(description="tags of the tenant, in alphabetical order")
+    note: str | None = Field(description="note of the tenant; null: none")
+
+
+class PlanChange(Strict):
+    """New tags and note of a plan; a field that is left out stays as it is."""
+
+    tags: Annotated[list[Tag] | None, Field(max_length=MAX_TAGS)] = Field(
+        default=None, description="all tags; null or an empty list: none"
+    )
+    note: Annotated[str | None, Field(max_length=MAX_NOTE_CHARS)] = Field(
+        default=None, description="the note; null or blank: none"
+    )
+
+
+class PlanAnnotations(Open):
+    """Tags and note of a plan."""
+
+    id: str = Field(description="id of the plan")
+    tags: list[str] = Field(description="tags of the tenant, in alphabetical order")
+    note: str | None = Field(description="note of the tenant; null: none")
 
 
 class Plans(Open):

@@ -11,17 +11,19 @@ from fastapi import APIRouter, Query, Request, Response
 
 from app.api.auth.tenant_view import tenant_of
 from app.api.routes.dependencies import ServiceDep
+from app.api.schemas.plans import MAX_NOTE_CHARS, MAX_TAG_CHARS, MAX_TAGS
 from app.api.service.service import Service
 from app.models.formats import FORMATS
 from app.pages.plan import budget_slider, peak_bars, use_it
 from app.pages.plan.files import PlanId, data_url, file_name, has_png
-from app.pages.plan.stored import inputs_of_plans, read_plan
+from app.pages.plan.stored import read_plan, shapes_of_plans
 from app.pages.shell import frame
 from app.pages.shell.frame import PageRoute
 from app.render import axes, text
 from app.render.plan import preview
 from app.render.plan import svg as drawn
 from app.store.measurements import measurements_of
+from app.store.tags_and_notes import annotations_of
 from planner.request.curve_and_fit_request import NOT_IN_CURVE, NOT_IN_FIT
 from planner.request.target_runtime import RUNTIMES
 
@@ -29,6 +31,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 CURVE_BUDGETS = ("90%", "80%", "70%", "60%", "50%", "40%", "30%", "20%")
 CURVE_SECONDS = FIT_SECONDS = 20  # time limit of a curve or a fit requested on a plan's page
+ANNOTATION_LIMITS = {"tags": MAX_TAGS, "tag_chars": MAX_TAG_CHARS, "note_chars": MAX_NOTE_CHARS}
 Embed = Annotated[bool, Query(description="without navigation, for framing by other pages")]
 
 
@@ -38,7 +41,8 @@ async def plan_page(request: Request, service: ServiceDep, plan_id: PlanId, embe
     report, sections_of_plan, plans_of_graph = await anyio.to_thread.run_sync(read_plan, service, plan_id)
     explain = report.pop("explain")
     measured = await anyio.to_thread.run_sync(measurements_of, service.store, plan_id, tenant_of(service))
-    inputs = await anyio.to_thread.run_sync(inputs_of_plans, service.store, [plan_id])
+    shapes = await anyio.to_thread.run_sync(shapes_of_plans, service.store, [plan_id])
+    annotations = await anyio.to_thread.run_sync(annotations_of, service.store, [plan_id], tenant_of(service))
     name = axes.printable(report["model"].get("name") or "model", 120)
     return frame.render_page(
         request,
@@ -47,7 +51,9 @@ async def plan_page(request: Request, service: ServiceDep, plan_id: PlanId, embe
         embed=embed,
         headers=embed_policy(request, service, embed),
         name=name,
-        inputs=inputs.get(plan_id, ""),
+        shape=shapes[plan_id],
+        annotations=annotations[plan_id],
+        annotation_limits=ANNOTATION_LIMITS,
         file=file_name(name),
         base=f"/plans/{plan_id}",
         data=data_url(plan_id),

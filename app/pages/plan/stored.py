@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from app.api.auth.tenant_view import plan_scope
 from app.api.service.service import Service
+from app.pages.shell.format_values import MAX_STORED_INPUTS, format_shape
 from app.render import axes
 from app.render.plan import preview
 from app.store.blobs import Blobs
@@ -21,7 +22,7 @@ from app.store.tables import plans, sections
 #: Lists of a plan that grow with the graph; the page shows them as charts.
 LONG_FIELDS = ("order", "kept", "recomputed", "choices")
 MAX_RECOMPUTED_ROWS, MAX_PLANS = 30, 200
-MAX_SHOWN_INPUTS, MAX_KNOWN_INPUTS = 2, 4096
+MAX_KNOWN_INPUTS = 4096  # documents
 
 
 def summary_of(store: Store, plan_id: str) -> dict[str, Any]:
@@ -90,8 +91,18 @@ class _SourceInputs(msgspec.Struct, gc=False):
     values: list[_SourceInput] = []
 
 
-def inputs_of_plans(store: Store, plan_ids: Sequence[str]) -> dict[str, str]:
-    """Plan id -> inputs of its graph, as `float32[16,3,224,224]`; without plans stored without their source."""
+def shapes_of_plans(store: Store, plan_ids: Sequence[str]) -> dict[str, str]:
+    """Plan id -> batch and inputs of its graph, as `batch 16, float32[16,3,224,224]`; empty if not known."""
+    query = sa.select(plans.c.id, plans.c.batch, plans.c.inputs).where(plans.c.id.in_(plan_ids))
+    with store.reading() as connection:
+        rows = [dict(row) for row in connection.execute(query).mappings()]
+    unknown = [row["id"] for row in rows if row["inputs"] is None]
+    read = _inputs_of_sources(store, unknown) if unknown else {}
+    return {row["id"]: format_shape(row | {"inputs": row["inputs"] or read.get(row["id"])}) for row in rows}
+
+
+def _inputs_of_sources(store: Store, plan_ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Plan id -> inputs in its source, of plans that were stored before their inputs were columns."""
     query = sa.select(sections.c.plan_id, sections.c.blob).where(
         sections.c.name == "source", sections.c.plan_id.in_(plan_ids)
     )
@@ -101,10 +112,8 @@ def inputs_of_plans(store: Store, plan_ids: Sequence[str]) -> dict[str, str]:
 
 
 @functools.lru_cache(MAX_KNOWN_INPUTS)
-def _inputs(blobs: Blobs, key: str) -> str:
-    """Type and shape of the first inputs of a stored graph document, whose key is a hash of its content."""
-    inputs = [
-        value for value in msgspec.json.decode(blobs.get(key), type=_SourceInputs).values if value.role == "input"
-    ]
-    shown = [f"{value.dtype}[{','.join(map(str, value.shape or ()))}]" for value in inputs[:MAX_SHOWN_INPUTS]]
-    return ", ".join(shown) + (f" and {len(inputs) - MAX_SHOWN_INPUTS} more" if len(inputs) > MAX_SHOWN_INPUTS else "")
+def _inputs(blobs: Blobs, key: str) -> list[dict[str, Any]]:
+    """The first inputs of a stored graph document, whose key is a hash of its content."""
+    values = msgspec.json.decode(blobs.get(key), type=_SourceInputs).values
+    inputs = [{"dtype": value.dtype, "shape": value.shape} for value in values if value.role == "input"]
+    return inputs[:MAX_STORED_INPUTS]

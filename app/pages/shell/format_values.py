@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from markupsafe import Markup
@@ -11,6 +11,7 @@ from app.render.text import UNITS
 
 NOT_MEASURED = Markup('<span class="none">not measured</span>')
 MINUS = "−"
+MAX_INPUTS, MAX_STORED_INPUTS = 2, 16  # shown, and stored of a graph
 
 
 def byte_unit_of(counts: list[int | None]) -> int:
@@ -84,6 +85,15 @@ def format_count(count: float | None) -> str:
     return NOT_MEASURED if count is None else f"{count:,}"
 
 
+def format_shape(row: Mapping[str, Any]) -> str:
+    """Batch and inputs of a graph or plan, `batch 16, float32[16,3,224,224]`; empty if neither is known."""
+    inputs = [each for each in row["inputs"] or () if each["dtype"] and each["shape"] is not None]
+    shown = [f"{each['dtype']}[{','.join(map(str, each['shape']))}]" for each in inputs[:MAX_INPUTS]]
+    if len(inputs) > MAX_INPUTS:
+        shown[-1] += " and more" if len(inputs) >= MAX_STORED_INPUTS else f" and {len(inputs) - MAX_INPUTS} more"
+    return ", ".join(([] if row["batch"] is None else [f"batch {row['batch']}"]) + shown)
+
+
 def format_or_dash(value: float | None, name: str, *arguments: Any) -> str:
     """The value by the filter `name`, or a dash for None."""
     return "—" if value is None else FILTERS[name](value, *arguments)
@@ -102,4 +112,5 @@ FILTERS: dict[str, Callable[..., str]] = {
     "timestamp": format_timestamp,
     "number": format_count,
     "or_dash": format_or_dash,
+    "shape": format_shape,
 }

@@ -1,7 +1,7 @@
 """Deletion of a graph and of what was made of it: plans, curves, fits, operations, batch items, and their blobs.
 
-Of a graph that other tenants own as well, the row and the plans remain; the operations, results, batch items and
-measurements of the tenant are deleted.
+Of a graph that other tenants own as well, the row and the plans remain; the operations, results, batch items,
+measurements, tags and notes of the tenant are deleted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,18 @@ from app.store.access_tables import graph_owners, result_owners
 from app.store.batch_tables import batches, items
 from app.store.maintenance.garbage_collection import remove_unreferenced
 from app.store.store import Store
-from app.store.tables import graphs, measurements, operations, plans, questions, result_plans, results, sections
+from app.store.tables import (
+    graphs,
+    measurements,
+    operations,
+    plan_notes,
+    plan_tags,
+    plans,
+    questions,
+    result_plans,
+    results,
+    sections,
+)
 
 
 def delete_graph(store: Store, graph_id: str, tenant: str | None) -> None:
@@ -97,8 +108,9 @@ class _Deletion:
         owned = sa.exists().where(result_owners.c.result_id == results.c.id, sa.literal(self.shared))
         run(sa.delete(results).where(results.c.id.in_(self.result_ids), ~known, ~owned))
         if self.shared:
-            own = measurements.c.tenant == self.tenant
-            run(sa.delete(measurements).where(measurements.c.plan_id.in_(self._plans), own))
+            for table in (measurements, plan_tags, plan_notes):
+                own = table.c.tenant == self.tenant, table.c.plan_id.in_(self._plans)
+                run(sa.delete(table).where(*own))
             own_graph = graph_owners.c.graph_id == self.graph_id, graph_owners.c.tenant == self.tenant
             run(sa.delete(graph_owners).where(*own_graph))
             return

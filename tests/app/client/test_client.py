@@ -179,6 +179,7 @@ def arguments_of(asking: Client) -> dict[str, tuple[tuple[Any, ...], dict[str, A
         "layout": ((plan_id,), {}),
         "timeline": ((plan_id,), {}),
         "add_measurement": ((plan_id, MEASURED), {}),
+        "annotate": ((plan_id,), {"tags": ["kept"], "note": "of a test"}),
         "measurements": ((plan_id,), {}),
         "operation": ((operation_id,), {}),
         "operations": (("succeeded", 1), {}),

@@ -147,10 +147,10 @@ def test_the_page_of_a_batch_shows_every_item_and_its_error(shown: Shown) -> Non
     page = shown.page(f"/batches/{id}")
     found = cells(page)
     assert [(row[0], row[2], row[3], row[4]) for row in found] == [
-        (MARKUP, "90%", "greedy", "7"),
-        (MARKUP, "50%", "greedy", "7"),
-        ("second", "90%", "greedy", "7"),
-        ("second", "50%", "greedy", "7"),
+        (f"{MARKUP} batch 4", "90%", "greedy", "7"),
+        (f"{MARKUP} batch 4", "50%", "greedy", "7"),
+        ("second batch 4", "90%", "greedy", "7"),
+        ("second batch 4", "50%", "greedy", "7"),
     ]
     assert found[0][6:10] == ["100 B", "50 B", "50.0%", "10.00%"] and found[1][6:10] == ["—"] * 4
     assert PROBLEM["title"] in found[1][5] and PROBLEM["detail"] in found[1][5] and not page.all("img")

@@ -89,6 +89,52 @@ def test_the_url_query_omits_defaults() -> None:
     }
 
 
+def test_days_are_of_the_time_zone_of_the_query(board_of: Store) -> None:
+    at = "2026-03-29T21:30:00.000Z"  # 30 March in Paris, 29 March in UTC and New York
+    with board_of.writing() as connection:
+        connection.execute(sa.update(plans).values(created_at=at))
+    board = SavingsQuery(board_of, None)
+
+    def count(day: str, zone: str = "") -> int:
+        return int(board.sums(SavingsFilter(since=day, until=day, zone=zone))["rows"])
+
+    assert (count("2026-03-29"), count("2026-03-30")) == (40, 0)
+    assert (count("2026-03-29", "America/New_York"), count("2026-03-30", "America/New_York")) == (40, 0)
+    assert (count("2026-03-29", "Asia/Tokyo"), count("2026-03-30", "Asia/Tokyo")) == (0, 40)
+    for day in ("0001-01-01", "9999-12-31"):  # beyond them there is no time
+        for zone in ("Asia/Tokyo", "America/New_York"):
+            assert count(day, zone) == 0
+    assert board.sums(SavingsFilter(since="0001-01-01", until="9999-12-31", zone="Asia/Tokyo"))["rows"] == 40
+
+
+def test_tags_are_shown_and_filter_rows(shown: TestClient) -> None:
+    id = lines(shown, "?model=lstm&planner=auto&goal=50%25")[0]["plan_id"]
+    tag = "<b>" + "x" * 37
+    changed = shown.patch(f"/v1/plans/{id}", json={"tags": [tag, "prod"], "note": "<i>checked</i> " * 20})
+    assert changed.status_code == 200
+    (row,) = rows(shown, f"?tag={tag}")
+    assert tag in row["Model"] and "prod" in row["Model"] and "<i>checked</i>" in row["Model"]
+    assert [line["plan_id"] for line in lines(shown, "?tag=prod")] == [id]
+    assert lines(shown, "?tag=other") == [] and sum(shown.get("/trends.json?tag=prod").json()["plans"]) == 1
+    page = parsed(shown.get("/").text)
+    (choice,) = [one for one in page.all("select") if one.attributes.get("name") == "tag"]
+    assert [option.text for option in choice.all("option")] == ["all", tag, "prod"]
+    (link,) = [one for one in page.all("a", class_="tag") if "prod" in one.text]
+    assert link.attributes["href"] == "/?tag=prod"
+    assert shown.patch(f"/v1/plans/{id}", json={"tags": [], "note": None}).status_code == 200
+
+
+def test_a_row_has_batch_and_shape_of_its_plan(shown: TestClient) -> None:
+    id = lines(shown, "?model=lstm&planner=auto&goal=50%25")[0]["plan_id"]
+    store = shown.app.state.service.store  # type: ignore[attr-defined]
+    inputs = [{"name": f"x{n}", "dtype": "float32", "shape": [16, 3, n]} for n in range(3)]
+    with store.writing() as connection:
+        connection.execute(sa.update(plans).where(plans.c.id == id).values(batch=16, inputs=inputs))
+    (row,) = [row for row in rows(shown, "?model=lstm&planner=auto") if row["Budget"] == "50%"]
+    assert row["Model"] == "lstm batch 16, float32[16,3,0], float32[16,3,1] and 1 more"
+    assert {line["batch"] for line in lines(shown, "?model=lstm&planner=auto")} == {"16", ""}
+
+
 def test_values_that_were_not_measured_say_so(shown: TestClient) -> None:
     found = rows(shown)
     ran = [row for row in found if row["Outcome"].endswith("bit-identical")]
@@ -139,7 +185,17 @@ def test_plans_by_day_add_up_to_all_plans(shown: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["sort=secret", "from=soon", "from=2026-13-01", "to=2026-02-30", "page=0", "outcome=x", "colour=red"]
+    "query",
+    [
+        "sort=secret",
+        "from=soon",
+        "from=2026-13-01",
+        "to=2026-02-30",
+        "page=0",
+        "outcome=x",
+        "colour=red",
+        "zone=Nowhere/At_all",
+    ],
 )
 def test_invalid_query_parameters_are_refused(shown: TestClient, query: str) -> None:
     assert shown.get(f"/?{query}").status_code == 422

@@ -38,12 +38,15 @@ from app.store.tables import (
     idempotency_keys,
     metadata,
     operations,
+    plan_notes,
+    plan_tags,
     plans,
     result_plans,
     results,
     schema_support,
     to_timestamp,
 )
+from app.store.tags_and_notes import annotate, annotations_of, known_tags
 from tests.app.stores import GRAPH_ID, add, graph_read, opened, solved
 
 
@@ -470,6 +473,24 @@ def test_the_walk_finds_what_does_not_fit_together(store: Store) -> None:
     assert found.fault_count == 4
     for said in (f"plan {plan_id}: column saved_bytes is 51", f"plan {gone}: no blob", "op5: succeeded, but"):
         assert any(said in fault for fault in found.faults), found.faults
+
+
+def test_tags_and_notes_are_of_a_tenant_and_go_with_their_plan(store: Store) -> None:
+    plan_id = records.save_plan(store, solved(), GRAPH_ID)
+    other = records.save_plan(store, solved("other"), GRAPH_ID)
+    assert annotate(store, plan_id, None, ["b", "a", "b"], "of nobody") == {"tags": ["a", "b"], "note": "of nobody"}
+    assert annotate(store, plan_id, "one", ["c"]) == {"tags": ["c"], "note": None}
+    assert annotate(store, plan_id, "one", None, "kept") == {"tags": ["c"], "note": "kept"}
+    found = annotations_of(store, [plan_id, other], "one")
+    assert found == {plan_id: {"tags": ["c"], "note": "kept"}, other: {"tags": [], "note": None}}
+    assert (known_tags(store, None), known_tags(store, "one"), known_tags(store, "two")) == (["a", "b"], ["c"], [])
+    with pytest.raises(NotFound):
+        annotate(store, "0" * 64, None, ["x"])
+    aged(store, timedelta(days=10))
+    assert collect(store, 9, 9).plans == 2
+    with store.reading() as connection:
+        for table in (plan_tags, plan_notes):
+            assert connection.scalar(sa.select(sa.func.count()).select_from(table)) == 0
 
 
 def aged(store: Store, by: timedelta) -> None:

@@ -67,6 +67,14 @@ document.addEventListener("click", (event) => {
 });
 document.addEventListener("htmx:after:swap", showPicked);
 
+// Days that the reader enters are days of its time zone; captured, so that htmx sends the zone with the day.
+const zone = document.getElementById("zone"), days = [...document.querySelectorAll("#filters [type=date]")];
+document.addEventListener("change", (event) => {
+  if (!days.includes(event.target)) return;
+  const own = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "";
+  zone.value = own !== "UTC" && days.some(({ value }) => value) ? own : "";
+}, { capture: true });
+
 // Typing submits the filters already; on leaving the field for a link, another submit would replace the link's page.
 document.getElementById("model").addEventListener("change", (event) => event.stopPropagation());
 document.addEventListener("htmx:after:swap", showTrends);

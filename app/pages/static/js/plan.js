@@ -1,5 +1,6 @@
 // Page of a plan: charts as soon as their columns arrive, then the graph; the budget slider swaps the plan that is shown.
 
+import { followAnnotations } from "./annotate.js";
 import { BudgetSlider } from "./budget.js";
 import { Columns, fetchColumns } from "./columns.js";
 import { followTabs } from "./use_it.js";
@@ -147,5 +148,6 @@ async function requestCurve(event) {
 if (document.readyState === "loading")
   await new Promise((parsed) => document.addEventListener("readystatechange", parsed, { once: true }));
 byId("request-curve")?.addEventListener("click", requestCurve);
+followAnnotations((id) => cache.delete(`/plans/${id}`));
 const form = byId("budget");
 start().then(() => form && new BudgetSlider(form, { show, prefetch }));

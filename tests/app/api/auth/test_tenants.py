@@ -53,7 +53,7 @@ def ids_of(gated: Gated, headers: dict[str, str]) -> dict[str, str]:
 
 UNKNOWN = dict.fromkeys(("graph_id", "plan_id", "curve_id", "fit_id", "layout_id"), "0" * 64)
 UNKNOWN |= {"operation_id": "op" + "0" * 26, "batch_id": "ba" + "0" * 26}
-BODIES = {"transform_graph": {"pass": "prune"}, "post_measurement": MEASURED}
+BODIES = {"transform_graph": {"pass": "prune"}, "post_measurement": MEASURED, "patch_plan": {"note": "mine"}}
 
 
 def test_what_is_anothers_is_answered_as_what_is_not_there_on_every_path(gated: Gated, tenant: Tenant) -> None:
