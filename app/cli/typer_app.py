@@ -568,7 +568,7 @@ def run(arguments: list[str]) -> int:
     except typer.TyperException as error:
         if not str(error):  # a group without a command, whose help was printed
             return 2
-        return _print_problem(_usage_problem(error), as_json, 2)
+        return _print_problem(_usage_problem(error, arguments), as_json, 2)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except Exception as error:
@@ -582,11 +582,15 @@ def run(arguments: list[str]) -> int:
         return _print_problem(to_problem(error), as_json, exit_code)
 
 
-def _usage_problem(error: Any) -> dict[str, Any]:
+def _usage_problem(error: Any, arguments: list[str]) -> dict[str, Any]:
+    from app.cli.console.mistakes import advice
     from app.errors import problem_body
 
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    return problem_body(422, "usage", "Invalid command line", f"{message} See remat --help.")
+    context = getattr(error, "ctx", None)
+    command = "remat" if context is None else context.command_path
+    detail = f"{advice(message, command, arguments)} See {command} --help."
+    return problem_body(422, "usage", "Invalid command line", detail)
 
 
 def _print_problem(problem: dict[str, Any], as_json: bool, exit_code: int) -> int:

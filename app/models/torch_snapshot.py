@@ -43,7 +43,8 @@ def read_pickle(data: bytes) -> Any:
     O(opcodes). Raises Unparseable for damaged data, other opcodes, and data beyond the limits.
     """
     if len(data) > MAX_BYTES:
-        _refuse("too_large", f"{len(data)} bytes", f"at most {MAX_BYTES}", "record fewer events: max_entries=100000")
+        remedy = "record fewer events: max_entries=100000"
+        _refuse("too_large", f"{len(data):,} bytes", f"at most {MAX_BYTES:,}", remedy)
     reader = _Reader()
     try:
         for count, (opcode, argument, position) in enumerate(pickletools.genops(data)):

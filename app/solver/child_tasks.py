@@ -108,7 +108,7 @@ def exceeded_limit(problem: Mapping[str, Any], limits: Mapping[str, int]) -> dic
 
 def _too_much_memory(memory_bytes: int) -> OutOfMemory:
     return OutOfMemory(
-        f"out of memory: the solve needs more than {memory_bytes} bytes; "
+        f"out of memory: the solve needs more than {memory_bytes:,} bytes; "
         "reduce the model size, or raise REMAT_SOLVE_MEMORY_BYTES",
         limit={"name": "REMAT_SOLVE_MEMORY_BYTES", "value": memory_bytes},
     )

@@ -52,7 +52,7 @@ def load(data: bytes, limits: Limits | None = None, shapes: ShapeOverrides | Non
         raise BadGraph.one(
             "too_large",
             "document",
-            f"{len(data)} bytes",
+            f"{len(data):,} bytes",
             f"at most {limits.document_bytes}",
             "send a smaller model, strip its weights, or raise the limit",
         )

@@ -26,7 +26,7 @@ def describe(data: bytes) -> tuple[str, str]:
         if matches(data):
             return kind, remedy
     start = data[:16]
-    return f"{start!r} ... ({len(data)} bytes)", "send a remat/1 document or a model file of a known format"
+    return f"{start!r} ... ({len(data):,} bytes)", "send a remat/1 document or a model file of a known format"
 
 
 def _begins(*marks: bytes, at: int = 0) -> Callable[[bytes], bool]:

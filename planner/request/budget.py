@@ -54,8 +54,18 @@ def parse_size(given: object, field: str) -> Budget:
     """Parse a budget or a size in the same grammar. Raises BadRequest naming `field`."""
     budget = _parsed(given)
     if budget is None:
-        raise BadRequest.one("bad_budget", field, repr(given)[:80], GRAMMAR, "write it in one of these forms")
+        raise BadRequest.one("bad_budget", field, repr(given)[:80], GRAMMAR, _remedy(given))
     return budget
+
+
+def _remedy(given: object) -> str:
+    """Units with the same first letter, of a number with an unknown unit."""
+    if isinstance(given, str) and (match := re.fullmatch(rf"\s*({NUMBER_PATTERN})\s*([A-Za-z]{{1,20}})\s*", given)):
+        unit = match[2].upper()
+        near = [f"{match[1]}{name.replace('I', 'i')}" for name in UNITS if name[0] == unit[0] and unit not in UNITS]
+        if near:
+            return f"did you mean {' or '.join(near)}?"
+    return "write it in one of these forms"
 
 
 def parse_fraction(given: object, field: str) -> float:

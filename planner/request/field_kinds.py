@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from planner.errors import BadRequest, Finding
 from planner.request.budget import MAX_BYTES, MAX_OVERHEAD, parse_budget, parse_fraction, parse_size
-from planner.request.field_parsers import Parser, bad_field, parse_fields
+from planner.request.field_parsers import Parser, bad_field, nearest, parse_fields
 from planner.request.target_runtime import RUNTIMES, runtime_named
 
 # Imports inside functions: the planners need numpy, and `remat --help` reads this module.
@@ -101,7 +101,11 @@ def _planner(given: Any, path: str) -> str:
     known = ("auto", *PLANNERS)
     if given not in known:
         raise BadRequest.one(
-            "unknown_planner", path, repr(given)[:80], "one of " + ", ".join(known), "name one of these"
+            "unknown_planner",
+            path,
+            repr(given)[:80],
+            "one of " + ", ".join(known),
+            nearest(given, known, "name one of these"),
         )
     return str(given)
 

@@ -30,9 +30,15 @@ def parse_fields(
 
 def unknown_field(path: str, name: str, known: Collection[str]) -> Finding:
     """Finding about an unknown field, with the closest known name."""
+    return Finding(
+        "unknown_field", path[:80], "an unknown field", "one of " + ", ".join(known), nearest(name, known, "remove it")
+    )
+
+
+def nearest(name: object, known: Collection[str], otherwise: str) -> str:
+    """Remedy that suggests the closest known name; `otherwise` without a close one."""
     near = difflib.get_close_matches(str(name), known, 1)
-    remedy = f"did you mean {near[0]!r}?" if near else "remove it"
-    return Finding("unknown_field", path[:80], "an unknown field", "one of " + ", ".join(known), remedy)
+    return f"did you mean {near[0]!r}?" if near else otherwise
 
 
 def bad_field(path: str, given: object, expected: str, remedy: str = "correct the value") -> BadRequest:

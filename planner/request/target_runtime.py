@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.errors import BadRequest
+from planner.request.field_parsers import nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,4 +51,5 @@ def runtime_named(name: str) -> Runtime:
     if name in RUNTIMES:
         return RUNTIMES[name]
     found = f"{name!r}, which fuses kernels: its plans are not predicted yet" if name in FUSING_RUNTIMES else repr(name)
-    raise BadRequest.one("unknown_runtime", "runtime", found, "one of " + ", ".join(RUNTIMES), "name one of these")
+    remedy = nearest(name, RUNTIMES, "name one of these")
+    raise BadRequest.one("unknown_runtime", "runtime", found, "one of " + ", ".join(RUNTIMES), remedy)

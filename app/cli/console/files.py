@@ -40,7 +40,7 @@ def read_bytes(name: str) -> bytes:
         except (FileNotFoundError, IsADirectoryError) as error:
             raise _no_such_file(name) from error
     if len(data) > limit:
-        raise BadGraph.one("too_large", name, f"more than {limit} bytes", f"at most {limit}", "use a smaller model")
+        raise BadGraph.one("too_large", name, f"more than {limit:,} bytes", f"at most {limit:,}", "use a smaller model")
     return data
 
 

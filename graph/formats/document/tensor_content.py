@@ -98,7 +98,7 @@ def check_attribute_sizes(opaque: Mapping[str, Any], path: str, limits: Limits, 
             findings.add(
                 "too_large",
                 f"{path}.{key}",
-                f"{size} bytes",
+                f"{size:,} bytes",
                 f"at most {limits.attribute_bytes}",
                 "move large data into a constant, or raise the limit",
             )

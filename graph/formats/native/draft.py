@@ -283,7 +283,7 @@ def _contents(draft: Draft, limits: Limits, findings: Findings) -> dict[int, np.
             findings.add(
                 "too_large",
                 path,
-                f"{total_bytes} bytes of contents so far",
+                f"{total_bytes:,} bytes of contents so far",
                 f"at most {limits.constant_bytes}",
                 "leave `data` of large constants out; planning needs sizes only",
             )

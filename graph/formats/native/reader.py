@@ -23,7 +23,7 @@ def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
         raise BadGraph.one(
             "too_large",
             "document",
-            f"{len(data)} bytes",
+            f"{len(data):,} bytes",
             f"at most {limits.document_bytes}",
             "send a smaller model, leave contents out, or raise the limit",
         )

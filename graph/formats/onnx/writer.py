@@ -297,7 +297,7 @@ def _check_size(size: int) -> None:
         raise BadGraph.one(
             "too_large",
             "model",
-            f"{size} bytes of ONNX",
+            f"{size:,} bytes of ONNX",
             f"at most {_MAX_BYTES}, the limit of protobuf",
             "export with weights as inputs, or keep constants out of the graph",
         )

@@ -68,9 +68,8 @@ def parse_message(kind: Callable[..., Any], data: bytes, what: str) -> Any:
 def parse_text(kind: Callable[..., Any], data: bytes, what: str) -> Any:
     """The message in the text form. Raises BadGraph with the line."""
     if len(data) > MAX_TEXT_BYTES:
-        raise BadGraph.one(
-            "too_large", "document", f"{len(data)} bytes of text", f"at most {MAX_TEXT_BYTES}", "send the binary form"
-        )
+        found, limit = f"{len(data):,} bytes of text", f"at most {MAX_TEXT_BYTES:,}"
+        raise BadGraph.one("too_large", "document", found, limit, "send the binary form")
     message = kind()
     try:
         text_format.Parse(data.decode(), message, allow_unknown_field=True)

@@ -47,8 +47,8 @@ def parse(data: bytes) -> ModelProto:
             raise BadGraph.one(
                 "truncated",
                 name or "document",
-                f"a file that ends {length - left} bytes before the end of {name}",
-                f"{length} bytes there, {left} are left",
+                f"a file that ends {length - left:,} bytes before the end of {name}",
+                f"{length:,} bytes there, {left:,} are left",
                 "send the whole file",
             )
     model = ModelProto()
@@ -66,7 +66,7 @@ def parse(data: bytes) -> ModelProto:
         raise BadGraph.one(
             "not_a_model",
             "graph",
-            f"a ModelProto of {len(data)} bytes without a graph",
+            f"a ModelProto of {len(data):,} bytes without a graph",
             "a graph",
             "send the whole file",
         )

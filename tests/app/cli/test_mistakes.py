@@ -1,0 +1,86 @@
+"""Typical mistakes, each answered by a line that says what to type; no broken file is answered in Python's words."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from app.cli.typer_app import run
+from tests.app.conftest import chain
+
+MODELS = Path(__file__).parents[2] / "models"
+#: Names of Python's types and errors, numbers of bytes without a unit, and what a file is not accused of.
+PYTHON_WORDS = re.compile(
+    r"\b(?:[A-Z][a-z]+)+(?:Error|Exception)\b|\b(?:NoneType|dict|tuple|ndarray)\b|<class |Traceback|breaks a rule"
+    r"|\b\d{5,} bytes\b"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a graph document and an ONNX model of symbolic sizes."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.json").write_text(json.dumps(chain(6)))
+    shutil.copy(MODELS / "decoder.onnx", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        ("plan", "`remat plan model.onnx`"),
+        ("model.json", "`remat plan model.json`"),
+        ("paln model.json", "'plan'"),
+        ("plan modle.json", "did you mean model.json?"),
+        ("plan model.json 50%", "`--budget 50%`"),
+        ("plan model.json --budget 50", "did you mean 50%?"),
+        ("plan model.json --budget 8GBi", "did you mean 8GB or 8GiB?"),
+        ("plan model.json --budgt 50%", "--budget"),
+        ("plan model.json --planner anneall", "did you mean 'anneal'?"),
+        ("plan model.json --runtime tourch-eager", "did you mean 'torch-eager'?"),
+        ("plan model.json --batch eight", "a whole number, such as 8"),
+        ("plan decoder.onnx", "--batch 8"),
+        ("plan model.json --device a100", "a100-80gb"),
+        ("curve model.json --budget 50%", "--budgets"),
+        ("plan .", "`remat batch`"),
+        ("batch model.json", "--budgets 90%,50%"),
+        ("serve --port 99999", "65535"),
+    ],
+)
+def test_a_mistake_is_answered_by_what_to_type(
+    folder: Path, typed: str, answer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(typed.split()) == 2
+    said = capsys.readouterr().err
+    assert answer in said
+    assert not PYTHON_WORDS.search(said)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_broken_file_is_refused_without_words_of_python(
+    folder: Path, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cut off, overwritten or with a byte changed; a file that is still a model may be planned."""
+    chance = random.Random(seed)
+    data = bytearray((folder / chance.choice(["model.json", "decoder.onnx"])).read_bytes())
+    at = chance.randrange(len(data))
+    match seed % 4:
+        case 0:
+            del data[at:]
+        case 1:
+            data[at : at + 40] = bytes(chance.randrange(256) for _ in range(40))
+        case 2:
+            data[at] ^= 1 << chance.randrange(8)
+        case _:
+            data[at:at] = data[:at]
+    (folder / "broken").write_bytes(data)
+    code = run(["plan", "broken", "--batch", "2", "--budget", "80%", "--iterations", "2", "--execute", "no"])
+    said = capsys.readouterr()
+    assert code in (0, 1, 2)
+    assert not PYTHON_WORDS.search(said.err), said.err
+    assert (said.err.count("\n") > 0) if code == 2 else said.out
