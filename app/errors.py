@@ -18,6 +18,7 @@ AppError
 ├── Unavailable      draining, or the store is not writable
 ├── BadUsage         command line that cannot be carried out
 └── SolveFailed      child process crashed or timed out
+    ├── ClusterLost  the cluster that solves went away
     └── OutOfMemory  the model needs more memory than a solve may have
 """
 
@@ -131,6 +132,10 @@ class SolveFailed(AppError):
     """A child process crashed or timed out."""
 
 
+class ClusterLost(SolveFailed):
+    """The cluster that solves went away."""
+
+
 class OutOfMemory(SolveFailed):
     """The model needs more memory than REMAT_SOLVE_MEMORY_BYTES."""
 
@@ -169,6 +174,7 @@ ERROR_TABLE: tuple[ErrorRow, ...] = (
     ErrorRow(Busy, 429, "busy", "Too many requests"),
     ErrorRow(Unavailable, 503, "unavailable", "Service unavailable"),
     ErrorRow(CannotWrite, 503, "cannot_write", "The output could not be written"),
+    ErrorRow(ClusterLost, 503, "cluster_lost", "The cluster went away", 4),
     ErrorRow(OutOfMemory, 422, "out_of_memory", "The model needs too much memory", 4),
     ErrorRow(SolveFailed, 500, "solve_failed", "The solve failed", 4),
     ErrorRow(BadUsage, 422, "usage", "Cannot do that"),

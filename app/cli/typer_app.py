@@ -373,10 +373,16 @@ def batch(
     engine: Annotated[
         str,
         typer.Option(
-            metavar="WHERE", help="local or server.", autocompletion=completion.complete_from("local", "server")
+            metavar="WHERE",
+            help="local, server, dask or ray.",
+            autocompletion=completion.complete_from("local", "server", "dask", "ray"),
         ),
     ] = "local",
     server: options.Server = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="tcp://HOST:8786 of Dask; of Ray ray://HOST:10001, or auto: one here."),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Parallel plans on this machine; default: one per core.")
     ] = None,
@@ -408,6 +414,7 @@ def batch(
         size_list,
         engine,
         server,
+        cluster,
         workers,
         output,
         resume,
@@ -444,6 +451,10 @@ def worker(
     slots: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Parallel solves; default: REMAT_WORKERS.")
     ] = None,
+    solve_on: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Solve on dask://HOST:PORT or ray://HOST:PORT; default: on this machine."),
+    ] = None,
 ) -> int:
     """Run a worker for an existing service.
 
@@ -451,11 +462,12 @@ def worker(
     """
     from app.solver.forkserver import start_forkserver
 
-    start_forkserver()  # loads beside the imports below
+    if solve_on is None:
+        start_forkserver()  # loads beside the imports below
 
     from app.cli.admin.worker import run
 
-    return run(data, slots)
+    return run(data, slots, solve_on)
 
 
 @_service()

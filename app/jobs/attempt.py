@@ -20,7 +20,7 @@ from app.jobs import repository
 from app.jobs.answers.equivalent_graphs import find_search, form_key
 from app.jobs.interface import EXIT_DIFFERENT, JobEvent, Operation, Scheduler
 from app.settings import Settings
-from app.solver.child_process import ChildResult, Runner
+from app.solver.child_process import ChildResult, TaskRunner
 from app.store.records import save_plan, save_result, solve_payload
 from app.store.store import Store
 from app.telemetry import metrics
@@ -41,7 +41,7 @@ class WorkerContext:
     """Dependencies of workers."""
 
     store: Store
-    runner: Runner
+    runner: TaskRunner
     settings: Settings
     scheduler: Callable[[Store, Settings], Scheduler]  # called once per worker
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -34,6 +34,21 @@ class ChildResult:
 
     result: Any
     hit_deadline: bool
+
+
+class TaskRunner(Protocol):
+    """Runs tasks of `child_tasks` in other processes; thread-safe."""
+
+    def run(
+        self,
+        task: str,
+        payload: Mapping[str, Any],
+        seconds: float,
+        on_progress: OnProgress | None = None,
+        stop: threading.Event | None = None,
+    ) -> ChildResult:
+        """Result of one task, as `Runner.run` describes."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

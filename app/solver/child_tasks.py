@@ -60,20 +60,25 @@ def main(pipe: Connection, task: str, memory_bytes: int) -> None:
     def send(message: Mapping[str, Any]) -> None:
         pipe.send_bytes(msgspec.msgpack.encode(message))
 
+    send(answer(task, payload, send, stop, memory_bytes))
+
+
+def answer(
+    task: str, payload: Mapping[str, Any], send: SendMessage, stop: threading.Event, memory_bytes: int
+) -> dict[str, Any]:
+    """{"result"} of a task, or {"problem"}; `send` gets its progress. `memory_bytes`: the limit that messages name."""
     try:
-        answer = {"result": TASKS[task](payload, send, stop)}
+        return {"result": TASKS[task](payload, send, stop)}
     except MemoryError:
-        answer = {"problem": to_problem(_too_much_memory(memory_bytes))}
+        return {"problem": to_problem(_too_much_memory(memory_bytes))}
     except RecursionError:
-        answer = {"problem": to_problem(_too_deep())}
+        return {"problem": to_problem(_too_deep())}
     except Exception as error:
         problem = to_problem(error)
-        answer = {
-            "problem": {**problem, "limit": problem["limit"] or exceeded_limit(problem, payload.get("limits", {}))}
-        }
-        if answer["problem"]["code"] == "internal":
+        problem["limit"] = problem["limit"] or exceeded_limit(problem, payload.get("limits", {}))
+        if problem["code"] == "internal":
             traceback.print_exc(file=sys.stderr)
-    send(answer)
+        return {"problem": problem}
 
 
 def _limit_resources(memory_bytes: int) -> None:

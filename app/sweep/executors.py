@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
+import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from app.client.blocking import Client
+from app.errors import problem_body
 from app.solver import child_tasks
 from app.solver.child_process import Runner
-from app.sweep import service_executor
+from app.solver.clusters.calls import ClusterCalls
+from app.solver.clusters.interface import Cluster
+from app.sweep import cluster_executor, service_executor
 from app.sweep.items import SweepItem
 from app.sweep.tasks import SECTIONS, ItemResult, ItemTask, ProgressCallback, read_model_file, report_errors, task_of
 from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS
@@ -53,6 +58,12 @@ def service_engine(
     return SweepEngine(service_executor.ServiceExecutor(client, models, items, token, on_progress, stop), work, True)
 
 
+def cluster_engine(cluster: Cluster, on_progress: ProgressCallback | None, stop: threading.Event) -> SweepEngine:
+    """A cluster of Dask or Ray, whose workers read the same files; shutting down its executor disconnects."""
+    executor = cluster_executor.ClusterExecutor(ClusterCalls(cluster), on_progress, stop)
+    return SweepEngine(executor, solve_on_cluster, True)
+
+
 def executor_engine(executor: Executor) -> SweepEngine:
     """An external executor; its workers must be able to read the model files at the same paths."""
     return SweepEngine(executor, solve_locally)
@@ -75,3 +86,19 @@ def solve_locally(
     report = msgspec.json.decode(solved["report"])
     report |= {name: msgspec.Raw(solved["sections"][name]) for name in SECTIONS if name in solved["sections"]}
     return {"report": msgspec.json.encode(report), "stopped": report["plan"]["stopped"]}
+
+
+def solve_on_cluster(task: ItemTask, send: Callable[[Mapping[str, Any]], None], stop: threading.Event) -> ItemResult:
+    """`solve_locally` on a worker of a cluster; `send` gets the progress."""
+    try:
+        with open(task["file"], "rb"):
+            pass
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        message = (
+            f"{task['file']}: {reason} on the cluster's worker {socket.gethostname()}; put the models where every "
+            "worker reads them under the same path, and continue with --resume"
+        )
+        problem = problem_body(503, "not_on_cluster", "The cluster cannot read the model", message)
+        return {"problem": problem, "seconds": None}
+    return solve_locally(task, lambda _, progress: send(progress), stop)

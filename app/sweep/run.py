@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from app.errors import problem_body
+from app.errors import ClusterLost, problem_body
 from app.sweep.executors import SweepEngine
 from app.sweep.items import SweepItem
 from app.sweep.results import FAILED, OVER_BUDGET, STOPPED, SUCCEEDED, Row
@@ -31,7 +31,10 @@ class ItemOutcome:
 
 
 def run_items(items: Iterable[SweepItem], engine: SweepEngine, stop: threading.Event) -> Iterator[ItemOutcome]:
-    """Outcomes in order of completion. After `stop` is set, no item starts and running ones return their best plan."""
+    """Outcomes in order of completion. After `stop` is set, no item starts and running ones return their best plan.
+
+    Raises ClusterLost once the engine's cluster has gone away.
+    """
     futures: dict[Future[ItemResult], SweepItem] = {}
     waiting = iter(items)
     try:
@@ -54,6 +57,8 @@ def run_items(items: Iterable[SweepItem], engine: SweepEngine, stop: threading.E
 def _outcome(item: SweepItem, future: Future[ItemResult], is_stopping: bool) -> ItemOutcome:
     try:
         result = future.result()
+    except ClusterLost:
+        raise  # an error of all items that have not ended, and of none in particular
     except (Exception, CancelledError) as error:  # raised by the executor; `report_errors` catches those of the work
         result = {"problem": item_problem(error), "seconds": None}
     row: Row = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -13,13 +14,15 @@ from app.jobs.attempt import WorkerContext
 from app.jobs.batches.scheduler import BatchScheduler
 from app.jobs.worker import Worker
 from app.settings import Settings
-from app.solver.child_process import Runner
+from app.solver.child_process import Runner, TaskRunner
+from app.solver.clusters.connect import connect, split_url
+from app.solver.clusters.runner import ClusterRunner
 from app.store.store import Store
 from app.telemetry import export, logs
 
 
-def run(data: Path | None, slots: int | None) -> int:
-    """Exit code, after draining. `slots`: parallel solves; None: as the settings say."""
+def run(data: Path | None, slots: int | None, solve_on: str | None) -> int:
+    """Exit code, after draining. `slots`: parallel solves; None: as the settings say. `solve_on`: URL of a cluster."""
     given: dict[str, Any] = {} if data is None else {"data": data}
     settings = Settings(**given)
     settings = settings.model_copy(update={"workers": max(1, settings.workers if slots is None else slots)})
@@ -29,7 +32,7 @@ def run(data: Path | None, slots: int | None) -> int:
         telemetry.listen(settings.metrics_address)
     store = Store(settings)
     store.prepare()
-    runner = Runner(settings.solve_memory_bytes, settings.kill_seconds)
+    runner = _runner(settings, solve_on)
     worker = Worker(WorkerContext(store, runner, settings, BatchScheduler))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -42,3 +45,14 @@ def run(data: Path | None, slots: int | None) -> int:
     telemetry.flush()
     sys.stderr.flush()
     os._exit(0)  # skip joining threads: some may wait for jobs that other workers now hold
+
+
+def _runner(settings: Settings, solve_on: str | None) -> TaskRunner:
+    """Runs tasks in child processes, or on the cluster at `solve_on`. Raises BadUsage."""
+    if solve_on is None:
+        return Runner(settings.solve_memory_bytes, settings.kill_seconds)
+    engine, address = split_url(solve_on, "--solve-on")
+    to_cluster = functools.partial(connect, engine, address, "--solve-on")
+    runner = ClusterRunner(to_cluster, settings.solve_memory_bytes, settings.kill_seconds)
+    print(f"solving on {runner.description}", file=sys.stderr, flush=True)
+    return runner

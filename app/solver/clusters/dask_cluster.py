@@ -1,0 +1,95 @@
+"""Dask: calls are tasks, messages lie in a `distributed.Queue` of the scheduler, a stop is a `distributed.Event`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import distributed
+
+from app.errors import BadUsage, ClusterLost, SolveFailed
+from app.solver.clusters.interface import Mailbox, Message, Post
+from app.solver.clusters.messages import lacks_remat
+
+CONNECT_S = 10.0
+CLOSE_S = 2.0
+MAX_UNREAD = 1000  # lists of messages; a worker that cannot post gives its call up
+ANSWER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class DaskMailbox:
+    """Mailbox in the scheduler."""
+
+    name: str
+
+    def open(self, call: str) -> Post:
+        client = distributed.get_client(timeout=CONNECT_S)
+        queue = distributed.Queue(self.name, client=client, maxsize=MAX_UNREAD)
+        stopped = distributed.Event(f"{self.name}-{call}", client=client)
+
+        def post(messages: Sequence[Message]) -> bool:
+            queue.put((call, list(messages)), timeout=ANSWER_S)
+            return bool(stopped.is_set())
+
+        return post
+
+
+class DaskCluster:
+    """A scheduler. Raises BadUsage if it does not answer."""
+
+    def __init__(self, address: str):
+        self.address = address
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what happens is said by our own errors
+        try:
+            self._client: Any = distributed.Client(address, timeout=CONNECT_S, set_as_default=False, name="remat")
+        except (OSError, ValueError) as error:
+            message = f"no Dask scheduler answers at {address}; check the address, and that the versions of Dask agree"
+            raise BadUsage(message, code="cluster_unreachable") from error
+        self._executor = self._client.get_executor(pure=False)
+        self._name = f"remat-{secrets.token_hex(8)}"
+        self.mailbox: Mailbox = DaskMailbox(self._name)
+        self._queue: Any = distributed.Queue(self._name, client=self._client, maxsize=MAX_UNREAD)
+
+    def describe(self) -> str:
+        threads = self._threads()
+        return f"Dask at {self.address}: {len(threads)} workers, {sum(threads.values())} threads"
+
+    def slots(self) -> int:
+        return sum(self._threads().values())
+
+    def submit(self, work: Callable[..., Any], arguments: Sequence[Any], retries: int) -> Future[Any]:
+        future: Future[Any] = self._executor.submit(work, *arguments)
+        return future
+
+    def take(self) -> Sequence[tuple[str, Sequence[Message]]]:
+        taken: Sequence[tuple[str, Sequence[Message]]] = self._queue.get(batch=True, timeout=ANSWER_S)
+        return taken
+
+    def request_stop(self, call: str) -> None:
+        distributed.Event(f"{self._name}-{call}", client=self._client).set()
+
+    def explain(self, error: BaseException) -> Exception:
+        if isinstance(error, distributed.KilledWorker):
+            message = "the cluster's workers died on it; reduce the model size, or give the workers more memory"
+            return SolveFailed(message, code="child_died")
+        if isinstance(error, ImportError):
+            return lacks_remat(error)
+        if isinstance(error, OSError):
+            return ClusterLost(f"the cluster at {self.address} went away ({error})")
+        return error if isinstance(error, Exception) else SolveFailed(repr(error))
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):  # a scheduler that is gone cannot be told goodbye
+            self._queue.close()
+        with contextlib.suppress(Exception):
+            self._client.close(timeout=CLOSE_S)
+
+    def _threads(self) -> dict[str, int]:
+        threads: dict[str, int] = self._client.nthreads()
+        return threads

@@ -1,0 +1,156 @@
+"""On the cluster's worker: run a function, send its progress in short intervals, and hear of a stop.
+
+The cluster needs the same versions of remat and of the packages that plans depend on. It gets the model, the request
+and the limits of the task: no settings, and no environment of the process that submits.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from app.catalogue import versions
+from app.errors import ProblemDetails, SolveFailed, problem_body, to_problem
+from app.solver import child_tasks
+from app.solver.child_process import Runner
+from app.solver.clusters.interface import Mailbox, Message, Post
+from graph.cancellation import CancellationError
+
+POST_S = 0.25  # between exchanges with the process that submitted the call
+LOST_S = 60.0  # without an exchange: nobody waits for the result, so the call is stopped
+MAX_PENDING = 200  # messages; older ones are dropped
+
+Send = Callable[[Message], None]
+
+
+class Courier:
+    """Exchanges messages of one call in a thread: sends what is pending, and sets `stop` once that is requested."""
+
+    def __init__(self, post: Post, stop: threading.Event):
+        self._post, self._stop = post, stop
+        self._pending: deque[Message] = deque(maxlen=MAX_PENDING)
+        self._ended = threading.Event()
+        self._answered = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join(POST_S)  # one that waits for the cluster delays no result
+
+    def send(self, message: Message) -> None:
+        """Send the message soon."""
+        self._pending.append(message)
+
+    def _run(self) -> None:
+        while True:
+            messages = [self._pending.popleft() for _ in range(len(self._pending))]
+            try:
+                if self._post(messages):
+                    self._stop.set()
+                self._answered = time.monotonic()
+            except Exception:  # of Dask, of Ray or of a socket: the cluster may answer again
+                self._pending.extendleft(reversed(messages))
+                if time.monotonic() > self._answered + LOST_S:
+                    self._stop.set()
+                    return
+            if self._ended.wait(POST_S):
+                return
+
+
+def call(
+    work: Callable[..., Any], arguments: Sequence[Any], name: str, mailbox: Mailbox, expected: Mapping[str, Any]
+) -> dict[str, Any]:
+    """{"value": result of `work(*arguments, send, stop)`}, or {"problem"} where `expected` versions are not there."""
+    if versions() != expected:
+        return {"problem": _version_problem(expected)}
+    stop = threading.Event()
+    with Courier(mailbox.open(name), stop) as courier:
+        courier.send({"started": socket.gethostname()})
+        return {"value": work(*arguments, courier.send, stop)}
+
+
+def _version_problem(expected: Mapping[str, Any]) -> dict[str, Any]:
+    found = versions()
+    names = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
+    differing = ", ".join(f"{name} {found.get(name)}, not {expected.get(name)}" for name in names)
+    message = f"the cluster's worker on {socket.gethostname()} has {differing}; install the same versions there"
+    return problem_body(503, "version_mismatch", "The cluster has other versions", message)
+
+
+def run_task(request: Mapping[str, Any], send: Send, stop: threading.Event) -> bytes:
+    """The end of one task of `child_tasks` as msgpack; see `app.solver.clusters.runner` for both.
+
+    In a child process with limits; a daemon process may have none, and runs the task itself.
+    """
+    payload = msgspec.msgpack.decode(request["payload"])
+    run = _run_here if multiprocessing.current_process().daemon else _run_in_child
+    try:
+        end = run(request, payload, lambda progress: send({"progress": progress}), stop)
+    except CancellationError:
+        end = {"cancelled": True}
+    except SolveFailed as error:
+        end = {"failed": {"code": error.code, "message": str(error)}}
+    except ProblemDetails as error:
+        end = {"problem": error.body}
+    except Exception as error:
+        end = {"problem": to_problem(error)}
+    return msgspec.msgpack.encode(end)
+
+
+def _run_in_child(
+    request: Mapping[str, Any],
+    payload: Mapping[str, Any],
+    on_progress: Callable[[Mapping[str, Any]], None],
+    stop: threading.Event,
+) -> dict[str, Any]:
+    runner = Runner(request["memory_bytes"], request["kill_seconds"])
+    done = runner.run(request["task"], payload, request["seconds"], on_progress, stop)
+    return {"result": done.result, "hit_deadline": done.hit_deadline}
+
+
+def _run_here(
+    request: Mapping[str, Any],
+    payload: Mapping[str, Any],
+    on_progress: Callable[[Mapping[str, Any]], None],
+    stop: threading.Event,
+) -> dict[str, Any]:
+    """As a child would; the memory limit is the cluster's."""
+    hurry = threading.Event()  # set by a stop, or at the deadline
+    ended = threading.Event()
+
+    def watch() -> None:
+        until = time.monotonic() + request["seconds"]
+        while not (stop.is_set() or time.monotonic() > until):
+            if ended.wait(POST_S):
+                return
+        hurry.set()
+
+    def send(message: Mapping[str, Any]) -> None:
+        on_progress(message["progress"])
+
+    threading.Thread(target=watch, name="deadline", daemon=True).start()
+    try:
+        end = child_tasks.answer(request["task"], payload, send, hurry, request["memory_bytes"])
+    finally:
+        ended.set()
+    if "problem" not in end:
+        return {**end, "hit_deadline": hurry.is_set() and not stop.is_set()}
+    if end["problem"]["code"] != "stopped":
+        return end
+    if stop.is_set():
+        raise CancellationError
+    raise SolveFailed("no plan was found before the deadline; reduce the model size", code="killed")
