@@ -76,12 +76,17 @@ def solve_locally(
     """The report of one task, solved in a child process with limits; in a daemon process, solved in the process."""
     data = read_model_file(task["file"], task["sha256"])
     payload = {"data": data, "fields": task["fields"], "limits": task["limits"]}
+    callback = None if on_progress is None else functools.partial(on_progress, task["key"])
     if multiprocessing.current_process().daemon:
-        solved = child_tasks.solve(payload, lambda message: None, stop or threading.Event())
+
+        def send(message: Mapping[str, Any]) -> None:
+            if callback is not None:
+                callback(message["progress"])
+
+        solved = child_tasks.solve(payload, send, stop or threading.Event())
     else:
         seconds = float(task["fields"].get("search_seconds", DEFAULT_SEARCH_SECONDS)) + task["overtime_seconds"]
         runner = Runner(task["memory_bytes"], task["kill_seconds"])
-        callback = None if on_progress is None else functools.partial(on_progress, task["key"])
         solved = runner.run("solve", payload, seconds, callback, stop).result
     report = msgspec.json.decode(solved["report"])
     report |= {name: msgspec.Raw(solved["sections"][name]) for name in SECTIONS if name in solved["sections"]}

@@ -133,8 +133,8 @@ def _connect(options: BatchOptions) -> Cluster | None:
     if options.cluster is None:
         return None
     cluster = connect(options.engine, options.cluster, "--cluster")
-    print(f"planning on {cluster.describe()}", file=sys.stderr)
-    if cluster.slots() == 0:
+    print(f"planning on {cluster.description}", file=sys.stderr)
+    if cluster.slots == 0:
         print("the cluster has no workers yet; plans wait for the first", file=sys.stderr)
     return cluster
 
@@ -154,7 +154,7 @@ def _solve(
         print(f"{len(by_key) - len(remaining)} of {len(by_key)} plans are already finished", file=sys.stderr)
     workers = 1 if options.engine == "server" else options.workers or os.cpu_count() or 1
     if cluster is not None:
-        workers = cluster.slots()
+        workers = cluster.slots
     guess = None if "iterations" in fields else float(fields.get("search_seconds", DEFAULT_SEARCH_SECONDS))
     with progress_display(remaining, EtaEstimator(len(remaining), workers, guess)) as display:
         if options.engine == "server":

@@ -117,9 +117,9 @@ class ClusterCalls:
         if call.starts == 1:
             call.future.set_running_or_notify_cancel()  # one that has just been cancelled is no longer in the list
         elif call.starts > call.retries + 1:  # Dask repeats the calls of a lost worker unasked
-            call.abandon()
             message = "the cluster's worker died; retry, or reduce the model size"
             self._fail(call, SolveFailed(message, code="child_died"))
+            call.abandon()
 
     def _pop(self, call: Call) -> bool:
         """Whether the call had not ended; it has now."""

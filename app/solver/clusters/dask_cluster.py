@@ -48,20 +48,16 @@ class DaskCluster:
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what happens is said by our own errors
         try:
             self._client: Any = distributed.Client(address, timeout=CONNECT_S, set_as_default=False, name="remat")
+            threads: dict[str, int] = self._client.nthreads()
         except (OSError, ValueError) as error:
             message = f"no Dask scheduler answers at {address}; check the address, and that the versions of Dask agree"
             raise BadUsage(message, code="cluster_unreachable") from error
+        self.slots = sum(threads.values())
+        self.description = f"Dask at {address}: {len(threads)} workers, {self.slots} threads"
         self._executor = self._client.get_executor(pure=False)
         self._name = f"remat-{secrets.token_hex(8)}"
         self.mailbox: Mailbox = DaskMailbox(self._name)
         self._queue: Any = distributed.Queue(self._name, client=self._client, maxsize=MAX_UNREAD)
-
-    def describe(self) -> str:
-        threads = self._threads()
-        return f"Dask at {self.address}: {len(threads)} workers, {sum(threads.values())} threads"
-
-    def slots(self) -> int:
-        return sum(self._threads().values())
 
     def submit(self, work: Callable[..., Any], arguments: Sequence[Any], retries: int) -> Future[Any]:
         future: Future[Any] = self._executor.submit(work, *arguments)
@@ -89,7 +85,3 @@ class DaskCluster:
             self._queue.close()
         with contextlib.suppress(Exception):
             self._client.close(timeout=CLOSE_S)
-
-    def _threads(self) -> dict[str, int]:
-        threads: dict[str, int] = self._client.nthreads()
-        return threads

@@ -29,15 +29,9 @@ class Cluster(Protocol):
     """A connection to a cluster; thread-safe."""
 
     address: str
+    description: str  # kind, address and size in words
+    slots: int  # functions that run at a time on the workers that were there when connected
     mailbox: Mailbox
-
-    def describe(self) -> str:
-        """The cluster in words: kind, address and size."""
-        ...
-
-    def slots(self) -> int:
-        """Number of functions that the workers of now run at a time."""
-        ...
 
     def submit(self, work: Callable[..., Any], arguments: Sequence[Any], retries: int) -> Future[Any]:
         """Future of `work(*arguments)`; `cancel` ends it on the cluster. It runs once more for each of `retries`."""

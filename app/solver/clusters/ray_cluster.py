@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -64,26 +66,22 @@ class RayCluster:
     """A connection of this process, which may have one. `address`: ray://HOST:PORT, or auto: one that runs here."""
 
     def __init__(self, address: str):
+        logging.getLogger("ray").setLevel(logging.CRITICAL)  # what happens is said by our own errors
         try:
-            self._context: Any = ray.init(address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+            with warnings.catch_warnings(action="ignore"):
+                self._context: Any = ray.init(address, log_to_driver=False, configure_logging=False)
         except (ConnectionError, RuntimeError, ValueError) as error:
             where = "here (--cluster auto); start one with `ray start --head`" if address == "auto" else f"at {address}"
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise BadUsage(f"no Ray cluster answers {where} ({reason})", code="cluster_unreachable") from error
-        self.address = address
-        info = getattr(self._context, "address_info", {})
-        if address == "auto":
-            self.address = info["address"]
+        self.address = self._context.address_info["address"] if address == "auto" else address
+        self.slots = int(ray.cluster_resources().get("CPU", 0))
+        self.description = (
+            f"Ray at {self.address}: {sum(node['Alive'] for node in ray.nodes())} nodes, {self.slots} CPUs"
+        )
         self._remote: dict[tuple[Callable[..., Any], int], Any] = {}
         self._letters: Any = ray.remote(num_cpus=0, max_restarts=-1)(Letters).remote()
         self.mailbox: Mailbox = RayMailbox(self._letters)
-
-    def describe(self) -> str:
-        nodes = sum(node["Alive"] for node in ray.nodes())
-        return f"Ray at {self.address}: {nodes} nodes, {self.slots()} CPUs"
-
-    def slots(self) -> int:
-        return int(ray.cluster_resources().get("CPU", 0))
 
     def submit(self, work: Callable[..., Any], arguments: Sequence[Any], retries: int) -> Future[Any]:
         future: Future[Any] = Future()

@@ -35,7 +35,7 @@ class ClusterRunner:
         self._connect = connect
         self._lock = threading.Lock()
         self._calls: ClusterCalls | None = ClusterCalls(connect())
-        self.description = self._calls.cluster.describe()
+        self.description = self._calls.cluster.description
 
     def run(
         self,

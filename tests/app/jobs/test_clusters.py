@@ -1,0 +1,133 @@
+"""Jobs of a service that a cluster of Dask or of Ray solves, through a worker of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.cli import typer_app
+from app.client.blocking import Client
+from tests.app.cli.admin.test_serve import PATIENCE_S, begun, ended, started, state
+from tests.app.cli.admin.test_serve import stop as stop_process
+from tests.app.clusters import ENGINES, LocalCluster, cluster_of, until
+from tests.app.conftest import chain
+
+SECRET = "postgresql-password-of-the-service"
+QUICK = {"graph": chain(), "budget": "80%", "planner": "anneal", "iterations": 50}
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    pytest.importorskip("distributed" if request.param == "dask" else "ray")
+    with cluster_of(request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def url(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A service that solves on the cluster only."""
+    data = tmp_path_factory.mktemp("data")
+    service, url = started(data, REMAT_WORKERS="0")
+    worker, _ = worked(data, cluster.url)
+    yield url
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(PATIENCE_S) == 0
+    stop_process(service)
+
+
+def worked(data: Path, solve_on: str, **environment: str) -> tuple[subprocess.Popen[str], list[str]]:
+    """A worker that takes jobs, and what it said before."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "remat", "worker", "--data", str(data), "--slots", "2", "--solve-on", solve_on],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ
+        | {"REMAT_LOG_LEVEL": "warning", "REMAT_KILL_SECONDS": "5", "REMAT_BLOBS_TOKEN": SECRET}
+        | environment,
+    )
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.startswith("working as"):
+            return process, said
+    raise AssertionError("".join(said))
+
+
+def searching(url: str, id: str) -> None:
+    """Return once the job has a plan that could be kept."""
+    until(lambda: (state(url, id)["progress"] or {}).get("incumbent"))
+
+
+@pytest.mark.heavy
+def test_a_job_is_solved_on_the_cluster_as_it_is_here(url: str) -> None:
+    with Client(url) as client:
+        there = client.plan(**QUICK)
+    from tests.app.solver.test_child_process import RUNNER, payload
+
+    here = RUNNER.run("solve", payload(**{name: QUICK[name] for name in ("budget", "planner", "iterations")}), 60)
+    assert json.loads(here.result["report"])["plan"]["order"] == there["plan"]["order"]
+
+
+@pytest.mark.heavy
+def test_a_cancelled_job_keeps_the_best_plan_of_the_cluster(url: str) -> None:
+    id = begun(url)
+    searching(url, id)
+    with Client(url) as client:
+        client.cancel(id)
+        operation = ended(url, id)
+        assert operation["state"] == "cancelled"
+        assert client.report(operation["result"])["plan"]["stopped"]
+
+
+@pytest.mark.heavy
+def test_a_job_whose_cluster_worker_dies_is_tried_again_and_finished_once(url: str, cluster: LocalCluster) -> None:
+    id = begun(url, search_seconds=12, seed=1)
+    searching(url, id)
+    before = cluster.calls()
+    for pid in before:
+        cluster.kill_worker(pid)
+    operation = ended(url, id)
+    assert (operation["state"], operation["attempts"]) == ("succeeded", 2)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_job_outlives_its_cluster_and_secrets_stay_with_the_worker(engine: str, tmp_path: Path) -> None:
+    service, url = started(tmp_path / "data", REMAT_WORKERS="0")
+    try:
+        with cluster_of(engine) as cluster:
+            worker, said = worked(tmp_path / "data", cluster.url)
+            assert re.search(rf"solving on {engine.title()} at .*{cluster.port}", "".join(said))
+            id = begun(url, search_seconds=12)
+            searching(url, id)
+            for pid in cluster.calls():
+                assert SECRET not in Path(f"/proc/{pid}/environ").read_text()
+            cluster.kill()
+            time.sleep(1)
+            cluster.start()
+            operation = ended(url, id)
+            assert (operation["state"], operation["attempts"]) == ("succeeded", 1)
+            worker.kill()
+            worker.wait()
+    finally:
+        stop_process(service)
+
+
+def test_a_cluster_that_does_not_answer_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for solve_on, message in {
+        "dask://127.0.0.1:1": "nothing answers there",
+        "spark://127.0.0.1:1": "use dask://HOST:8786 or ray://HOST:10001",
+        "ray://auto": "use ray://HOST:10001",
+    }.items():
+        assert typer_app.run(["worker", "--data", str(tmp_path), "--solve-on", solve_on]) == 2
+        assert message in capsys.readouterr().err
