@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from app.client.blocking import Client
-from app.errors import problem_body
+from app.errors import SolveFailed, to_problem
 from app.solver import child_tasks
 from app.solver.child_process import Runner
 from app.solver.clusters.calls import ClusterCalls
@@ -104,6 +104,6 @@ def solve_on_cluster(task: ItemTask, send: Callable[[Mapping[str, Any]], None], 
             f"{task['file']}: {reason} on the cluster's worker {socket.gethostname()}; put the models where every "
             "worker reads them under the same path, and continue with --resume"
         )
-        problem = problem_body(503, "not_on_cluster", "The cluster cannot read the model", message)
+        problem = to_problem(SolveFailed(message, code="not_on_cluster"))
         return {"problem": problem, "seconds": None}
     return solve_locally(task, lambda _, progress: send(progress), stop)

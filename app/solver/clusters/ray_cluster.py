@@ -76,9 +76,8 @@ class RayCluster:
             raise BadUsage(f"no Ray cluster answers {where} ({reason})", code="cluster_unreachable") from error
         self.address = self._context.address_info["address"] if address == "auto" else address
         self.slots = int(ray.cluster_resources().get("CPU", 0))
-        self.description = (
-            f"Ray at {self.address}: {sum(node['Alive'] for node in ray.nodes())} nodes, {self.slots} CPUs"
-        )
+        nodes = sum(node["Alive"] for node in ray.nodes())
+        self.description = f"Ray at {self.address}: {nodes} nodes, {self.slots} CPUs"
         self._remote: dict[tuple[Callable[..., Any], int], Any] = {}
         self._letters: Any = ray.remote(num_cpus=0, max_restarts=-1)(Letters).remote()
         self.mailbox: Mailbox = RayMailbox(self._letters)

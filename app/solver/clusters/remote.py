@@ -18,7 +18,7 @@ from typing import Any, Self
 import msgspec
 
 from app.catalogue import versions
-from app.errors import ProblemDetails, SolveFailed, problem_body, to_problem
+from app.errors import ProblemDetails, SolveFailed, to_problem
 from app.solver import child_tasks
 from app.solver.child_process import Runner
 from app.solver.clusters.interface import Mailbox, Message, Post
@@ -88,7 +88,7 @@ def _version_problem(expected: Mapping[str, Any]) -> dict[str, Any]:
     names = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name))
     differing = ", ".join(f"{name} {found.get(name)}, not {expected.get(name)}" for name in names)
     message = f"the cluster's worker on {socket.gethostname()} has {differing}; install the same versions there"
-    return problem_body(503, "version_mismatch", "The cluster has other versions", message)
+    return to_problem(SolveFailed(message, code="version_mismatch"))
 
 
 def run_task(request: Mapping[str, Any], send: Send, stop: threading.Event) -> bytes:

@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from app.cli import typer_app
-from app.client.blocking import Client
 from tests.app.cli.admin.test_serve import PATIENCE_S, begun, ended, started, state
 from tests.app.cli.admin.test_serve import stop as stop_process
 from tests.app.clusters import ENGINES, LocalCluster, cluster_of, until
@@ -44,15 +44,13 @@ def url(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iter
     stop_process(service)
 
 
-def worked(data: Path, solve_on: str, **environment: str) -> tuple[subprocess.Popen[str], list[str]]:
+def worked(data: Path, solve_on: str) -> tuple[subprocess.Popen[str], list[str]]:
     """A worker that takes jobs, and what it said before."""
     process = subprocess.Popen(
         [sys.executable, "-m", "remat", "worker", "--data", str(data), "--slots", "2", "--solve-on", solve_on],
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ
-        | {"REMAT_LOG_LEVEL": "warning", "REMAT_KILL_SECONDS": "5", "REMAT_BLOBS_TOKEN": SECRET}
-        | environment,
+        env=os.environ | {"REMAT_LOG_LEVEL": "warning", "REMAT_KILL_SECONDS": "5", "REMAT_BLOBS_TOKEN": SECRET},
     )
     assert process.stderr is not None
     said = []
@@ -70,8 +68,7 @@ def searching(url: str, id: str) -> None:
 
 @pytest.mark.heavy
 def test_a_job_is_solved_on_the_cluster_as_it_is_here(url: str) -> None:
-    with Client(url) as client:
-        there = client.plan(**QUICK)
+    there = httpx2.post(f"{url}/v1/plans", json=QUICK, headers={"prefer": "wait=60"}, timeout=90).json()
     from tests.app.solver.test_child_process import RUNNER, payload
 
     here = RUNNER.run("solve", payload(**{name: QUICK[name] for name in ("budget", "planner", "iterations")}), 60)
@@ -82,11 +79,11 @@ def test_a_job_is_solved_on_the_cluster_as_it_is_here(url: str) -> None:
 def test_a_cancelled_job_keeps_the_best_plan_of_the_cluster(url: str) -> None:
     id = begun(url)
     searching(url, id)
-    with Client(url) as client:
-        client.cancel(id)
-        operation = ended(url, id)
-        assert operation["state"] == "cancelled"
-        assert client.report(operation["result"])["plan"]["stopped"]
+    httpx2.post(f"{url}/v1/operations/{id}:cancel", timeout=PATIENCE_S)
+    operation = ended(url, id)
+    assert operation["state"] == "cancelled"
+    report = httpx2.get(url + operation["result"], timeout=PATIENCE_S).json()
+    assert report["checked"] is True and report["plan"]["stopped"]
 
 
 @pytest.mark.heavy

@@ -95,7 +95,7 @@ def test_a_file_that_a_worker_cannot_read_is_named_and_asked_for_again(folder: P
     Path(item.file).unlink()
     problem = executors.solve_on_cluster(task_of(item), lambda message: None, threading.Event())["problem"]
     assert problem["detail"].startswith(f"{item.file}: no such file or directory on the cluster's worker ")
-    assert problem["status"] == 503  # so that --resume tries it again
+    assert problem["status"] == 500  # so that --resume tries it again
 
 
 @pytest.mark.heavy
