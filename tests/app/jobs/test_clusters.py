@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ import httpx2
 import pytest
 
 from app.cli import typer_app
+from app.store.database import DATABASE_FILE
 from tests.app.cli.admin.test_serve import PATIENCE_S, begun, ended, started, state
 from tests.app.cli.admin.test_serve import stop as stop_process
 from tests.app.clusters import ENGINES, LocalCluster, cluster_of, until
@@ -33,15 +36,22 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
 
 
 @pytest.fixture(scope="module")
-def url(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def url(cluster: LocalCluster, data: Path) -> Iterator[str]:
     """A service that solves on the cluster only."""
-    data = tmp_path_factory.mktemp("data")
     service, url = started(data, REMAT_WORKERS="0")
     worker, _ = worked(data, cluster.url)
-    yield url
-    worker.send_signal(signal.SIGTERM)
-    assert worker.wait(PATIENCE_S) == 0
-    stop_process(service)
+    try:
+        yield url
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(PATIENCE_S) == 0
+    finally:
+        stop_process(worker)
+        stop_process(service)
 
 
 def worked(data: Path, solve_on: str) -> tuple[subprocess.Popen[str], list[str]]:
@@ -59,6 +69,14 @@ def worked(data: Path, solve_on: str) -> tuple[subprocess.Popen[str], list[str]]
         if line.startswith("working as"):
             return process, said
     raise AssertionError("".join(said))
+
+
+def counts(data: Path, id: str) -> tuple[int, int]:
+    """How often the job was begun, and how often what solved it died."""
+    with contextlib.closing(sqlite3.connect(data / DATABASE_FILE)) as connection:
+        found = connection.execute("SELECT attempts, child_deaths FROM operations WHERE id = ?", [id])
+        attempts, deaths = found.fetchone()
+        return attempts, deaths
 
 
 def searching(url: str, id: str) -> None:
@@ -87,23 +105,27 @@ def test_a_cancelled_job_keeps_the_best_plan_of_the_cluster(url: str) -> None:
 
 
 @pytest.mark.heavy
-def test_a_job_whose_cluster_worker_dies_is_tried_again_and_finished_once(url: str, cluster: LocalCluster) -> None:
+def test_a_job_whose_cluster_worker_dies_is_tried_again_and_finished_once(
+    url: str, data: Path, cluster: LocalCluster
+) -> None:
     id = begun(url, search_seconds=12, seed=1)
     searching(url, id)
     before = cluster.calls()
     for pid in before:
         cluster.kill_worker(pid)
     operation = ended(url, id)
-    assert (operation["state"], operation["attempts"]) == ("succeeded", 2)
+    assert (operation["state"], *counts(data, id)) == ("succeeded", 2, 1)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_job_outlives_its_cluster_and_secrets_stay_with_the_worker(engine: str, tmp_path: Path) -> None:
-    service, url = started(tmp_path / "data", REMAT_WORKERS="0")
-    try:
+    with contextlib.ExitStack() as stack:
+        service, url = started(tmp_path / "data", REMAT_WORKERS="0")
+        stack.callback(stop_process, service)
         with cluster_of(engine) as cluster:
             worker, said = worked(tmp_path / "data", cluster.url)
+            stack.callback(stop_process, worker)
             assert re.search(rf"solving on {engine.title()} at .*{cluster.port}", "".join(said))
             id = begun(url, search_seconds=12)
             searching(url, id)
@@ -113,11 +135,7 @@ def test_a_job_outlives_its_cluster_and_secrets_stay_with_the_worker(engine: str
             time.sleep(1)
             cluster.start()
             operation = ended(url, id)
-            assert (operation["state"], operation["attempts"]) == ("succeeded", 1)
-            worker.kill()
-            worker.wait()
-    finally:
-        stop_process(service)
+            assert (operation["state"], *counts(tmp_path / "data", id)) == ("succeeded", 1, 0)
 
 
 def test_a_cluster_that_does_not_answer_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
