@@ -1,10 +1,11 @@
-"""Plans the zoo by every engine, kills two of them on the way, and holds the plans against each other.
+"""Plans the zoo by every engine, kills three of them on the way, and holds the plans against each other.
 
     python -m bench.zoo_engines                           # all of the zoo, made first; 70%, 20 iterations
     python -m bench.zoo_engines --zoo FOLDER --budgets 70%,50% --iterations 100 --only light_resnet50,unet
 
-`remat batch` with `local` and with `server` (a `remat serve` on SQLite) is killed with SIGKILL, with all its children,
-once a third of the items is there, and goes on with --resume; at the service that must be one batch and not two.
+`remat batch` with `local`, with `server` (a `remat serve` on SQLite) and with `ray` (a cluster here) is killed with
+SIGKILL, with all its children, once a third of the items is there, and goes on with --resume; at the service that must
+be one batch and not two.
 `remat.batch` plans the same on processes of Dask. Plan, layout, timeline and graph of every item must be the same
 bytes. Prints seconds and memory of every item; exit 1 when anything differs.
 """
@@ -34,6 +35,7 @@ from app.zoo.build import build_zoo, select_networks
 from app.zoo.manifest import FILE_NAME, encode_manifest, parse
 from bench.batches import Served
 from bench.processes import below
+from tests.app.clusters import cluster_of
 
 SAME = ("plan", "layout", "timeline", "source")
 REMAT = [sys.executable, "-m", "remat"]
@@ -60,6 +62,7 @@ def main() -> int:
             "local": by_command("local", models, folder, given, []),
             "server": by_service(models, folder, given),
             "dask": by_dask(models, folder, given),
+            "ray": by_ray(models, folder, given),
         }
         return told(plans, folder)
 
@@ -142,6 +145,11 @@ def by_dask(models: Path, folder: Path, given: argparse.Namespace) -> dict[str, 
     return {name_of(row): {"row": row, "report": row["report"]} for row in rows}
 
 
+def by_ray(models: Path, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    with cluster_of("ray") as cluster:
+        return by_command("ray", models, folder, given, ["--cluster", cluster.address])
+
+
 def asked(models: Path, given: argparse.Namespace) -> int:
     manifest = parse(models.read_bytes(), str(models))
     return sum(len(model.batches) for model in manifest.models) * len(given.budgets.split(","))
@@ -205,7 +213,7 @@ def told(plans: dict[str, dict[str, Any]], folder: Path) -> int:
     for name, item in plans["local"].items():
         differing = [
             f"{engine}: {part}"
-            for engine in ("server", "dask")
+            for engine in ("server", "dask", "ray")
             for part in SAME
             if name not in plans[engine] or text(plans[engine][name]["report"], part) != text(item["report"], part)
         ]
@@ -223,8 +231,8 @@ def told(plans: dict[str, dict[str, Any]], folder: Path) -> int:
                 "no" if differing else "yes",
             )
         )
-    head = ("item", "nodes", "state", "saved", "overhead", "local s", "server s", "dask s", "held", "same")
-    print("\n".join(table(head, rows, tuple(range(1, 9)))))
+    head = ("item", "nodes", "state", "saved", "overhead", "local s", "server s", "dask s", "ray s", "held", "same")
+    print("\n".join(table(head, rows, tuple(range(1, 10)))))
     print(f"{len(rows)} items, {len(wrong)} differences")
     print("\n".join(wrong), file=sys.stderr)
     return 1 if wrong or not rows else 0

@@ -85,7 +85,7 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "app.settings": "graph.limits",
     "app.solver": (
-        "app.errors app.jobs.answers app.models app.render app.telemetry graph.cancellation graph.errors "
+        "app.catalogue app.errors app.jobs.answers app.models app.render app.telemetry graph.cancellation graph.errors "
         "graph.formats graph.formats.native graph.formats.onnx graph.ir graph.limits planner.formulation "
         "planner.layout planner.pipeline planner.report planner.request planner.warm"
     ),

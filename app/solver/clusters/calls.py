@@ -117,8 +117,8 @@ class ClusterCalls:
         if call.starts == 1:
             call.future.set_running_or_notify_cancel()  # one that has just been cancelled is no longer in the list
         elif call.starts > call.retries + 1:  # Dask repeats the calls of a lost worker unasked
-            message = "the cluster's worker died; retry, or reduce the model size"
-            self._fail(call, SolveFailed(message, code="child_died"))
+            why = "the cluster's worker died; retry, or reduce the model size"
+            self._fail(call, SolveFailed(why, code="child_died"))
             call.abandon()
 
     def _pop(self, call: Call) -> bool:
@@ -156,5 +156,8 @@ class ClusterCalls:
         if "problem" in answer:
             return self._fail(call, ProblemDetails(answer["problem"]))
         if self._pop(call) and (call.future.running() or call.future.set_running_or_notify_cancel()):
+            for message in answer["messages"]:
+                if "started" not in message:
+                    call.on_message(message)
             call.future.set_result(answer["value"])
         return None

@@ -55,9 +55,13 @@ class Courier:
         """Send the message soon."""
         self._pending.append(message)
 
+    def rest(self) -> list[Message]:
+        """Messages that were not sent, in order."""
+        return [self._pending.popleft() for _ in range(len(self._pending))]
+
     def _run(self) -> None:
         while True:
-            messages = [self._pending.popleft() for _ in range(len(self._pending))]
+            messages = self.rest()
             try:
                 if self._post(messages):
                     self._stop.set()
@@ -74,13 +78,17 @@ class Courier:
 def call(
     work: Callable[..., Any], arguments: Sequence[Any], name: str, mailbox: Mailbox, expected: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """{"value": result of `work(*arguments, send, stop)`}, or {"problem"} where `expected` versions are not there."""
+    """{"value": result of `work(*arguments, send, stop)`, "messages": those not sent}.
+
+    {"problem"} where `expected` versions are not there.
+    """
     if versions() != expected:
         return {"problem": _version_problem(expected)}
     stop = threading.Event()
     with Courier(mailbox.open(name), stop) as courier:
         courier.send({"started": socket.gethostname()})
-        return {"value": work(*arguments, courier.send, stop)}
+        value = work(*arguments, courier.send, stop)
+    return {"value": value, "messages": courier.rest()}
 
 
 def _version_problem(expected: Mapping[str, Any]) -> dict[str, Any]:

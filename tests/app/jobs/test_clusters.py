@@ -36,7 +36,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store for each cluster, so that none answers from what the other solved."""
     return tmp_path_factory.mktemp("data")
 
 

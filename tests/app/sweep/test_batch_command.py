@@ -91,7 +91,7 @@ def test_what_is_there_is_not_made_again(folder: Path, made_up: list[str], capsy
         ([], "--budgets"),
         (["--budgets", "80%", "--planners", "nobody"], "nobody"),
         (["--budgets", "80%", "--seeds", "x"], "--seeds"),
-        (["--budgets", "80%", "--engine", "cloud"], "local or server"),
+        (["--budgets", "80%", "--engine", "cloud"], "local, server, dask or ray"),
         (["--budgets", "80%", "--server", "http://127.0.0.1:1"], "--engine server"),
         (["--budgets", "80%", "--engine", "server", "--workers", "2"], "--workers applies to --engine local"),
     ],

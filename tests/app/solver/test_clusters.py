@@ -1,0 +1,169 @@
+"""Calls on a cluster that is threads of this process, with what it may do wrong."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from app.errors import BadUsage, ClusterLost, ProblemDetails, SolveFailed
+from app.solver.clusters import calls, remote, runner
+from app.solver.clusters.calls import ClusterCalls
+from app.solver.clusters.connect import split_url
+from app.solver.clusters.interface import Message, Post
+from app.solver.clusters.runner import ClusterRunner
+from graph.cancellation import CancellationError
+from tests.app.solver.test_child_process import RUNNER, payload
+
+
+@dataclass
+class Box:
+    """Mailbox, and what was said of the calls."""
+
+    messages: list[tuple[str, Sequence[Message]]] = field(default_factory=list)
+    stopped: set[str] = field(default_factory=set)
+
+    def open(self, call: str) -> Post:
+        def post(messages: Sequence[Message]) -> bool:
+            self.messages.append((call, messages))
+            return call in self.stopped
+
+        return post
+
+
+class Threads:
+    """A cluster of threads. `acts` replaces what is submitted, if it is given."""
+
+    address, description, slots = "threads", "threads", 2
+
+    def __init__(self, acts: Callable[[Box, str], Any] | None = None):
+        self.mailbox, self.acts = Box(), acts
+        self.executor, self.submitted, self.closed = ThreadPoolExecutor(2), list[tuple[Any, ...]](), False
+
+    def submit(self, work: Callable[..., Any], arguments: Sequence[Any], retries: int) -> Future[Any]:
+        self.submitted.append(tuple(arguments))
+        if self.acts is not None:
+            return self.executor.submit(self.acts, self.mailbox, arguments[2])
+        return self.executor.submit(work, *arguments)
+
+    def take(self) -> Sequence[tuple[str, Sequence[Message]]]:
+        taken, self.mailbox.messages = self.mailbox.messages, []
+        return taken
+
+    def request_stop(self, call: str) -> None:
+        self.mailbox.stopped.add(call)
+
+    def explain(self, error: BaseException) -> Exception:
+        return error if isinstance(error, Exception) else SolveFailed(repr(error))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def work(send: remote.Send, stop: threading.Event) -> str:
+    send({"at": 1})
+    return "stopped" if stop.wait(60) else "late"
+
+
+def test_a_call_reports_and_is_stopped_while_it_runs() -> None:
+    told: list[Message] = []
+    stop, connected = threading.Event(), ClusterCalls(Threads())
+
+    def heard(message: Message) -> None:
+        told.append(message)
+        stop.set()
+
+    assert connected.start(work, (), heard, stop).future.result(30) == "stopped"
+    assert told == [{"at": 1}]
+    connected.close()
+
+
+def test_a_call_that_begins_once_more_than_it_may_has_lost_its_worker() -> None:
+    def act(box: Box, call: str) -> dict[str, Any]:
+        box.messages += [(call, [{"started": "a"}]), (call, [{"started": "b"}])]
+        return {"value": threading.Event().wait(2), "messages": []}
+
+    connected = ClusterCalls(Threads(act))
+    error = connected.start(work, (), print, threading.Event(), retries=0).future.exception(30)
+    assert isinstance(error, SolveFailed) and error.code == "child_died"
+    assert connected.start(work, (), print, threading.Event(), retries=1).future.result(30) is False
+    connected.close()
+
+
+def test_other_versions_are_an_error_that_names_them() -> None:
+    answer = remote.call(work, (), "call", Box(), {"remat": "0", "numpy": "1.0"})
+    assert answer["problem"]["code"] == "version_mismatch"
+    assert ", not 1.0" in answer["problem"]["detail"]
+
+
+def test_calls_of_a_cluster_that_does_not_answer_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Threads):
+        def take(self) -> Sequence[tuple[str, Sequence[Message]]]:
+            raise TimeoutError
+
+    monkeypatch.setattr(calls, "LOST_S", 0.5)
+    stop, connected = (
+        threading.Event(),
+        ClusterCalls(Silent(lambda box, call: {"value": stop.wait(30), "messages": []})),
+    )
+    assert isinstance(connected.start(work, (), print, threading.Event()).future.exception(30), ClusterLost)
+    stop.set()
+    connected.close()
+
+
+def test_a_task_on_a_cluster_ends_as_in_a_child_and_its_secrets_stay_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMAT_DATABASE_URL", "postgresql://remat:secret-of-the-service@db/remat")
+    cluster = Threads()
+    solver = ClusterRunner(lambda: cluster, RUNNER.memory_bytes, RUNNER.kill_seconds)
+    told: list[Any] = []
+    fields = {"budget": "60%", "iterations": 50}
+    there, here = solver.run("solve", payload(**fields), 60, told.append), RUNNER.run("solve", payload(**fields), 60)
+    assert there.result["sections"].keys() == here.result["sections"].keys() and not there.hit_deadline
+    assert told and {"stage", "incumbent_peak_bytes"} <= told[0].keys()
+    assert b"secret-of-the-service" not in pickle.dumps(cluster.submitted)
+    with pytest.raises(ProblemDetails) as caught:
+        solver.run("solve", payload(loss="nothing"), 60)
+    assert caught.value.body["status"] == 422
+    solver.close()
+    assert cluster.closed
+
+
+def test_a_task_that_waits_for_a_worker_ends_at_once_when_stopped() -> None:
+    cluster, stop = Threads(lambda box, call: {"value": threading.Event().wait(1), "messages": []}), threading.Event()
+    stop.set()
+    with pytest.raises(CancellationError):
+        ClusterRunner(lambda: cluster, 1, 1.0).run("solve", payload(), 60, stop=stop)
+
+
+def test_a_lost_cluster_is_connected_anew_and_given_up_after_the_time_of_a_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runner, "RETRY_S", 0.05)
+
+    def lost(box: Box, call: str) -> None:
+        raise ClusterLost("gone")
+
+    clusters: list[Any] = [Threads(lost), BadUsage("not yet"), Threads()]
+
+    def connect() -> Threads:
+        found = clusters.pop(0) if clusters else BadUsage("nothing answers there")
+        if isinstance(found, Exception):
+            raise found
+        return found  # type: ignore[no-any-return]
+
+    assert ClusterRunner(connect, RUNNER.memory_bytes, 1.0).run("solve", payload(budget="60%", iterations=5), 60)
+    assert not clusters
+    clusters.append(Threads(lost))
+    with pytest.raises(ClusterLost, match="nothing answers there"):
+        ClusterRunner(connect, RUNNER.memory_bytes, 1.0).run("solve", payload(), 0.2)
+
+
+def test_an_address_names_its_engine() -> None:
+    assert split_url("dask://a:1", "--solve-on") == ("dask", "tcp://a:1")
+    assert split_url("tls://a:1", "--solve-on") == ("dask", "tls://a:1")
+    assert split_url("ray://a:1", "--solve-on") == ("ray", "ray://a:1")
