@@ -143,7 +143,7 @@ def test_every_setting_and_path_is_in_the_reference(tmp_path: Path) -> None:
 def test_every_dependency_has_its_reason() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [name for group in project["optional-dependencies"].values() for name in group]
-    names = {re.split(r"[<>=]", entry)[0] for entry in (*project["dependencies"], *extras)}
+    names = {re.split(r"[<>=[]", entry)[0] for entry in (*project["dependencies"], *extras)}
     reasons = set(re.findall(r"^\| ([\w-]+) \|", page("reference/dependencies.md"), re.MULTILINE)) - {"package", "---"}
     assert names == reasons
 
@@ -153,5 +153,5 @@ def test_every_dependency_is_pinned() -> None:
     extras = [name for group in project["optional-dependencies"].values() for name in group]
     lines = (ROOT / "constraints.txt").read_text().lower().splitlines()
     pins = {line.split("==")[0].replace("_", "-") for line in lines}
-    names = {re.split(r"[<>=]", entry)[0] for entry in (*project["dependencies"], *extras)}
+    names = {re.split(r"[<>=[]", entry)[0] for entry in (*project["dependencies"], *extras)}
     assert not names - pins
