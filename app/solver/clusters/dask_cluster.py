@@ -20,6 +20,8 @@ CONNECT_S = 10.0
 CLOSE_S = 2.0
 MAX_UNREAD = 1000  # lists of messages; a worker that cannot post gives its call up
 ANSWER_S = 10.0
+#: Dask gives both a level.
+QUIET_LOGGERS = ("distributed", "distributed.client")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,8 @@ class DaskCluster:
 
     def __init__(self, address: str):
         self.address = address
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what happens is said by our own errors
+        for name in QUIET_LOGGERS:  # what happens is said by our own errors
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
             self._client: Any = distributed.Client(address, timeout=CONNECT_S, set_as_default=False, name="remat")
             threads: dict[str, int] = self._client.nthreads()
