@@ -6,6 +6,7 @@ import logging
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any
@@ -45,7 +46,8 @@ class ClusterCalls:
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
         self._calls: dict[str, Call] = {}
-        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._answers: deque[tuple[Call, dict[str, Any]]] = deque()  # of calls whose last messages are to be taken
+        self._lock, self._closed, self._woken = threading.Lock(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._deliver, name="cluster", daemon=True)
         self._thread.start()
 
@@ -77,13 +79,17 @@ class ClusterCalls:
     def close(self) -> None:
         """Disconnect; calls that have not ended fail."""
         self._closed.set()
+        self._woken.set()
         self._thread.join()
         self._fail_all("the connection was closed")
         self.cluster.close()
 
     def _deliver(self) -> None:
         answered = time.monotonic()
-        while not self._closed.wait(POLL_S):
+        while not self._closed.is_set():
+            self._woken.wait(POLL_S)
+            self._woken.clear()
+            answers = [self._answers.popleft() for _ in range(len(self._answers))]
             with self._lock:
                 calls = list(self._calls.values())
             if not calls:
@@ -96,6 +102,8 @@ class ClusterCalls:
                 log.debug("cluster=%s event=no_answer error=%r", self.cluster.address, str(error))
                 if time.monotonic() > answered + LOST_S:
                     self._fail_all(f"no answer for {LOST_S:g} s")
+            for call, answer in answers:
+                self._succeed(call, answer)
 
     def _exchange(self, calls: Sequence[Call]) -> None:
         for call in calls:
@@ -155,9 +163,16 @@ class ClusterCalls:
         answer = done.result()
         if "problem" in answer:
             return self._fail(call, ProblemDetails(answer["problem"]))
-        if self._pop(call) and (call.future.running() or call.future.set_running_or_notify_cancel()):
-            for message in answer["messages"]:
-                if "started" not in message:
-                    call.on_message(message)
-            call.future.set_result(answer["value"])
+        self._answers.append((call, answer))
+        self._woken.set()
         return None
+
+    def _succeed(self, call: Call, answer: dict[str, Any]) -> None:
+        if self._pop(call) and (call.future.running() or call.future.set_running_or_notify_cancel()):
+            try:
+                for message in answer["messages"]:
+                    if "started" not in message:
+                        call.on_message(message)
+            except Exception:  # of the receiver; the result is kept
+                log.exception("call=%s event=message_failed", call.id)
+            call.future.set_result(answer["value"])
