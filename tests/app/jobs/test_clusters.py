@@ -139,11 +139,16 @@ def test_a_job_outlives_its_cluster_and_secrets_stay_with_the_worker(engine: str
             assert (operation["state"], *counts(tmp_path / "data", id)) == ("succeeded", 1, 0)
 
 
-def test_a_cluster_that_does_not_answer_is_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for solve_on, message in {
-        "dask://127.0.0.1:1": "nothing answers there",
-        "spark://127.0.0.1:1": "use dask://HOST:8786 or ray://HOST:10001",
-        "ray://auto": "use ray://HOST:10001",
-    }.items():
-        assert typer_app.run(["worker", "--data", str(tmp_path), "--solve-on", solve_on]) == 2
-        assert message in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("solve_on", "message"),
+    [
+        pytest.param("dask://127.0.0.1:1", "nothing answers there", marks=pytest.mark.heavy),  # needs Dask
+        ("spark://127.0.0.1:1", "use dask://HOST:8786 or ray://HOST:10001"),
+        ("ray://auto", "use ray://HOST:10001"),
+    ],
+)
+def test_a_cluster_that_cannot_be_used_is_one_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], solve_on: str, message: str
+) -> None:
+    assert typer_app.run(["worker", "--data", str(tmp_path), "--solve-on", solve_on]) == 2
+    assert message in capsys.readouterr().err
