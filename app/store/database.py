@@ -17,7 +17,7 @@ from app.atomic_files import CannotWrite
 from app.errors import BadUsage, Unavailable
 from app.telemetry import metrics
 
-# Imports inside functions: only the dialect in use is loaded.
+# Imports inside functions: dialects are loaded by the first insert.
 
 DATABASE_FILE = "remat.sqlite"
 BUSY_SECONDS = 30.0  # timeout of the SQLite write lock

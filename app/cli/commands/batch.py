@@ -16,7 +16,7 @@ from app.cli.console.files import STANDARD_INPUT, demand_writable, to_json
 from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
 from app.client.blocking import Client
 from app.errors import BadUsage, ClusterLost, error_row
-from app.solver.clusters.connect import connect
+from app.solver.clusters.connect import EXAMPLES, connect
 from app.solver.clusters.interface import Cluster
 from app.sweep import executors, table
 from app.sweep.html_report import HtmlReport
@@ -26,8 +26,7 @@ from app.sweep.results import ResultsFolder, Row, open_results
 from app.sweep.run import run_items
 from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS
 
-ENGINES = ("local", "server", "dask", "ray")
-CLUSTERS = ("dask", "ray")
+ENGINES = ("local", "server", *EXAMPLES)
 SUMMARY = "summary.csv"
 #: Pause after writing the page, as a multiple of the time that writing took.
 WRITE_SHARE = 9.0
@@ -116,14 +115,13 @@ def _check(options: BatchOptions) -> None:
         raise BadUsage(f"--engine {engine}: use local, server, dask or ray", code="bad_flag")
     if engine != "server" and options.server is not None:
         raise BadUsage("--server requires --engine server", code="conflicting_flags")
-    if engine not in CLUSTERS and options.cluster is not None:
+    if engine not in EXAMPLES and options.cluster is not None:
         raise BadUsage("--cluster requires --engine dask or --engine ray", code="conflicting_flags")
     if engine != "local" and options.workers is not None:
         message = "--workers applies to --engine local; a service or cluster sets its own parallelism"
         raise BadUsage(message, code="conflicting_flags")
-    if engine in CLUSTERS and options.cluster is None:
-        example = "tcp://HOST:8786" if engine == "dask" else "ray://HOST:10001, or auto for a cluster on this machine"
-        raise BadUsage(f"--engine {engine} requires --cluster {example}", code="no_cluster")
+    if engine in EXAMPLES and options.cluster is None:
+        raise BadUsage(f"--engine {engine} requires --cluster {EXAMPLES[engine]}", code="no_cluster")
     if not options.budgets:
         raise BadUsage("no budgets given; add --budgets 90%,50%", code="no_budgets")
 

@@ -124,7 +124,7 @@ class ClusterCalls:
         call.starts += 1
         if call.starts == 1:
             call.future.set_running_or_notify_cancel()  # one that has just been cancelled is no longer in the list
-        elif call.starts > call.retries + 1:  # Dask repeats the calls of a lost worker unasked
+        elif call.starts > call.retries + 1:  # Dask repeats the calls of a lost worker by itself
             why = "the cluster's worker died; retry, or reduce the model size"
             self._fail(call, SolveFailed(why, code="child_died"))
             call.abandon()
@@ -152,14 +152,11 @@ class ClusterCalls:
         return ClusterLost(f"the cluster at {self.cluster.address} went away ({why})")
 
     def _complete(self, call: Call, done: Future[Any]) -> None:
-        if done.cancelled():
-            return self._fail(call, self._lost("its calls were cancelled"))
-        error = done.exception()
+        error = CancelledError() if done.cancelled() else done.exception()
         if isinstance(error, CancelledError):
             return self._fail(call, self._lost("its calls were cancelled"))
         if error is not None:
-            explained = self.cluster.explain(error)
-            return self._fail(call, explained)
+            return self._fail(call, self.cluster.explain(error))
         answer = done.result()
         if "problem" in answer:
             return self._fail(call, ProblemDetails(answer["problem"]))

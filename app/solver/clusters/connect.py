@@ -15,6 +15,8 @@ REACH_S = 5.0
 ADDRESS = re.compile(r"[a-z]+://(\[[0-9a-fA-F:]+\]|[^\s:/@\[\]]+):(\d{1,5})")
 SCHEMES = {"dask": ("tcp", "tls"), "ray": ("ray",)}
 PACKAGES = {"dask": "distributed", "ray": "ray"}
+#: Addresses by engine, for messages.
+EXAMPLES = {"dask": "tcp://HOST:8786", "ray": "ray://HOST:10001, or auto for a cluster on this machine"}
 
 
 def connect(engine: str, address: str, option: str) -> Cluster:
@@ -22,8 +24,7 @@ def connect(engine: str, address: str, option: str) -> Cluster:
     is_here = engine == "ray" and address == "auto"
     found = ADDRESS.fullmatch(address)
     if not is_here and (found is None or address.partition(":")[0] not in SCHEMES[engine] or int(found[2]) > 65535):
-        example = "tcp://HOST:8786" if engine == "dask" else "ray://HOST:10001, or auto for a cluster on this machine"
-        raise BadUsage(f"{option} {address}: use {example}", code="bad_flag")
+        raise BadUsage(f"{option} {address}: use {EXAMPLES[engine]}", code="bad_flag")
     if importlib.util.find_spec(PACKAGES[engine]) is None:
         name = PACKAGES[engine]
         raise BadUsage(f"{engine} needs the package {name}; run pip install 'remat[{engine}]'", code="not_installed")

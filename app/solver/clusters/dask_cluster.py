@@ -84,7 +84,7 @@ class DaskCluster:
         return error if isinstance(error, Exception) else SolveFailed(repr(error))
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):  # a scheduler that is gone cannot be told goodbye
+        with contextlib.suppress(Exception):  # the scheduler may be gone
             self._queue.close()
         with contextlib.suppress(Exception):
             self._client.close(timeout=CLOSE_S)

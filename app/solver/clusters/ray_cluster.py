@@ -125,5 +125,5 @@ class RayCluster:
         return cause if isinstance(cause, Exception) else SolveFailed(repr(cause))
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):  # a cluster that is gone cannot be told goodbye
+        with contextlib.suppress(Exception):  # the cluster may be gone
             ray.shutdown()

@@ -25,7 +25,7 @@ from app.solver.clusters.interface import Mailbox, Message, Post
 from graph.cancellation import CancellationError
 
 POST_S = 0.25  # between exchanges with the process that submitted the call
-LOST_S = 60.0  # without an exchange: nobody waits for the result, so the call is stopped
+LOST_S = 60.0  # without an exchange: the submitting process has ended, so the call is stopped
 MAX_PENDING = 200  # messages; older ones are dropped
 
 Send = Callable[[Message], None]

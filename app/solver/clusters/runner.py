@@ -82,7 +82,7 @@ class ClusterRunner:
             self._drop(self._calls)
 
     def _follow(self, call: Call, seconds: float, stop: threading.Event) -> ChildResult:
-        """The end of the call. The worker heeds stop and deadline itself; one that does not is given up."""
+        """The end of the call. The worker obeys stop and deadline itself; one that does not is abandoned."""
         began = stopped = None
         while not call.future.done():
             wait([call.future], POLL_S)
