@@ -15,13 +15,15 @@ def answer_request(
 ) -> None:
     """Write the answer to the request on standard input, or the problem, as JSON to the file of the first argument.
 
-    Errors that are not `expected` are printed with their traceback too.
+    The text of a problem names the type of the error unless it is `expected`; then the traceback is printed too.
     """
     result: Mapping[str, Any]
     try:
         result = answer(json.load(sys.stdin))
     except Exception as error:
+        problem = str(error)
         if not isinstance(error, expected):
             traceback.print_exc()
-        result = {"problem": {"kind": type(error).__name__, "detail": str(error)}}
+            problem = f"{type(error).__name__}: {error}"
+        result = {"problem": problem}
     Path(sys.argv[1]).write_text(json.dumps(result))

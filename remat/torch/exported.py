@@ -62,16 +62,14 @@ def exported_step(path: str, loss: str | None = None) -> dict[str, Any]:
     except (KeyError, IndexError, TypeError, AttributeError, RecursionError, ValueError, zipfile.BadZipFile) as error:
         if isinstance(error, NotCaptured):
             raise
-        found = f"{type(error).__name__}: {error}"
-        raise NotCaptured(
-            f"{path}: not a program of torch.export {torch.__version__}: {found}; export it again"
-        ) from None
+        found = f"no {error} in it" if isinstance(error, KeyError) else "a damaged record"
+        raise NotCaptured(f"not a program of torch.export {torch.__version__}: {found}; export it again") from None
     module, inputs = program.module(loss)
     try:
         return capture(module, *inputs, name=Path(path).stem).document
     except RuntimeError as error:
         raise NotCaptured(
-            f"{path}: PyTorch cannot differentiate the program: {error}; export it without run_decompositions"
+            f"PyTorch cannot differentiate the program: {error}; export it without run_decompositions"
         ) from None
 
 
@@ -80,11 +78,11 @@ def _record(path: str) -> Any:
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if _GRAPH.search(name)]
         if len(names) != 1:
-            raise NotCaptured(f"{path}: {len(names)} programs in the archive; save one with torch.export.save")
+            raise NotCaptured(f"{len(names)} programs in the archive; save one with torch.export.save")
         with archive.open(names[0]) as file:
             data = file.read(PROGRAM_BYTES + 1)
     if len(data) > PROGRAM_BYTES:
-        raise NotCaptured(f"{path}: the graph has more than {PROGRAM_BYTES} bytes; {_ELSEWHERE}")
+        raise NotCaptured(f"the graph has more than {PROGRAM_BYTES:,} bytes; {_ELSEWHERE}")
     return json.loads(data)["graph_module"]
 
 

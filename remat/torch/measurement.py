@@ -27,6 +27,7 @@ from app.cli.console.files import read_report
 from remat.torch.capturing import Loss, WithLoss
 from remat.torch.child import answer_request
 from remat.torch.step.aot import allocated_peak
+from remat.torch.step.errors import BudgetNotMet, NotCaptured, OtherStep
 from remat.torch.step.planning import PlanSource
 from remat.torch.training import Budget, arguments, optimize, report_of
 
@@ -171,7 +172,7 @@ def load_target(target: str) -> tuple[nn.Module, Any, Loss | None]:
 
 def main() -> None:
     """Measure the target of the request on standard input."""
-    answer_request(_measured)
+    answer_request(_measured, expected=(BudgetNotMet, NotCaptured, OtherStep))
 
 
 def _measured(request: dict[str, Any]) -> dict[str, Any]:

@@ -9,13 +9,15 @@ from typing import Any
 
 from app.atomic_files import write_atomic
 from app.cli.commands.diff import difference_lines
-from app.cli.console.files import STANDARD_INPUT, demand_writable, read_bytes, read_report, to_json
+from app.cli.console.exported_programs import read_model
+from app.cli.console.files import STANDARD_INPUT, demand_writable, read_report, to_json
 from app.errors import BadUsage
 from app.models import diff
 from app.render import regression, regression_markdown, svg
 from app.render.text import format_bytes, format_percent, format_seconds, table
 from planner.report.largest_batch import largest_batches, memory_bytes
 from planner.report.regression import MAX_BLAMED, drift
+from planner.report.schema import parse_saved
 from planner.request.budget import parse_fraction
 
 MAX_LINES = 8
@@ -45,7 +47,10 @@ def run(plan: str, model: str, max_drift: str, output: CheckOutput, as_json: boo
     demand_writable(model, output.markdown, output.plot)
     limit = parse_drift(max_drift)
     report = read_report(plan)
-    document, drawn = compare(report, read_bytes(model), limit, output.fits, output.before)
+    parse_saved(report)
+    data, fields = read_model(model, report["request"])
+    earlier = None if output.before is None else read_model(output.before, report["request"])[0]
+    document, drawn = compare({**report, "request": fields}, data, limit, output.fits, earlier)
     if output.plot is not None:
         svg.write(output.plot, svg.timeline(drawn))
     if output.markdown is not None:
@@ -66,7 +71,7 @@ def parse_drift(max_drift: str) -> float:
 
 
 def compare(
-    report: Mapping[str, Any], model: bytes, limit: float, fits: str | None = None, before: str | None = None
+    report: Mapping[str, Any], model: bytes, limit: float, fits: str | None = None, before: bytes | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """(document `remat-check/1`, a report with the timeline before and after, for charts).
 
@@ -78,8 +83,7 @@ def compare(
     blame = found.document["blame"] or list(dict.fromkeys(row["node"] for row in differences if row.get("node")))
     document = found.document | {"blame": blame[:MAX_BLAMED], "differences": differences}
     if fits is not None:
-        earlier = None if before is None else read_bytes(before)
-        document["largest_batch"] = largest_batches(found, report, model, fits, earlier)
+        document["largest_batch"] = largest_batches(found, report, model, fits, before)
     name = (document["now"].get("name") or "model") + ("" if document["replay"]["runs"] else ", without the plan")
     plan = {"budget_bytes": document["budget_bytes"]}
     return document, {"model": {"name": name}, "plan": plan, "timeline": found.timeline()}

@@ -54,9 +54,10 @@ def run(
         svg.demand_picture_path(files.plot)
     demand_writable(model, files.report, files.graph, files.source, files.plot)
     fields = {"execute": "auto", **fields}
-    request = parse_request({**fields, "return": _sections(fields, files)})  # reject what is wrong before a capture
-    data, fields = read_model(model, fields)
-    request = parse_request({**fields, "return": _sections(fields, files)})
+    given = {**fields, "return": _sections(fields, files)}
+    parse_request(given)  # reject what is wrong before a capture
+    data, left = read_model(model, given)
+    request = replace(parse_request(left), given=given)  # with the loss of a capture, which `remat check` repeats
     if as_wraps:
         request = wraps.in_eager_mode(request, data)
     progress = text.ProgressPrinter()

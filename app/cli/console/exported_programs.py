@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,13 @@ SECONDS = 600.0  # time limit of a capture
 CHILD = "remat.torch.exported"
 
 
-def read_model(name: str, fields: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
-    """(bytes of the model, fields of the request): of an exported program the document of its step, without `loss`.
+def read_model(name: str, fields: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]]:
+    """(bytes of the model, fields that apply to them): of an exported program the document of its step, without `loss`.
 
     Raises BadUsage for a program that is not captured; BadGraph, OSError.
     """
     if not (name.lower().endswith(SUFFIX) and Path(name).is_file()):
-        return read_bytes(name), fields
+        return read_bytes(name), dict(fields)
     if changed := sorted(fields.keys() & {"batch", "inputs", "dims"}):
         raise BadUsage(
             f"{name}: an exported program has its shapes; leave out {', '.join(changed)}, or export it again"

@@ -47,5 +47,5 @@ def answer(
             raise BadUsage(f"the process that {doing} ended {how}; {why}", code=code)
         document: dict[str, Any] = msgspec.json.decode(result.read_bytes())
     if problem := document.get("problem"):
-        raise BadUsage(f"{subject}: {problem['kind']}: {problem['detail']}", code=code)
+        raise BadUsage(f"{subject}: {problem}", code=code)
     return document
