@@ -54,9 +54,9 @@ MAY_IMPORT: dict[str, str] = {
     "app.cli": (
         "app.api app.api.auth app.api.middleware app.atomic_files app.catalogue app.client app.errors app.jobs "
         "app.jobs.batches app.models app.render app.settings app.solver app.store app.sweep app.telemetry app.zoo "
-        "graph.analysis graph.errors graph.formats graph.ir graph.limits graph.transforms planner.algorithms "
-        "planner.errors planner.formulation planner.layout planner.pipeline planner.report planner.request "
-        "planner.verify planner.wraps"
+        "graph.analysis graph.errors graph.formats graph.formats.document graph.ir graph.limits graph.transforms "
+        "planner.algorithms planner.errors planner.formulation planner.layout planner.pipeline planner.report "
+        "planner.request planner.verify planner.wraps"
     ),
     "app.client": (
         "graph.autodiff graph.errors graph.formats graph.formats.document graph.formats.native graph.ir "

@@ -51,7 +51,7 @@ def _values(a: Graph, b: Graph) -> Iterator[dict[str, Any]]:
     producers = {**_producers(a), **_producers(b)}
     for name in (*before, *(name for name in after if name not in before)):
         x, y = before.get(name), after.get(name)
-        texts = tuple(None if v is None else f"{v.type or 'bytes'} {v.role}, {v.nbytes} bytes" for v in (x, y))
+        texts = tuple(None if v is None else f"{v.type or 'bytes'} {v.role}, {v.nbytes:,} bytes" for v in (x, y))
         if texts[0] != texts[1]:
             grown = (y.nbytes if y else 0) - (x.nbytes if x else 0)
             yield {**_row("value", name, *texts), "node": producers.get(name), "bytes": grown}

@@ -55,7 +55,7 @@ def read_pickle(data: bytes) -> Any:
                 return reader.pop()
             reader.carry_out(opcode.name, argument, position or 0)
     except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
-        _refuse("not_a_snapshot", str(error)[:200] or type(error).__name__, "a whole pickle", REMEDY)
+        _refuse("not_a_snapshot", str(error)[:200] or "a damaged file", "a whole pickle", REMEDY)
     _refuse("not_a_snapshot", "no STOP opcode", "a whole pickle", REMEDY)
 
 
@@ -121,13 +121,13 @@ class _Reader:
 
 def _filled(target: Any, kind: type[Any]) -> Any:
     if type(target) is not kind:
-        raise TypeError(f"items for a {type(target).__name__}")
+        raise TypeError("items for an object that holds none")
     return target
 
 
 def _key(key: Any) -> str:
     if not isinstance(key, str):  # hashes of numbers can be made to collide
-        raise TypeError(f"a {type(key).__name__} as key")
+        raise TypeError("a key that is no text")
     return key
 
 
@@ -178,7 +178,12 @@ def _field(record: Any, name: str, *kinds: type[Any]) -> Any:
     """A text, or a number in the range of a signed 64-bit integer. Raises Unparseable."""
     value: Any = record.get(name) if isinstance(record, dict) else None
     if type(value) not in kinds or (not isinstance(value, str) and not 0 <= value < 2**63):
-        _refuse("not_a_snapshot", f"{name} is no {kinds[0].__name__}", "the fields of PyTorch's history", REMEDY)
+        _refuse(
+            "not_a_snapshot",
+            f"{name} is no {'text' if kinds[0] is str else 'number'}",
+            "the fields of PyTorch's history",
+            REMEDY,
+        )
     return value
 
 

@@ -91,7 +91,9 @@ def headline(report: Mapping[str, Any]) -> str:
     if plan["status"] == "over_budget":
         word = "proven" if plan["smallest_budget_proven"] else "found"
         smallest = plan["smallest_budget_bytes"]
-        hint = f"; smallest budget {word}: {format_bytes(smallest)} ({smallest} bytes)" if smallest is not None else ""
+        hint = (
+            f"; smallest budget {word}: {format_bytes(smallest)} ({smallest:,} bytes)" if smallest is not None else ""
+        )
         best = f"best peak found {format_bytes(peak)}"
         if peak <= budget:
             best = f"best plan found needs {format_bytes(needed)} with its addresses (peak {format_bytes(peak)})"

@@ -144,6 +144,6 @@ def expand_items(
 def file_hash(path: Path) -> str:
     """SHA-256 of a model's file. Raises BadUsage above the size limit, OSError."""
     if path.stat().st_size > Limits().document_bytes:
-        raise BadUsage(f"{path}: larger than {Limits().document_bytes} bytes; use a smaller model", code="too_large")
+        raise BadUsage(f"{path}: larger than {Limits().document_bytes:,} bytes; use a smaller model", code="too_large")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

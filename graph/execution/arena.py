@@ -59,7 +59,7 @@ class ArenaBytes:
             return
         self.check_inside(begin, size, name)
         for _, common in self.overlapping(begin, begin + size):
-            raise ArenaFault(f"{name} is placed at [{begin}, {begin + size}), of which {common} bytes are live")
+            raise ArenaFault(f"{name} is placed at [{begin}, {begin + size}), of which {common:,} bytes are live")
         at = bisect.bisect_left(self.starts, begin)
         self.starts.insert(at, begin)
         self.owners.insert(at, owner)
@@ -76,7 +76,7 @@ class ArenaBytes:
     def check_inside(self, begin: int, size: int, name: str) -> None:
         if begin < 0 or begin + size > len(self.memory):
             raise ArenaFault(
-                f"{name} is placed at [{begin}, {begin + size}), outside an arena of {len(self.memory)} bytes"
+                f"{name} is placed at [{begin}, {begin + size}), outside an arena of {len(self.memory):,} bytes"
             )
 
     def load(self, begin: int, type: TensorType) -> np.ndarray:

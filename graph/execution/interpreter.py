@@ -97,7 +97,7 @@ class _Nested:
         held = nested.execute({**self.own, **given}, ()).peak_bytes
         if self.workspace is not None and held > self.workspace:
             raise ArenaFault(
-                f"a body of {self.name} holds {held} bytes in addition to its inputs and outputs; "
+                f"a body of {self.name} holds {held:,} bytes in addition to its inputs and outputs; "
                 f"the workspace of the node is {self.workspace}; replan, or set `workspace_bytes` on the node"
             )
         return [nested.read(v) for v in self.graph.outputs]

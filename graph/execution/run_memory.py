@@ -241,7 +241,7 @@ class ArenaMemory:
             raise CannotExecute(f"value {value.name} has only a size; declare its dtype and shape")
         if value.type.nbytes > self.lifetimes.bytes_of(storage):
             raise CannotExecute(
-                f"{value.name} is {value.type}, larger than its storage of {self.lifetimes.bytes_of(storage)} bytes"
+                f"{value.name} is {value.type}, larger than its storage of {self.lifetimes.bytes_of(storage):,} bytes"
             )
         type = self.actual.get(v, value.type)
         if type.nbytes:

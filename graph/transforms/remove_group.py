@@ -83,4 +83,4 @@ def identity_pair(
 
 
 def _size(value: Value) -> str:
-    return f"{value.type or f'{value.nbytes} bytes'}"
+    return f"{value.type or f'{value.nbytes:,} bytes'}"

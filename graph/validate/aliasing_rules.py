@@ -74,8 +74,8 @@ def _check_view(graph: Graph, path: str, node: Node, output: int, source: int, f
         findings.add(
             "alias_size",
             path,
-            f"view {quoted(view.name)} of {view.nbytes} bytes",
-            f"{storage.nbytes} bytes, the size of {quoted(storage.name)}",
+            f"view {quoted(view.name)} of {view.nbytes:,} bytes",
+            f"{storage.nbytes:,} bytes, the size of {quoted(storage.name)}",
             "remove `alias_of`, or declare the size of the storage with `bytes` and `fixed_bytes`",
         )
 
@@ -95,8 +95,8 @@ def _check_in_place(
         findings.add(
             "alias_size",
             path,
-            f"{quoted(new.name)} of {new.nbytes} bytes",
-            f"at most {old.nbytes} bytes, the size of {quoted(old.name)}",
+            f"{quoted(new.name)} of {new.nbytes:,} bytes",
+            f"at most {old.nbytes:,} bytes, the size of {quoted(old.name)}",
             "remove `in_place`, or correct the sizes",
         )
     if old.role is Role.CONSTANT or node.inputs[source] in captured:

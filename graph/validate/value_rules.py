@@ -23,7 +23,7 @@ def check_values(graph: Graph, where: str, writer: list[int], findings: Findings
                 findings.add(
                     "size_too_large",
                     f"{where}nodes[{n}].cost.workspace_bytes",
-                    f"{cost.workspace_bytes} bytes of {quoted(node.name)} beside values of {total}",
+                    f"{cost.workspace_bytes:,} bytes of {quoted(node.name)} beside values of {total}",
                     f"at most {MAX_BYTES} (2^63 - 1) together",
                     "correct the workspace",
                 )
@@ -59,7 +59,7 @@ def _total_bytes(graph: Graph, where: str, writer: list[int], findings: Findings
         findings.add(
             "size_too_large",
             f"{where}values",
-            f"{total} bytes in all",
+            f"{total:,} bytes in all",
             f"at most {MAX_BYTES} (2^63 - 1)",
             "correct the shapes",
         )
@@ -111,7 +111,7 @@ def _value(graph: Graph, where: str, writer: list[int], v: int, value: Value, fi
         findings.add(
             "size_too_large",
             path,
-            f"{name} of {value.nbytes} bytes",
+            f"{name} of {value.nbytes:,} bytes",
             f"at most {MAX_BYTES} (2^63 - 1)",
             "correct the shape",
         )

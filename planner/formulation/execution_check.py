@@ -168,7 +168,7 @@ def compare(planned: RealizedPlan, how: str, request: Request, source_runs: dict
         return ExecutionResult(
             DIFFERENT,
             how,
-            f"{rewritten.nodes[entry].name} held {ran.step_bytes[entry]} bytes, "
+            f"{rewritten.nodes[entry].name} held {ran.step_bytes[entry]:,} bytes, "
             f"predicted {planned.runs.step_bytes[entry]}",
         )
     return ExecutionResult(EQUAL, how, peak_bytes=ran.peak_bytes, gradients=source_runs[batch].gradients)

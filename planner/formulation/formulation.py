@@ -216,7 +216,7 @@ def formulate_lowered(
         raise BadRequest.one(
             "bad_field",
             "reserve",
-            f"{request.reserve} bytes in addition to those of the step",
+            f"{request.reserve:,} bytes in addition to those of the step",
             f"at most {max_reserve}: 2^63 - 1 together",
             "reserve fewer bytes",
         )

@@ -129,7 +129,7 @@ class CachingAllocator:
                 self.release_unused()
                 block = self._reserve(pool, size)
             if block is None:
-                raise OutOfMemory(f"{size} bytes beside {self.allocated_bytes} allocated of {self.capacity}")
+                raise OutOfMemory(f"{size:,} bytes beside {self.allocated_bytes} allocated of {self.capacity}")
         if self._splits(pool, block.size - size):
             self._split(block, size)
         block.is_allocated = True

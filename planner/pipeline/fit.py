@@ -274,7 +274,7 @@ class SizeSearch:
             if trial := self._fitting(size, formulation, plan):
                 return trial
         if formulation.bound.peak_bytes > budget:
-            message = f"the minimum peak is {formulation.count.counted(formulation.bound.peak_bytes)} bytes"
+            message = f"the minimum peak is {formulation.count.counted(formulation.bound.peak_bytes):,} bytes"
             return SizeTrial(size, False, PROVEN, message, formulation)
         formulation = self.stages.bounded(formulation)
         if formulation.bound.cost > self._max_ticks(formulation):
@@ -303,7 +303,7 @@ class SizeSearch:
                 return trial
             seeds = [*seeds, plan.candidate]
         over = formulation.bytes_over_budget(formulation.placed(plan, self.fit_request.request.layout))
-        excess = f"is {over} bytes over the memory" if over else f"is {_percent(formulation, plan.score.cost)} slower"
+        excess = f"is {over:,} bytes over the memory" if over else f"is {_percent(formulation, plan.score.cost)} slower"
         return SizeTrial(size, False, NOT_FOUND, f"the best plan found {excess}", formulation, plan)
 
     def _search(self, formulation: Formulation, planner: str, seeds: Sequence[Candidate]) -> Plan:

@@ -48,7 +48,8 @@ def verify(document: dict[str, Any]) -> list[str]:
         columns = _ProblemColumns(document["problem"])
         return [_verified(columns, claim) for claim in document["claims"]]
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise CertificateRejected(f"not a certificate: {type(error).__name__}: {error}") from error
+        found = f"no {error} in it" if isinstance(error, KeyError) else "a part of the wrong form"
+        raise CertificateRejected(f"not a certificate: {found}") from error
 
 
 def proven_value(problem: dict[str, Any], claim: dict[str, Any]) -> int:
@@ -83,8 +84,8 @@ def _verified(columns: _ProblemColumns, claim: dict[str, Any]) -> str:
     if _weight(value) > (proven := _proven(columns, claim)):
         raise CertificateRejected(f"{value} is claimed, {proven} is proven")
     if of == "peak":
-        return f"no sequence peaks below {value} bytes ({under})"
-    within = f" within {claim['budget_bytes']} bytes" if claim["moments"] else ""
+        return f"no sequence peaks below {value:,} bytes ({under})"
+    within = f" within {claim['budget_bytes']:,} bytes" if claim["moments"] else ""
     return f"no sequence{within} takes fewer than {value} ticks ({under})"
 
 

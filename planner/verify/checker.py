@@ -67,18 +67,18 @@ def check_bytes(problem: Problem, goal: Goal, plan: Plan, replay: Replay) -> Non
         raise IllegalPlan(f"{len(claimed)} step bytes for {len(replay.step_bytes)} steps; give one per step")
     for step, (stated, actual) in enumerate(zip(claimed, replay.step_bytes, strict=True)):
         if stated != actual:
-            raise IllegalPlan(f"step {step}: task {replay.order[step]} holds {actual} bytes, the plan says {stated}")
+            raise IllegalPlan(f"step {step}: task {replay.order[step]} holds {actual:,} bytes, the plan says {stated}")
     device = (problem.space == DEVICE) & (problem.hold == RESIDENT)
     peak = max(replay.step_bytes, default=sum(problem.size[device].tolist()))
     if plan.score.peak_bytes != peak:
-        raise IllegalPlan(f"the peak is {peak} bytes, the plan says {plan.score.peak_bytes}")
+        raise IllegalPlan(f"the peak is {peak:,} bytes, the plan says {plan.score.peak_bytes}")
     ticks = problem.cost.tolist()
     cost = sum([ticks[task] for task in replay.order])
     if plan.score.cost != cost:
         raise IllegalPlan(f"the cost is {cost} ticks, the plan says {plan.score.cost}")
     over = max(0, peak - (goal.budget_bytes or 0))
     if plan.score.bytes_over_budget != over:
-        raise IllegalPlan(f"the plan is {over} bytes over budget, it says {plan.score.bytes_over_budget}")
+        raise IllegalPlan(f"the plan is {over:,} bytes over budget, it says {plan.score.bytes_over_budget}")
 
 
 def check_lifetimes(plan: Plan, replay: Replay, names: DisplayNames) -> None:
@@ -188,7 +188,7 @@ class _Arena:
 
     def place(self, key: int, offset: int, size: int, alignment: int, label: str) -> None:
         if offset < 0 or offset + size > self.size:
-            raise IllegalPlan(f"{label} lies at [{offset}, {offset + size}), outside the arena of {self.size} bytes")
+            raise IllegalPlan(f"{label} lies at [{offset}, {offset + size}), outside the arena of {self.size:,} bytes")
         if offset % alignment:
             raise IllegalPlan(f"{label} lies at {offset}, which is not a multiple of {alignment}")
         at = bisect_left(self.used, (offset, offset + size))

@@ -63,14 +63,14 @@ class Admission:
         if own + more > limit:
             metrics.count_refused("REMAT_BODIES_BYTES")
             raise TooLarge(
-                f"the request needs more than {limit} bytes, the limit for all bodies; "
+                f"the request needs more than {limit:,} bytes, the limit for all bodies; "
                 "send less, or raise REMAT_BODIES_BYTES",
                 limit={"name": "REMAT_BODIES_BYTES", "value": limit},
             )
         self.require_memory(more)
         with self._lock:
             if self.bytes + more > limit:
-                raise busy_error("REMAT_BODIES_BYTES", limit, f"bodies of {self.bytes} bytes are in memory")
+                raise busy_error("REMAT_BODIES_BYTES", limit, f"bodies of {self.bytes:,} bytes are in memory")
             self.bytes += more
 
     def give(self, bytes: int) -> None:

@@ -57,7 +57,7 @@ async def _raw(request: Request, settings: Settings, memory: RequestMemory) -> b
     limit = settings.body_bytes
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
-        raise _too_large("body", f"{declared} bytes", "REMAT_BODY_BYTES", limit)
+        raise _too_large("body", f"{int(declared):,} bytes", "REMAT_BODY_BYTES", limit)
     buffer, size = io.BytesIO(), 0
     began = asyncio.get_running_loop().time() + settings.body_seconds
     try:
@@ -65,7 +65,7 @@ async def _raw(request: Request, settings: Settings, memory: RequestMemory) -> b
             async for part in request.stream():
                 size += len(part)
                 if size > limit:
-                    raise _too_large("body", f"more than {limit} bytes", "REMAT_BODY_BYTES", limit)
+                    raise _too_large("body", f"more than {limit:,} bytes", "REMAT_BODY_BYTES", limit)
                 memory.take(len(part))
                 buffer.write(part)
                 timeout.reschedule(began + size / settings.slowest_bytes)
@@ -80,7 +80,7 @@ async def _raw(request: Request, settings: Settings, memory: RequestMemory) -> b
 def _too_slow(size: int, settings: Settings) -> TooSlow:
     seconds, rate = settings.body_seconds, settings.slowest_bytes
     return TooSlow(
-        f"received {size} bytes of the body within {seconds:g} s plus 1 s per {rate} bytes; "
+        f"received {size:,} bytes of the body within {seconds:g} s plus 1 s per {rate:,} bytes; "
         "send faster, compress the body, or raise REMAT_BODY_SECONDS",
         limit={"name": "REMAT_BODY_SECONDS", "value": seconds},
     )
@@ -114,7 +114,7 @@ def _limited(raw: bytes, coding: str, settings: Settings, until: float, clock: C
     for part in _unpacked(raw, coding, settings.zstd_window_bytes):
         size += len(part)
         if size > limit:
-            raise _too_large("decompressed body", f"more than {limit} bytes", "REMAT_DECOMPRESSED_BYTES", limit)
+            raise _too_large("decompressed body", f"more than {limit:,} bytes", "REMAT_DECOMPRESSED_BYTES", limit)
         if clock() > until:
             raise TooSlow(
                 f"the body was not decompressed within {settings.body_seconds:g} s; send less, "
@@ -153,7 +153,7 @@ def _decompressor(coding: str, window: int) -> Any:
 
 
 def _too_large(what: str, size: str, setting: str, limit: int) -> TooLarge:
-    finding = Finding("too_large", what, size, f"at limit {limit} bytes", f"send less, or raise {setting}")
+    finding = Finding("too_large", what, size, f"at limit {limit:,} bytes", f"send less, or raise {setting}")
     return TooLarge(str(finding), [finding], limit={"name": setting, "value": limit})
 
 
@@ -170,7 +170,7 @@ def raw_fields(data: bytes, settings: Settings) -> dict[str, msgspec.Raw]:
     """
     limit = settings.fields_bytes
     if len(data) > limit and len(data) - len(memoryview(decode_object(data, _Graph).graph)) > limit:
-        raise _too_large("body", f"more than {limit} bytes without the graph", "REMAT_FIELDS_BYTES", limit)
+        raise _too_large("body", f"more than {limit:,} bytes without the graph", "REMAT_FIELDS_BYTES", limit)
     fields: dict[str, msgspec.Raw] = decode_object(data, dict[str, msgspec.Raw])
     return fields
 

@@ -24,7 +24,7 @@ def run(plan: str, as_json: bool) -> int:
     elif found["valid"]:
         laid_out = ", addresses included" if found["layout"] else ""
         print(
-            f"valid: {found['steps']} steps, peak {format_bytes(found['peak_bytes'])} ({found['peak_bytes']} bytes), "
+            f"valid: {found['steps']} steps, peak {format_bytes(found['peak_bytes'])} ({found['peak_bytes']:,} bytes), "
             f"{format_percent(found['overhead'])} slower{laid_out}"
         )
         if found["not_recomputed"]:

@@ -14,6 +14,7 @@ from app.atomic_files import check_writable, write_atomic
 from app.errors import BadUsage
 from app.models.formats import FORMATS, Format
 from graph.errors import BadGraph
+from graph.formats.document.faults import describe_data
 from graph.ir import Graph
 from graph.limits import Limits
 
@@ -89,7 +90,7 @@ def read_format(name: str, *formats: str) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _not_a_report(name, str(error)) from error
     if not isinstance(document, dict):
-        raise _not_a_report(name, repr(type(document).__name__))
+        raise _not_a_report(name, describe_data(document))
     if not str(document.get("format", "")).startswith(formats):
         raise _not_a_report(name, repr(document.get("format", "an object without format")))
     return document

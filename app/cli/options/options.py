@@ -186,8 +186,10 @@ def _read_request_file(file: Path) -> dict[str, Any]:
             "unparseable", f"--request {file}", str(error), "a JSON object", "correct the file"
         ) from error
     if not isinstance(fields, dict):
+        from graph.formats.document.faults import describe_data
+
         raise BadRequest.one(
-            "unparseable", f"--request {file}", type(fields).__name__, "a JSON object", "wrap the fields in {...}"
+            "unparseable", f"--request {file}", describe_data(fields), "a JSON object", "wrap the fields in {...}"
         )
     return fields
 

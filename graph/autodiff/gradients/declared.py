@@ -92,9 +92,12 @@ def _declared(rule: Mapping[str, Any], path: str, findings: Findings) -> Declare
                 "leave it out or correct it",
             )
     op, needs_all = rule.get("op", ""), rule.get("needs_all_incoming", False)
-    for name, value, kind in (("op", op, str), ("needs_all_incoming", needs_all, bool)):
+    for name, value, kind, expected in (
+        ("op", op, str, "a string"),
+        ("needs_all_incoming", needs_all, bool, "true or false"),
+    ):
         if not isinstance(value, kind):
-            findings.add("bad_request", f"{path}.{name}", repr(value)[:80], f"a {kind.__name__}", "correct the value")
+            findings.add("bad_request", f"{path}.{name}", repr(value)[:80], expected, "correct the value")
     reads = [_read(place, path, findings) for place in _listed(rule, "reads", ["incoming"], path, findings)]
     writes = None
     if rule.get("writes", "inputs") != "inputs":

@@ -33,7 +33,7 @@ def decode_array(data: str, type: TensorType) -> np.ndarray:
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"text that is not base64 ({error})") from None
     if len(raw) != type.nbytes:
-        raise ValueError(f"{len(raw)} bytes for {type}, which has {type.nbytes}")
+        raise ValueError(f"{len(raw):,} bytes for {type}, which has {type.nbytes:,}")
     dtype, bits = numpy_dtype(type.dtype), DTYPE_BITS[type.dtype]
     if bits >= 8:
         if type.dtype == "bool" and raw.strip(b"\x00\x01"):
@@ -129,7 +129,7 @@ def _read(value: Any, path: str, depth: int, findings: Findings) -> Any:
         findings.add(
             "wrong_type",
             path,
-            describe_data(value) if isinstance(value, bytes) else type(value).__name__,
+            describe_data(value) if isinstance(value, bytes) else "an extension of msgpack",
             "a number, a string, true, false, null, a list or an object",
             'write raw bytes as {"bytes": "BASE64"}',
         )

@@ -214,8 +214,8 @@ def _settle_type(
     if conflict:
         expected, remedy = f"{inferred}, the output type of {op}", "correct the declaration or leave it out"
     elif declared is None and not draft.fixed[v] and draft.bytes[v] not in (None, inferred.nbytes):
-        conflict = f"with {draft.bytes[v]} bytes"
-        expected = f"{inferred.nbytes} bytes, the size of {inferred} from {op}"
+        conflict = f"with {draft.bytes[v]:,} bytes"
+        expected = f"{inferred.nbytes:,} bytes, the size of {inferred} from {op}"
         remedy = "correct `bytes`, or keep it with `fixed_bytes`"
     elif declared is None or v in draft.weakly_typed or rebinding.touches(draft.nodes[n]):
         rebinding.changed_to(v, inferred)

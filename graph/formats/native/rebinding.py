@@ -172,7 +172,7 @@ class ShapeRebinding:
                     "size_too_large",
                     f"inputs.{draft.names[v]}",
                     "x".join(map(str, shape)),
-                    f"at most {MAX_BYTES} bytes (2^63 - 1)",
+                    f"at most {MAX_BYTES:,} bytes (2^63 - 1)",
                     "correct the shape",
                 )
             elif tuple(shape) != type.shape:

@@ -73,7 +73,7 @@ def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
         raise BadGraph.one(
             "not_a_model",
             "program",
-            f"{type(error).__name__}: {str(error)[:120]}",
+            f"no {str(error)[:120]}" if isinstance(error, KeyError) else "a part of the wrong form",
             "a program as Paddle 3 saves it",
             "export the program again",
         ) from None

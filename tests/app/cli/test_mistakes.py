@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from app.cli.typer_app import run
+from tests.app.cli.shown_text import FOREIGN
 from tests.app.conftest import chain
 
 MODELS = Path(__file__).parents[2] / "models"
-#: Names of Python's types and errors, numbers of bytes without a unit, and what a file is not accused of.
-PYTHON_WORDS = re.compile(
-    r"\b(?:[A-Z][a-z]+)+(?:Error|Exception)\b|\b(?:NoneType|dict|tuple|ndarray)\b|<class |Traceback|breaks a rule"
-    r"|\b\d{5,} bytes\b"
-)
 
 
 @pytest.fixture
@@ -58,7 +53,7 @@ def test_a_mistake_is_answered_by_what_to_type(
     assert run(typed.split()) == 2
     said = capsys.readouterr().err
     assert answer in said
-    assert not PYTHON_WORDS.search(said)
+    assert not FOREIGN.search(said)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -82,5 +77,5 @@ def test_a_broken_file_is_refused_without_words_of_python(
     code = run(["plan", "broken", "--batch", "2", "--budget", "80%", "--iterations", "2", "--execute", "no"])
     said = capsys.readouterr()
     assert code in (0, 1, 2)
-    assert not PYTHON_WORDS.search(said.err), said.err
+    assert not FOREIGN.search(said.err), said.err
     assert (said.err.count("\n") > 0) if code == 2 else said.out

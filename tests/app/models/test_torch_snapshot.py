@@ -66,8 +66,8 @@ def test_what_imports_something_is_refused_by_its_name(protocol: int) -> None:
         (b"\x80\x04.", "not_a_snapshot: pop from empty list"),
         (b"\x80\x04h\x07.", "not_a_snapshot: 7"),  # a memo entry that does not exist
         (b"\x80\x04]e.", "not_a_snapshot: pop from empty list"),  # APPENDS without a mark
-        (b"\x80\x04K\x01K\x02a.", "not_a_snapshot: items for a int"),
-        (b"\x80\x04}(K\x01K\x02u.", "not_a_snapshot: a int as key"),
+        (b"\x80\x04K\x01K\x02a.", "not_a_snapshot: items for an object that holds none"),
+        (b"\x80\x04}(K\x01K\x02u.", "not_a_snapshot: a key that is no text"),
         (b"\x80\x04}(K\x01u.", "not_a_snapshot: zip"),
         (b"\x80\x04X" + struct.pack("<I", 2**31) + b"abc.", "not_a_snapshot: expected 2147483648 bytes"),
         (b"\x80\x04" + b"(" * 100 + b".", "not_a_snapshot: more than 64 containers"),
@@ -141,14 +141,14 @@ def test_a_long_curve_keeps_its_peaks() -> None:
         ({"segments": [], "device_traces": []}, "no allocation events"),
         ({"segments": [], "device_traces": [[]]}, "no allocation events"),
         ({"segments": [], "device_traces": [{}]}, "no list 0"),
-        ({"segments": [], "device_traces": [[1]]}, "action is no str"),
-        ({"segments": [], "device_traces": [[{"action": "alloc", "size": 2**64}]]}, "size is no int"),
-        ({"segments": [], "device_traces": [[{"action": "alloc", "size": True}]]}, "size is no int"),
+        ({"segments": [], "device_traces": [[1]]}, "action is no text"),
+        ({"segments": [], "device_traces": [[{"action": "alloc", "size": 2**64}]]}, "size is no number"),
+        ({"segments": [], "device_traces": [[{"action": "alloc", "size": True}]]}, "size is no number"),
         (
             {"segments": [], "device_traces": [[{"action": "alloc", "size": 1, "time_us": float("nan")}]]},
-            "time_us is no int",
+            "time_us is no number",
         ),
-        ({"segments": [3], "device_traces": [[{"action": "alloc", "size": 1, "time_us": 0}]]}, "device is no int"),
+        ({"segments": [3], "device_traces": [[{"action": "alloc", "size": 1, "time_us": 0}]]}, "device is no number"),
     ],
 )
 def test_other_data_is_refused(found: Any, reason: str) -> None:

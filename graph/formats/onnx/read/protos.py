@@ -144,7 +144,7 @@ def checked(type: TensorType, name: str, path: str) -> TensorType:
         raise BadGraph.one(
             "size_too_large",
             path,
-            f"{name} of {type}, {type.nbytes} bytes",
+            f"{name} of {type}, {type.nbytes:,} bytes",
             f"at most {MAX_BYTES} (2^63 - 1)",
             "correct the shape",
         )
@@ -175,7 +175,7 @@ def array_of(proto: TensorProto, path: str) -> np.ndarray:
             "bad_tensor",
             path,
             f"tensor {quoted(proto.name)} of {type} with {len(proto.raw_data)} raw bytes: {error}",
-            f"{type.nbytes} bytes of content",
+            f"{type.nbytes:,} bytes of content",
             "send the whole tensor",
         ) from None
     return array

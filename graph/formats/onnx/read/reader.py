@@ -224,6 +224,6 @@ def _has_content(tensor: TensorProto, type: TensorType, path: str) -> bool:
         "bad_tensor",
         path,
         f"tensor {quoted(tensor.name)} of {type} with {stored} raw bytes",
-        f"{type.nbytes} bytes, or none",
+        f"{type.nbytes:,} bytes, or none",
         "send the whole tensor",
     )

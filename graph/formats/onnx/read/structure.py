@@ -124,7 +124,7 @@ class StructureChecker:
             self.findings.add(
                 "too_large",
                 f"{path}.attribute[{attribute.name}]",
-                f"{attribute.ByteSize()} bytes",
+                f"{attribute.ByteSize():,} bytes",
                 f"at most {self.limits.attribute_bytes}",
                 "store the content as an initialiser, or raise the limit",
             )
