@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import functools
+import gc
 import ipaddress
 import signal
 import socket
@@ -41,6 +42,7 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await asyncio.to_thread(self.service.jobs.start)
         await super().startup(sockets)
+        gc.freeze()  # else a collection visits all that the imports left, which stops the event loop for 0.1 s
         if self.started:
             print(f"listening on {self.url}", file=sys.stderr, flush=True)
 

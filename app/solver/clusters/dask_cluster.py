@@ -56,7 +56,7 @@ class DaskCluster:
             message = f"no Dask scheduler answers at {address}; check the address, and that the versions of Dask agree"
             raise BadUsage(message, code="cluster_unreachable") from error
         self.slots = sum(threads.values())
-        self.description = f"Dask at {address}: {len(threads)} workers, {self.slots} threads"
+        self.description = f"Dask at {address}: workers {len(threads)}, threads {self.slots}"
         self._executor = self._client.get_executor(pure=False)
         self._name = f"remat-{secrets.token_hex(8)}"
         self.mailbox: Mailbox = DaskMailbox(self._name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -18,6 +20,7 @@ from app.solver.clusters.interface import Mailbox, Message, Post
 from app.solver.clusters.messages import lacks_remat
 
 ANSWER_S = 10.0
+CONNECT_ATTEMPTS = 3
 LOST_WORKER = (
     ray.exceptions.WorkerCrashedError,
     ray.exceptions.NodeDiedError,
@@ -62,22 +65,54 @@ class RayMailbox:
         return post
 
 
+def _silence_client() -> None:
+    """Keep Ray's warnings and the tracebacks of its threads from standard error: our own errors say what happens."""
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    logging.getLogger("ray.util.client.logsclient").disabled = True  # Ray sets its level again with each connection
+    if not isinstance(threading.excepthook, _HookWithoutRay):
+        threading.excepthook = _HookWithoutRay(threading.excepthook)
+
+
+@dataclass(frozen=True, slots=True)
+class _HookWithoutRay:
+    """`threading.excepthook` that leaves out threads of Ray, which end with an error where the cluster went away."""
+
+    before: Callable[[threading.ExceptHookArgs], Any]
+
+    def __call__(self, ended: threading.ExceptHookArgs) -> None:
+        modules = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(ended.exc_traceback))
+        if not any(module.startswith("ray.") for module in modules):
+            self.before(ended)
+
+
+def _initialized(address: str) -> Any:
+    """What `ray.init` returns. A busy head may fail to start the process that serves a client: that is retried."""
+    for _ in range(CONNECT_ATTEMPTS - 1):
+        with contextlib.suppress(ConnectionAbortedError):
+            return _init(address)
+    return _init(address)
+
+
+def _init(address: str) -> Any:
+    with warnings.catch_warnings(action="ignore"):
+        return ray.init(address, log_to_driver=False, configure_logging=False)
+
+
 class RayCluster:
     """A connection of this process, which may have one. `address`: ray://HOST:PORT, or auto: one that runs here."""
 
     def __init__(self, address: str):
-        logging.getLogger("ray").setLevel(logging.CRITICAL)  # what happens is said by our own errors
+        _silence_client()
         try:
-            with warnings.catch_warnings(action="ignore"):
-                self._context: Any = ray.init(address, log_to_driver=False, configure_logging=False)
+            self._context: Any = _initialized(address)
         except (ConnectionError, RuntimeError, ValueError) as error:
             where = "here (--cluster auto); start one with `ray start --head`" if address == "auto" else f"at {address}"
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            reason = (str(error).splitlines() or [type(error).__name__])[-1]  # Ray's own traceback comes before
             raise BadUsage(f"no Ray cluster answers {where} ({reason})", code="cluster_unreachable") from error
         self.address = self._context.address_info["address"] if address == "auto" else address
         self.slots = int(ray.cluster_resources().get("CPU", 0))
         nodes = sum(node["Alive"] for node in ray.nodes())
-        self.description = f"Ray at {self.address}: {nodes} nodes, {self.slots} CPUs"
+        self.description = f"Ray at {self.address}: nodes {nodes}, CPUs {self.slots}"
         self._remote: dict[tuple[Callable[..., Any], int], Any] = {}
         self._letters: Any = ray.remote(num_cpus=0, max_restarts=-1)(Letters).remote()
         self.mailbox: Mailbox = RayMailbox(self._letters)

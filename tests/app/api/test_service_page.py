@@ -26,6 +26,7 @@ import onnx
 import pytest
 import yaml
 
+from tests.app.clusters import ENGINES, cluster_of
 from tests.app.conftest import chain
 from tests.postgres import Cluster
 
@@ -33,6 +34,7 @@ ROOT = Path(__file__).parents[3]
 PATIENCE_S = 120.0
 ASSIGNED = re.compile(r"[A-Z_]+=")
 HOSTS = "On three hosts"  # the section that needs PostgreSQL
+CLUSTER = "Solve on a cluster"  # the section that needs Dask and Ray
 GUIDE = "docs/guides/run-the-service.md"
 SECTIONS = {GUIDE: None, "README.md": "HTTP"}  # None: all of the page
 
@@ -165,9 +167,10 @@ class Session:
             self.environment |= dict(word.split("=", 1) for word in arguments)
         elif (name, arguments[0]) == ("remat", "serve"):
             self._stop("serve")  # who types this has stopped the one before
-            self._start("serve", command, r"listening on http://[\d.]+:\d+\n")
+            self._start("serve", command, r"listening on http://[\d.]+:\d+")
         elif (name, arguments[0]) == ("remat", "worker"):
-            self._start(f"worker {len(self.running)}", command, r"working as \S+\n")
+            cluster = [r"solving on .+"] if "--solve-on" in arguments else []
+            self._start(f"worker {len(self.running)}", command, *cluster, r"working as \S+")
         elif name in ("remat", "curl", "createdb"):
             self._done(name, arguments, command)
         else:
@@ -192,7 +195,7 @@ class Session:
             if "plan" in answer:
                 self.places["PLAN_ID"] = answer["id"]
 
-    def _start(self, name: str, command: str, ready: str) -> None:
+    def _start(self, name: str, command: str, *ready: str) -> None:
         process = subprocess.Popen(
             ["bash", "-c", f"exec env {command}"],
             env=self.environment,
@@ -202,8 +205,9 @@ class Session:
         )
         self.running[name] = process
         assert process.stderr is not None
-        said = process.stderr.readline()
-        assert re.fullmatch(ready, said), (command, said)
+        for line in ready:
+            said = process.stderr.readline()
+            assert re.fullmatch(line, said.rstrip("\n")), (command, said)
         threading.Thread(target=process.stderr.read, daemon=True).start()
 
     def _stop(self, name: str) -> None:
@@ -237,7 +241,7 @@ def test_every_command_of_the_pages_is_one_that_is_run() -> None:
         if name == "docker":
             docker(arguments)
     sections = [section for section, _ in found]
-    assert len(found) >= 20 and sections.count(HOSTS) >= 8 and "HTTP" in sections
+    assert len(found) >= 20 and sections.count(HOSTS) >= 8 and sections.count(CLUSTER) == 2 and "HTTP" in sections
 
 
 @pytest.mark.heavy
@@ -246,7 +250,7 @@ def test_the_commands_for_one_machine_run(page: str, tmp_path: Path) -> None:
     session = Session(tmp_path, {})
     try:
         for where, section, block in fences():
-            if where == page and section != HOSTS:
+            if where == page and section not in (HOSTS, CLUSTER):
                 for command in commands_of(block):
                     session.run(command)
         if page == GUIDE:
@@ -275,3 +279,18 @@ def test_the_commands_for_three_hosts_run(tmp_path: Path, postgres: Cluster) -> 
         session.every_question_is_answered()  # and the service itself solves nothing
     finally:
         session.close()
+
+
+@pytest.mark.clusters
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_command_for_a_cluster_runs(engine: str, tmp_path: Path) -> None:
+    commands = [command for _, section, block in fences() if section == CLUSTER for command in commands_of(block)]
+    (command,) = (command for command in commands if f"{engine}://" in command)
+    with cluster_of(engine) as cluster:
+        session = Session(
+            tmp_path, {"scheduler:8786": f"127.0.0.1:{cluster.port}", "head:10001": f"127.0.0.1:{cluster.port}"}
+        )
+        try:
+            session.run(command)
+        finally:
+            session.close()

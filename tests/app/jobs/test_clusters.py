@@ -85,7 +85,7 @@ def searching(url: str, id: str) -> None:
     until(lambda: (state(url, id)["progress"] or {}).get("incumbent"))
 
 
-@pytest.mark.heavy
+@pytest.mark.clusters
 def test_a_job_is_solved_on_the_cluster_as_it_is_here(url: str) -> None:
     there = httpx2.post(f"{url}/v1/plans", json=QUICK, headers={"prefer": "wait=60"}, timeout=90).json()
     from tests.app.solver.test_child_process import RUNNER, payload
@@ -94,7 +94,7 @@ def test_a_job_is_solved_on_the_cluster_as_it_is_here(url: str) -> None:
     assert json.loads(here.result["report"])["plan"]["order"] == there["plan"]["order"]
 
 
-@pytest.mark.heavy
+@pytest.mark.clusters
 def test_a_cancelled_job_keeps_the_best_plan_of_the_cluster(url: str) -> None:
     id = begun(url)
     searching(url, id)
@@ -105,7 +105,7 @@ def test_a_cancelled_job_keeps_the_best_plan_of_the_cluster(url: str) -> None:
     assert report["checked"] is True and report["plan"]["stopped"]
 
 
-@pytest.mark.heavy
+@pytest.mark.clusters
 def test_a_job_whose_cluster_worker_dies_is_tried_again_and_finished_once(
     url: str, data: Path, cluster: LocalCluster
 ) -> None:
@@ -118,7 +118,7 @@ def test_a_job_whose_cluster_worker_dies_is_tried_again_and_finished_once(
     assert (operation["state"], *counts(data, id)) == ("succeeded", 2, 1)
 
 
-@pytest.mark.heavy
+@pytest.mark.clusters
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_job_outlives_its_cluster_and_secrets_stay_with_the_worker(engine: str, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:

@@ -98,7 +98,7 @@ def test_a_file_that_a_worker_cannot_read_is_named_and_asked_for_again(folder: P
     assert problem["status"] == 500  # so that --resume tries it again
 
 
-@pytest.mark.heavy
+@pytest.mark.clusters
 def test_plans_on_a_cluster_are_those_made_here(folder: Path, cluster: LocalCluster) -> None:
     items = expand_items(find_models(folder), ["80%", "60%"], ["greedy", "anneal"], fields={"iterations": 50})
     here = outcomes(items, executors.local_engine(1, None, threading.Event()))
@@ -127,7 +127,7 @@ def outcomes(items: list[SweepItem], engine: executors.SweepEngine) -> dict[str,
     return {outcome.item.key: json.loads(outcome.report or b"{}") for outcome in found}
 
 
-@pytest.mark.heavy
+@pytest.mark.clusters
 def test_a_stopped_batch_keeps_the_best_plans_and_a_resume_makes_the_rest(slow: Path, cluster: LocalCluster) -> None:
     process = started(slow, cluster, "--budgets", "10%", *SLOW)
     assert process.stderr is not None
@@ -146,7 +146,7 @@ def test_a_stopped_batch_keeps_the_best_plans_and_a_resume_makes_the_rest(slow: 
     assert {row["model"] for row in rows_of(slow) if row["state"] in ("succeeded", "over_budget")} == {"one", "two"}
 
 
-@pytest.mark.heavy
+@pytest.mark.clusters
 def test_an_item_whose_workers_die_fails_alone(
     slow: Path, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +167,7 @@ def test_an_item_whose_workers_die_fails_alone(
     assert error["code"] == "child_died" and "worker died" in error["detail"]
 
 
-@pytest.mark.heavy
+@pytest.mark.clusters
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_cluster_that_goes_away_ends_the_batch_with_one_line(slow: Path, engine: str) -> None:
     with cluster_of(engine) as cluster:
