@@ -1,4 +1,4 @@
-"""`/compare`: two plans side by side, and their differences."""
+"""`/compare`: two to six plans side by side; of two also their differences, node by node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 MAX_SHOWN, MAX_CSV_ROWS = 200, 200_000  # differences
 MAX_CELL_CHARS = 80
+LETTERS = "ABCDEF"
+MAX_PLANS = len(LETTERS)
 PlanIdQuery = Annotated[str, Query(max_length=128, description="id of a plan")]
+PlanIdsQuery = Annotated[list[PlanIdQuery], Query(max_length=MAX_PLANS, description="ids of plans; the first is A")]
 Format = Callable[[float | None], str]
 #: Label, path in the report, format.
 FIGURES: tuple[tuple[str, tuple[str, str], Format], ...] = (
@@ -42,22 +45,30 @@ FIGURES: tuple[tuple[str, tuple[str, str], Format], ...] = (
     ("Recomputed nodes", ("plan", "recomputed_count"), format_values.format_count),
 )
 
+#: Formats of figures that are also compared in percent.
+SIZES = (format_values.format_bytes, format_values.format_seconds)
+
 
 @router.get("/compare")
 async def compare_page(
-    request: Request, service: ServiceDep, a: PlanIdQuery = "", b: PlanIdQuery = "", embed: Embed = False
+    request: Request,
+    service: ServiceDep,
+    plan: PlanIdsQuery = [],  # noqa: B006, the framework copies it
+    a: PlanIdQuery = "",
+    b: PlanIdQuery = "",
+    embed: Embed = False,
 ) -> Response:
-    """Comparison of two plans; without ids, a form for them."""
-    context: dict[str, Any] = {"a": a, "b": b, "sides": []}
-    if a and b:
-        reports = [await anyio.to_thread.run_sync(summary_of, service.store, id) for id in (a, b)]
-        differences = await _differences(service, a, b, MAX_SHOWN)
-        context |= {
-            "sides": [_side(letter, report) for letter, report in zip("AB", reports, strict=True)],
-            "figures": _figure_rows(*reports),
-            "count": differences["count"],
-            "differences": [row | {"a": _cell(row["a"]), "b": _cell(row["b"])} for row in differences["rows"]],
-        }
+    """Comparison of the plans `a`, `b` and each `plan` with the first of them; with less than two, a form for ids."""
+    ids = [id for id in (a, b, *plan) if id][:MAX_PLANS]
+    context: dict[str, Any] = {"ids": ids, "letters": LETTERS, "sides": [], "differences": None}
+    if len(ids) > 1:
+        reports = [await anyio.to_thread.run_sync(summary_of, service.store, id) for id in ids]
+        sides = [_side(letter, report) for letter, report in zip(LETTERS, reports, strict=False)]
+        context |= {"sides": sides, "figures": _figure_rows(reports)}
+    if len(ids) == 2:
+        differences = await _differences(service, ids[0], ids[1], MAX_SHOWN)
+        rows = [row | {"a": _cell(row["a"]), "b": _cell(row["b"])} for row in differences["rows"]]
+        context |= {"count": differences["count"], "differences": rows}
     headers = embed_policy(request, service, embed)
     return frame.render_page(
         request, "compare.html", title="Compare", here="/compare", embed=embed, headers=headers, **context
@@ -99,18 +110,27 @@ def _side(letter: str, report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _figure_rows(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The figures of both reports and their change from A to B; without those that neither plan has."""
+def _figure_rows(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each figure of all plans with its difference to the first; without figures that no plan has."""
     rows = []
     for name, (section, field), formatted in FIGURES:
-        x, y = (report[section].get(field) for report in (a, b))
-        if x is None and y is None:
-            continue
-        known = x is not None and y is not None
-        change = ("equal" if x == y else formatted(y - x)) if known else ""
-        values = ("none" if value is None else formatted(value) for value in (x, y))
-        rows.append({"name": name, **dict(zip("ab", values, strict=True)), "change": change})
+        values = [report[section].get(field) for report in reports]
+        if any(value is not None for value in values):
+            changes = ["", *(_change(values[0], value, formatted) for value in values[1:])]
+            shown = ["none" if value is None else formatted(value) for value in values]
+            rows.append({"name": name, "cells": list(zip(shown, changes, strict=True))})
     return rows
+
+
+def _change(first: float | None, value: float | None, formatted: Format) -> str:
+    """Difference with its sign, of sizes and times also in percent; empty if one is unknown."""
+    if first is None or value is None:
+        return ""
+    if first == value:
+        return "equal"
+    sign = "+" if value > first else "−"
+    share = f" ({sign}{format_values.format_percent(abs(value / first - 1))})" if first and formatted in SIZES else ""
+    return f"{sign}{formatted(abs(value - first))}{share}"
 
 
 def _cell(value: object) -> str:

@@ -32,6 +32,7 @@ PAGES = (
     "{plan}",
     "{plan}?embed=1",
     "/compare?a={a}&b={b}",
+    "/compare?plan={a}&plan={b}&plan={c}",
     "{gated}/login",
 )
 LOOKS = [(size, colours) for size in (WIDE, NARROW) for colours in ("light", "dark")]
@@ -66,7 +67,15 @@ def places(url: str, gated: str) -> dict[str, str]:
         change = {"tags": ["prod", "x" * 40], "note": "y" * 400}
         assert client.patch(f"/v1/plans/{ids[0]}", json=change).status_code == 200
         jobs = [f"/jobs/{one['id']}" for one in client.get("/v1/operations").json()["operations"]]
-    return {"over": jobs[0], "done": jobs[-2], "plan": f"/plans/{ids[0]}", "a": ids[0], "b": ids[1], "gated": gated}
+    return {
+        "over": jobs[0],
+        "done": jobs[-2],
+        "plan": f"/plans/{ids[0]}",
+        "a": ids[0],
+        "b": ids[1],
+        "c": ids[2],
+        "gated": gated,
+    }
 
 
 @pytest.mark.parametrize("page", PAGES)

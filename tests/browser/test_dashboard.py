@@ -32,19 +32,19 @@ def test_filters_and_sorting_are_in_the_address(served: Served, opened: Callable
     expect(shared.get_by_label("Planner")).to_have_value("auto")
 
 
-def test_two_picked_rows_are_compared(served: Served, opened: Callable[..., Watched]) -> None:
+def test_picked_rows_are_compared(served: Served, opened: Callable[..., Watched]) -> None:
     from playwright.sync_api import expect
 
     watched = opened(f"{served.url}/")
     page, boxes = watched.page, watched.page.locator("[data-pick]")
-    expect(page.get_by_role("button", name="Compare 2 plans")).to_be_disabled()
-    ids = [boxes.nth(k).get_attribute("data-pick") for k in (1, 3, 5)]
-    for k in (1, 3, 5):
+    expect(page.get_by_role("button", name="Compare plans")).to_be_disabled()
+    ids = [boxes.nth(k).get_attribute("data-pick") for k in range(7)]
+    for k in range(7):
         boxes.nth(k).check()
-    assert [boxes.nth(k).is_checked() for k in (1, 3, 5)] == [False, True, True]  # the last two
+    assert [boxes.nth(k).is_checked() for k in range(7)] == [False] + 6 * [True]  # the last six
     watched.expect("status of")  # the rows have no reports
-    page.get_by_role("button", name="Compare 2 plans").click()
-    expect(page).to_have_url(re.compile(f"/compare.a={ids[1]}&b={ids[2]}"))
+    page.get_by_role("button", name="Compare 6 plans").click()
+    expect(page).to_have_url(re.compile("/compare.plan=" + "&plan=".join(map(str, ids[1:]))))
 
 
 @pytest.mark.parametrize("size", [{"width": 1440, "height": 900}, NARROW], ids=["1440", "390"])

@@ -56,6 +56,8 @@ def read_plan(service: Service, plan_id: str) -> tuple[dict[str, Any], dict[str,
         comparable = [dict(plan) for plan in connection.execute(query).mappings()]
     if all(plan["id"] != plan_id for plan in comparable):
         comparable.append(row)
+    shapes = shapes_of_plans(store, [plan["id"] for plan in comparable])
+    comparable = [plan | {"shape": shapes[plan["id"]]} for plan in comparable]
     return report, stored, sorted(comparable, key=lambda plan: (axes.budget_of(plan), plan["overhead"] or 0.0))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -197,12 +198,22 @@ def test_the_map_draws_every_rectangle(client: TestClient, plans: list[str]) -> 
 
 def test_two_plans_are_compared_as_remat_diff_does(client: TestClient, plans: list[str]) -> None:
     text = client.get("/compare", params={"a": plans[0], "b": plans[1]}).text
-    assert "<td>96.00 KiB</td><td>128.00 KiB</td><td>32.00 KiB</td>" in text.replace("128.0 KiB", "128.00 KiB")
+    assert re.search(r"<td>96.00 KiB</td><td>128.0+ KiB<span class=\"sub\">\+32.00 KiB \(\+33.3%\)</span></td>", text)
     assert "budget_bytes" in text and "order, from step" in text
     found = client.get("/compare.csv", params={"a": plans[0], "b": plans[1]}).text
     assert [row["what"] for row in csv.DictReader(io.StringIO(found))][:2] == ["budget_bytes", "peak_bytes"]
     assert "The two plans are equal" in client.get("/compare", params={"a": plans[0], "b": plans[0]}).text
-    assert "Enter the ids of two plans" in client.get("/compare").text
+    assert "Enter the ids of two to six plans" in client.get("/compare").text
+
+
+def test_up_to_six_plans_are_compared_with_the_first(client: TestClient, plans: list[str]) -> None:
+    text = client.get("/compare", params={"plan": [plans[0], plans[1], plans[0], plans[1]]}).text
+    assert re.search(
+        r"<td>96.00 KiB</td><td>128.0+ KiB<span class=.sub.>\+32.00 KiB \(\+33.3%\)</span></td><td>96", text
+    )
+    assert text.count('<span class="sub">equal</span>') >= 5 and text.count("data-plan=") == 4
+    assert "budget_bytes" not in text and f"/compare?plan={plans[0]}&amp;plan={plans[1]}" in text
+    assert client.get("/compare", params={"plan": plans[:1] * 7}).status_code == 422
 
 
 def test_plans_of_two_models_are_compared_by_their_nodes(client: TestClient, plans: list[str]) -> None:

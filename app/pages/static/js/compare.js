@@ -1,9 +1,11 @@
-// Memory over steps of two plans in one chart.
+// Memory over steps of two to six plans in one chart.
 
 import { fetchColumns } from "./columns.js";
 import { heldAtPeak } from "./live_values.js";
 import { liveValuesOfPlan, nodeNamesOfSteps } from "./plan_series.js";
 import { announceSteps, MemoryChart } from "./timeline.js";
+
+const INKS = ["kind-2", "after", "kind-3", "kind-4", "kind-7", "kind-8"];
 
 /** One plan as a series of the chart. */
 function seriesOf(data, name, ink) {
@@ -15,12 +17,14 @@ function seriesOf(data, name, ink) {
 }
 
 async function start(section) {
-  const { a: pathA, b: pathB, aNames, bNames } = section.dataset;
-  const [a, b, namesA, namesB] = await Promise.all([pathA, pathB, aNames, bNames].map(fetchColumns));
-  a.join(namesA);
-  b.join(namesB);
-  const budget = a.meta.budget_bytes === b.meta.budget_bytes ? a.meta.budget_bytes : null;
-  announceSteps(new MemoryChart(section, [seriesOf(a, "A", "kind-2"), seriesOf(b, "B", "after")], budget));
+  const plans = [...section.querySelectorAll("[data-plan]")].map(({ dataset }) => dataset);
+  const series = await Promise.all(plans.map(async ({ plan, src, names }, k) => {
+    const [data, more] = await Promise.all([src, names].map(fetchColumns));
+    data.join(more);
+    return { ...seriesOf(data, plan, INKS[k]), budget: data.meta.budget_bytes };
+  }));
+  const [budget, ...others] = new Set(series.map((each) => each.budget));
+  announceSteps(new MemoryChart(section, series, others.length ? null : budget));
   document.documentElement.dataset.drawn = "1";
 }
 

@@ -1,4 +1,4 @@
-// Dashboard: charts by day for the filtered rows, two rows picked for comparison, and the button that copies the link.
+// Dashboard: charts by day for the filtered rows, rows picked for comparison, and the button that copies the link.
 
 import { chart } from "./chart.js";
 import { share } from "./format.js";
@@ -49,21 +49,24 @@ document.addEventListener("click", async (event) => {
     event.target.textContent = "See address bar";
   }
 });
-/** Two rows are picked, and the button opens their comparison; a third takes the place of the first. */
+/** Two to six rows are picked, and the button opens their comparison; one more takes the place of the first. */
+const MAX_PICKED = 6;
 let picked = [];
 document.addEventListener("change", (event) => {
   const id = event.target.dataset?.pick;
   if (!id) return;
-  picked = event.target.checked ? [...picked, id].slice(-2) : picked.filter((each) => each !== id);
+  picked = event.target.checked ? [...picked, id].slice(-MAX_PICKED) : picked.filter((each) => each !== id);
   showPicked();
 });
 function showPicked() {
   for (const box of document.querySelectorAll("[data-pick]")) box.checked = picked.includes(box.dataset.pick);
   const button = document.getElementById("compare-picked");
-  if (button) button.disabled = picked.length !== 2;
+  if (!button) return;
+  button.disabled = picked.length < 2;
+  button.textContent = picked.length < 2 ? "Compare plans" : `Compare ${picked.length} plans`;
 }
 document.addEventListener("click", (event) => {
-  if (event.target.id === "compare-picked") location.assign(`/compare?${new URLSearchParams({ a: picked[0], b: picked[1] })}`);
+  if (event.target.id === "compare-picked") location.assign(`/compare?${new URLSearchParams(picked.map((id) => ["plan", id]))}`);
 });
 document.addEventListener("htmx:after:swap", showPicked);
 
