@@ -17,19 +17,9 @@ from app.store.store import Store
 from app.store.tables import graphs, plans
 
 MAX_GROWN = 100  # plans
-SAME = (
-    graphs.c.name,
-    plans.c.batch,
-    sa.cast(plans.c.inputs, sa.Text),
-    plans.c.request,
-    GOAL,
-    plans.c.planner,
-    plans.c.device,
-    plans.c.runtime,
-    plans.c.counts,
-)
+#: Equal for two plans that are compared; a request has budget, device and runtime in it, and short keys sort fast.
+SAME = (plans.c.request, graphs.c.name, plans.c.planner, plans.c.batch, sa.cast(plans.c.inputs, sa.Text))
 OLDEST_FIRST = (graphs.c.seen_at, plans.c.created_at, plans.c.id)
-NEWEST_FIRST = tuple(column.desc() for column in OLDEST_FIRST)
 #: Peaks that are compared; of a plan whose first peak grew, the second is not listed.
 PEAKS = ("baseline_peak_bytes", "peak_bytes")
 
@@ -71,14 +61,14 @@ def grown_peaks(store: Store, tenant: str | None, filters: SavingsFilter) -> lis
             plans.c.planner,
             *columns,
             *before,
-            sa.func.row_number().over(partition_by=SAME, order_by=NEWEST_FIRST).label("rank"),
+            sa.func.lead(plans.c.id).over(partition_by=SAME, order_by=OLDEST_FIRST).label("after_id"),
         )
         .join(graphs, graphs.c.id == plans.c.graph_id)
         .where(plans.c.request.is_not(None), *conditions)
         .subquery()
     )
     grew = sa.or_(*(every.c[name] > every.c[f"before_{name}"] for name in PEAKS))
-    query = sa.select(every).where(every.c.rank == 1, grew).order_by(every.c.id).limit(MAX_GROWN)
+    query = sa.select(every).where(every.c.after_id.is_(None), grew).order_by(every.c.id).limit(MAX_GROWN)
     with store.reading() as connection:
         found = [_growth(dict(row)) for row in connection.execute(query).mappings()]
     return sorted(_each_baseline_once(found), key=lambda each: (-each.growth, each.after_id))
