@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -55,7 +56,7 @@ def main() -> None:
             print(f"{asked.plans} plans, {asked.requests} requests each; median, and the slowest, in ms")
             print(f"{'path':<42}{'wall':>8}{'slowest':>9}{'CPU':>8}{'KiB':>8}")
             for path in PATHS:
-                print(line(path, asked.requests, lambda path=path: got(client, path)))
+                print(line(path, asked.requests, partial(got, client, path)))
             store = app.state.service.store
             print(line("peaks that grew", asked.requests, lambda: len(grown_peaks(store, None, SavingsFilter()))))
 
