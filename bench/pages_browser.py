@@ -106,6 +106,7 @@ def serve(folder: Path) -> tuple[Any, str]:
 def planned(url: str, nodes: int) -> str:
     """The page of a plan that is made for the purpose."""
     asked = {"graph": generators.transformer(nodes), "planner": "as_given", "budget": "100%", "search_seconds": 1}
+    asked["execute"] = "no"
     answer = httpx2.post(f"{url}/v1/plans", json=asked, headers={"Prefer": "wait=300"}, timeout=SECONDS)
     assert answer.status_code == 201, answer.text[:500]
     path = f"/plans/{answer.json()['id']}"

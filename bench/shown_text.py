@@ -46,10 +46,11 @@ def main() -> int:
                 code, shown = shown_by(command)
                 codes[code] += 1
                 lines += len(shown)
-                faults += [f"{name}: remat {command[0]}: {line}" for line in shown if FOREIGN.search(line)]
+                found = [f"{name}: remat {command[0]}: {line}" for line in shown if FOREIGN.search(line)]
+                print("\n".join(found), end="\n" if found else "", flush=True)
+                faults += found
             planned += codes[0] > 0
             print(name, dict(codes), flush=True)
-    print("\n".join(faults))
     print(f"{planned} models, {lines} lines shown, {len(faults)} with words of Python or bare numbers of bytes")
     print(f"{len(refused)} not exported by PyTorch: {', '.join(refused)}")
     return 1 if faults else 0
