@@ -218,7 +218,10 @@ MAY_IMPORT: dict[str, str] = {
         "app.cli app.errors app.models app.sweep graph.cancellation graph.errors graph.ir planner.errors "
         "planner.pipeline planner.report planner.request remat.errors remat.keywords remat.report remat.request_fields"
     ),
-    "remat.jax": "remat.facade remat.report remat.steps",
+    "remat.jax": (
+        "graph.analysis graph.formats planner.bounds planner.formulation planner.problem planner.request remat.facade "
+        "remat.report remat.steps"
+    ),
     "remat.keywords": "planner.request",
     "remat.memory_check": (
         "app.atomic_files app.cli app.errors app.render graph.errors planner.errors planner.request remat.errors "

@@ -17,8 +17,20 @@ except ImportError as error:
     raise ImportError('remat.jax needs JAX: pip install "remat[jax]"') from error
 
 from remat.jax.capturing import Capture, capture
+from remat.jax.checkpointing import Policy, policy
 from remat.jax.step.compiling import compiler_options
 from remat.jax.training import Planned, optimize
 from remat.steps.errors import BudgetNotMet, NotCaptured, OtherStep
 
-__all__ = ["BudgetNotMet", "Capture", "NotCaptured", "OtherStep", "Planned", "capture", "compiler_options", "optimize"]
+__all__ = [
+    "BudgetNotMet",
+    "Capture",
+    "NotCaptured",
+    "OtherStep",
+    "Planned",
+    "Policy",
+    "capture",
+    "compiler_options",
+    "optimize",
+    "policy",
+]

@@ -52,11 +52,12 @@ def computed(task: Task, arrays: dict[Value, Any]) -> dict[Value, Any]:
     """The results of a task from the values that it reads."""
     inside = dict(arrays)
     for equation in task.equations:
-        inside |= _bound(equation, inside)
+        inside |= bound(equation, inside)
     return {value: inside[value] for value in task.root.writes}
 
 
-def _bound(equation: Equation, arrays: dict[Value, Any]) -> dict[Value, Any]:
+def bound(equation: Equation, arrays: dict[Value, Any]) -> dict[Value, Any]:
+    """The results of an equation from arrays that hold its operands."""
     source = equation.source
     operands = [arrays[atom] if isinstance(atom, Value) else atom.val for atom in equation.inputs]
     with jax.named_scope(equation.name):

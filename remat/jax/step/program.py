@@ -117,13 +117,13 @@ def _program(function: Callable[..., Any], closed: Any, shapes: tuple[Any, ...],
         Value(names[path[0].idx] + jax.tree_util.keystr(path[1:]), variable.aval)
         for (path, _), variable in zip(paths, closed.jaxpr.invars, strict=True)
     ]
-    flat = _Flat()
+    flat = Flat()
     results = flat.add(closed.jaxpr, [*flat.named_constants(closed), *inputs])
     of_forward = len(jax.tree.leaves(result[0]))
     numbers = [argnums] if isinstance(argnums, int) else list(argnums)
     numbers = [number % len(shapes) for number in numbers]
     parameters = [value for n in numbers for value, (path, _) in zip(inputs, paths, strict=True) if path[0].idx == n]
-    equations, forward = _ordered(flat.equations, results[:of_forward], results)
+    equations, forward = ordered(flat.equations, results[:of_forward], results)
     return Program(
         inputs=inputs,
         parameters=frozenset(parameters),
@@ -137,10 +137,52 @@ def _program(function: Callable[..., Any], closed: Any, shapes: tuple[Any, ...],
     )
 
 
-@dataclass
-class _Flat:
-    """Equations of a jaxpr and of the `jit` nested in it."""
+def trace_pair(function: Callable[..., Any], avals: Sequence[Any]) -> Program:
+    """The program of `jax.vjp(function)` and its pullback: forward and backward pass of the body of a loop.
 
+    `function` takes a list of arrays and returns one; those of floating point have gradients.
+    """
+    shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
+    floating = [i for i, aval in enumerate(shapes) if is_floating(aval)]
+
+    def outputs(differentiated: Sequence[Any], operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        given = list(operands)
+        for i, array in zip(floating, differentiated, strict=True):
+            given[i] = array
+        found = function(given)
+        return [array for array in found if is_floating(array)], found
+
+    def both(operands: Sequence[Any], cotangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        given = [operands[i] for i in floating]
+        _, pullback, found = jax.vjp(lambda *arrays: outputs(arrays, operands), *given, has_aux=True)
+        return found, list(pullback(list(cotangents)))
+
+    cotangents, found = jax.eval_shape(lambda given: outputs([given[i] for i in floating], given), shapes)
+    closed = jax.make_jaxpr(both)(shapes, cotangents)
+    flat = Flat()
+    inputs = [Value(f"argument.{i}", variable.aval) for i, variable in enumerate(closed.jaxpr.invars)]
+    results = flat.add(closed.jaxpr, [*flat.named_constants(closed), *inputs])
+    equations, forward = ordered(flat.equations, results[: len(found)], results)
+    tree = jax.tree.structure(None)
+    return Program(inputs, frozenset(), flat.constants, equations, forward, results, [], tree, tree)
+
+
+def is_floating(array: Any) -> bool:
+    """Whether an array, or the aval of one, has a gradient."""
+    return bool(jax.numpy.issubdtype(array.dtype, jax.numpy.inexact))
+
+
+def called(source: Any) -> Any:
+    """The jaxpr that an equation calls as it is, as a nested `jit` without shardings does; else None."""
+    nested = source.params.get("jaxpr", source.params.get("call_jaxpr"))
+    return nested if source.primitive.name in INLINED and not is_sharded(source) else None
+
+
+@dataclass
+class Flat:
+    """Equations of a jaxpr and of the `jit` nested in it; of those for which `is_inlined(jaxpr, place)`."""
+
+    is_inlined: Callable[[Any, int], bool] = lambda jaxpr, place: True
     equations: list[Equation] = field(default_factory=list)
     constants: list[tuple[Value, Any]] = field(default_factory=list)
 
@@ -158,10 +200,10 @@ class _Flat:
         def atom(given: Any) -> Atom:
             return given if isinstance(given, Literal) else known[given]
 
-        for source in jaxpr.eqns:
+        for place, source in enumerate(jaxpr.eqns):
             inputs = tuple(atom(given) for given in source.invars)
-            nested = source.params.get("jaxpr", source.params.get("call_jaxpr"))
-            if source.primitive.name in INLINED and nested is not None and not is_sharded(source):
+            nested = called(source)
+            if nested is not None and self.is_inlined(jaxpr, place):
                 found = self.add(nested.jaxpr, [*self.named_constants(nested), *inputs])
             else:
                 found = self._add_one(source, inputs)
@@ -185,7 +227,7 @@ class _Flat:
         return list(outputs)
 
 
-def _ordered(
+def ordered(
     equations: list[Equation], forward_results: Sequence[Atom], results: Sequence[Atom]
 ) -> tuple[list[Equation], frozenset[Equation]]:
     """Equations that results need, the forward pass first; and those of the forward pass.

@@ -3,7 +3,8 @@
     equations   dot ──▶ mul ──▶ tanh ──▶ add ──▶ reduce_sum         tasks   dot ──▶ reduce_sum
                                                                             (mul, tanh and add computed inside)
 
-- Reshapes and transposes belong to each task that reads them, and one at the end of the step to the task before it.
+- Reshapes, transposes and names belong to each task that reads them, and one at the end of the step to the task before
+  it.
 - Elementwise equations belong to the only task that reads them. If they are cheap and read one array of their size,
   several tasks compute them.
 - Other equations are tasks of their own.
@@ -21,7 +22,7 @@ MAX_EQUATIONS, MAX_TASKS = 64, 8  # in a task; that compute one equation
 CALLS = ("custom_jvp_call", "custom_vjp_call", "jit")
 Kind = Literal["view", "cheap", "expensive", "reduction", "other"]
 _NAMES: tuple[tuple[Kind, str], ...] = (
-    ("view", "reshape squeeze expand_dims transpose stop_gradient"),
+    ("view", "name reshape squeeze expand_dims transpose stop_gradient"),
     (
         "cheap",
         "abs add add_any and bitcast_convert_type broadcast_in_dim ceil clamp copy convert_element_type eq floor ge gt "
