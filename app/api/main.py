@@ -86,13 +86,14 @@ def create_app(
     app.state.service, app.state.watching, app.state.access = service, telemetry, access
     if access is not None:  # middleware added last runs first
         app.add_middleware(AuthMiddleware, access=access, limiter=RateLimiter(service.settings.requests_per_second))
-        app.add_middleware(FairShareMiddleware)
     app.add_middleware(AdmissionMiddleware, admission=service.admission)
     app.add_middleware(CompressionMiddleware)
     app.add_middleware(HeadMiddleware)
     if hosts is not None:
         app.add_middleware(TrustedHostMiddleware, hosts=hosts)
     app.add_middleware(RequestIdMiddleware, failed=_internal_error)
+    if access is not None:
+        app.add_middleware(FairShareMiddleware)
     for router in (*ROUTERS, *PAGES):
         app.include_router(router)
     for kind in (AppError, ProblemDetails, GraphError, PlannerError, CannotWrite, CancellationError):

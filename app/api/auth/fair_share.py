@@ -20,8 +20,9 @@ CREDENTIALS = frozenset({b"authorization", b"cookie"})
 class FairShareMiddleware:
     """ASGI middleware. At most BEGINNING requests of each credential begin; the others wait, in the order of arrival.
 
-    A request begins until its response starts, and for at most BEGINNING_S. The credential is not verified yet, so
-    only who knows all of it can wait among its requests. Requests to open paths never wait. For one event loop.
+    A request begins until the first part of its response's body is sent, and for at most BEGINNING_S. The credential
+    is not verified yet, so only who knows all of it can wait among its requests. Requests to open paths never wait.
+    The outermost middleware, since what runs before it runs for all requests of a burst at once. For one event loop.
     """
 
     def __init__(self, app: ASGIApp):
@@ -50,8 +51,9 @@ class FairShareMiddleware:
             place.callback(asyncio.get_running_loop().call_later(BEGINNING_S, place.close).cancel)
 
             async def answer(message: Message) -> None:
-                place.close()
                 await send(message)
+                if message["type"] == "http.response.body":
+                    place.close()
 
             await self.app(scope, receive, answer)
 

@@ -72,6 +72,7 @@ def run(host: str, port: int, data: Path | None, auth: bool | None) -> int:
         app,
         http=limited_protocol(app.state.service.admission),
         ws="none",
+        loop="asyncio",  # libuv accepts one connection in each iteration, so a burst delays new connections by seconds
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=MAX_SHUTDOWN_S,

@@ -15,16 +15,19 @@ MANY = 10 * BEGINNING
 
 
 class Endpoint:
-    """Records the requests that have begun; answers when told."""
+    """Records the requests that have begun; sends the status, a part of the body and the end when told."""
 
     def __init__(self) -> None:
         self.begun = list[str]()
-        self.answering, self.ending = asyncio.Event(), asyncio.Event()
+        self.answering, self.sending, self.ending = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.sending.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.begun.append(dict(scope["headers"]).get(b"authorization", b"").decode())
         await self.answering.wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
+        await self.sending.wait()
+        await send({"type": "http.response.body", "body": b"part", "more_body": True})
         await self.ending.wait()
 
 
@@ -88,6 +91,24 @@ def test_a_stream_and_a_request_without_an_answer_make_room(monkeypatch: pytest.
                 await asyncio.sleep(0)
         endpoint.ending.set()
         await asyncio.gather(*waits, *more)
+
+    run(test)
+
+
+def test_a_request_has_begun_once_the_first_part_of_its_body_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fair_share, "BEGINNING_S", 60.0)
+
+    async def test(endpoint: Endpoint, app: FairShareMiddleware) -> None:
+        endpoint.sending.clear()
+        endpoint.answering.set()
+        requests = [_request(app, "a") for _ in range(BEGINNING + 1)]
+        await _rounds()
+        assert len(endpoint.begun) == BEGINNING  # the status is sent
+        endpoint.sending.set()
+        await _rounds()
+        assert len(endpoint.begun) == BEGINNING + 1
+        endpoint.ending.set()
+        await asyncio.gather(*requests)
 
     run(test)
 
