@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-#: Names of errors and of types, as Python's messages have them; numbers of bytes without separators or a unit.
+#: Names of errors, types and values as Python's messages have them (`dynamo=True` is code that a message advises);
+#: numbers of bytes without separators or a unit.
 FOREIGN = re.compile(
     r"\b(?:[A-Z][a-z]+)+(?:Error|Exception)\b|\b(?:NoneType|dict|tuple|ndarray)\b|'(?:str|int|float|bool|list|bytes)'"
-    r"|\b(?:None|True|False)\b|<class |Traceback|breaks a rule|\b\d{4,} bytes\b"
+    r"|(?<!=)\b(?:None|True|False)\b|<class |Traceback|breaks a rule|\b\d{4,} bytes\b"
 )
