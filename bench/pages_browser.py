@@ -4,10 +4,12 @@
 
 A plan of a transformer with that many nodes is made as the document has it, with addresses; the service runs in this
 process. *First paint* is from the first byte of the page to the end of the frame in which the address map stands, from
-the sketch that is kept with the plan; *whole* to that in which it is drawn from every rectangle and answers a pointer,
-scripts and data fetched anew, the data made before; *drawn in* is the part of that after the last byte of the data.
-What scripts take is what ours do with it; the rest is the browser's. Frames are those drawn while wheel and
-pointer events come, one a frame, over the whole map and over a tenth of it. Needs the extra `dev` and Chromium.
+the sketch that is kept with the plan, or from the columns where they come first; *whole* to that in which it is drawn
+from every rectangle and answers a pointer, scripts and data fetched anew, the data made before; *drawn in* is the part
+of that after the last byte of the data. What scripts take is what ours do with it; the rest is the browser's. *Charts
+made and drawn* is what both charts take in a loop, without the load of a page beside them. Frames are those drawn while
+wheel and pointer events come, one a frame, over the whole map and over a tenth of it. Needs the extra `dev` and
+Chromium.
 """
 
 from __future__ import annotations
@@ -49,6 +51,20 @@ LOADED = """() => {
 #: Waits without asking at every frame, which would slow what is measured.
 PAINTED = """async () => {
   while (!performance.getEntriesByName("remat:painted").length) await new Promise((again) => setTimeout(again, 50));
+}"""
+#: Times in ms of making both charts from their columns and drawing them, one after the other.
+MADE = """async (times) => {
+  const { data, map, memory } = window.remat, spent = [];
+  for (let k = 0; k < times; k++) {
+    const began = performance.now();
+    const charts = [new map.constructor(map.root, data, map.announce),
+      new memory.constructor(memory.root, memory.series, memory.allowed)];
+    charts[1].sheet.now();
+    spent.push(performance.now() - began);
+    for (const { sheet } of charts) sheet.release();
+    await new Promise((again) => setTimeout(again, 5));
+  }
+  return spent;
 }"""
 #: Frames a second while `move` is called before each.
 MOVED = """async ([move, seconds]) => {
@@ -150,6 +166,8 @@ def measure(browser: Any, address: str, asked: argparse.Namespace) -> None:
                 f"{move} over the {part}: {found['drawn']:.0f} pictures and {found['shown']:.0f} frames a second, "
                 f"95 of 100 frames within {found['slow']:.0f} ms"
             )
+    made = sorted(page.evaluate(MADE, 15))  # last, as these charts go on listening to the canvases
+    print(f"charts made and drawn: median {statistics.median(made):.0f} ms, {made[0]:.0f} to {made[-1]:.0f}")
     page.context.close()
 
 

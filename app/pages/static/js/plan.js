@@ -24,13 +24,16 @@ function showFailure(section, error) {
 /** Resolves after the current frame is painted. */
 const painted = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
 
-/** Shows the preview of a large plan, which is inlined in the page, until the columns arrive. */
-async function preview(section) {
+/** Shows the preview of a large plan, which is inlined in the page, unless `columns` arrive before it is unpacked. */
+async function preview(section, columns) {
+  let hasArrived = false;
+  const arrived = columns.then(() => { hasArrived = true; });
   const packed = Uint8Array.from(atob(section.dataset.preview), (letter) => letter.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  showPreview(section, byId("map"), new Columns(await new Response(stream).arrayBuffer()));
-  await painted();
-  performance.mark("remat:preview");
+  const data = await Promise.race([new Response(stream).arrayBuffer(), arrived]);
+  if (hasArrived) return;
+  showPreview(section, byId("map"), new Columns(data));
+  await Promise.race([painted().then(() => performance.mark("remat:preview")), arrived]);
 }
 
 /** The response of a path, fetched once. */
@@ -42,8 +45,9 @@ function cached(path, fetchIt) {
 /** Draws the plan of the page as its columns arrive; stops when another is shown. */
 async function draw(own) {
   const section = byId("memory");
-  if (section.dataset.preview) await preview(section).catch(() => {}); // the charts do not depend on the preview
-  const data = await cached(section.dataset.src, fetchColumns);
+  const columns = cached(section.dataset.src, fetchColumns);
+  if (section.dataset.preview) await preview(section, columns).catch(() => {}); // the charts do not depend on the preview
+  const data = await columns;
   if (own !== showing) return;
   performance.mark("remat:loaded");
   const map = data.meta.has_layout ? new AddressMap(byId("map"), data, announce) : null;
