@@ -26,6 +26,7 @@ import numpy as np
 
 from planner.formulation.formulation import ALIGNMENT, Formulation
 from planner.layout import place_by_sweeps, place_within
+from planner.layout.canonical_search import MAX_STORAGES
 from planner.problem import Problem, liveness
 from planner.problem.alternatives import resolve_choices
 from planner.problem.columns import frozen
@@ -37,13 +38,17 @@ from planner.search import continuation
 RESERVED_PART, EXCEEDED_PART = 0.125, 0.3
 #: Shares of the remaining time for the first layout, other layouts, a tighter packing, a quick plan, a reordering and a
 #: walk from a plan.
-FIRST_PART, LAYOUT_PART, PACK_PART, QUICK_PART, ORDER_PART, WALK_PART = 0.3, 0.04, 0.15, 0.2, 0.1, 0.3
+FIRST_PART, LAYOUT_PART, PACK_PART, QUICK_PART, ORDER_PART, WALK_PART = 0.1, 0.1, 0.1, 0.6, 0.1, 0.5
+#: Share of the remaining time for the layout of an earlier order of the search.
+SEED_PART = 0.02
 #: Share of the remaining time for the round with the quick planner.
-QUICK_ROUND_PART = 0.4
+QUICK_ROUND_PART = 0.7
+#: Seconds of the shortest packing search, per pair of instances (of MAX_STORAGES at most: above, searches take less).
+PAIR_SECONDS = 5e-8
 #: The same as shares of the goal's iterations.
 PACK_ITERATIONS, PLAN_ITERATIONS = 1 / 75, 0.125
-#: Charges to the tasks that run during the excess; then multiples of the excess charged to all tasks.
-TASK_CHARGES, UNIFORM_CHARGES = 3, (1, 2, 4)
+#: Charges to the tasks that run during the excess; then steps of the charge to all tasks, in multiples of the excess.
+TASK_CHARGES, UNIFORM_STEPS = 3, (1, 1, 2)
 #: Bisections between the last charge that missed and the first that fitted.
 BISECTIONS = 5
 
@@ -149,11 +154,12 @@ class _Repair:
         for seed in seeds:
             if self._is_over(first):
                 return
-            placed = self._swept(seed)
+            placed = self._swept(seed, SEED_PART)
             if not self._offer(placed, pack=False):
                 missed.append(placed)
-        if missed:
-            self._offer(min(missed, key=self.formulation.bytes_over_budget))
+        best = min(missed, key=self.formulation.bytes_over_budget, default=first)
+        if self.formulation.bytes_over_budget(best) < self.formulation.bytes_over_budget(first):
+            self._offer(best)
 
     def _descend(
         self, first: Plan, replan: Callable[[Formulation, Plan], Plan], bisections: int, uniform_first: bool = False
@@ -181,16 +187,26 @@ class _Repair:
 
     def _charges(self, first: Plan, current: Callable[[], Plan], uniform_first: bool) -> Iterator[np.ndarray]:
         """int64[n] each: bytes charged to each task: the excess of the current plan, or multiples to all tasks."""
-        charge = np.zeros(self.formulation.lowered.problem.tasks, np.int64)
-        excess = max(ALIGNMENT, self.formulation.bytes_over_budget(first))
-        uniform = [np.full_like(charge, excess * times) for times in UNIFORM_CHARGES]
         if uniform_first:
-            yield from uniform
+            yield from self._uniform_charges(first, current)
+        charge = np.zeros(self.formulation.lowered.problem.tasks, np.int64)
         for _ in range(TASK_CHARGES):
             charge = self._with_excess(current(), charge)
             yield charge
         if not uniform_first:
-            yield from uniform
+            yield from self._uniform_charges(first, current)
+
+    def _uniform_charges(self, first: Plan, current: Callable[[], Plan]) -> Iterator[np.ndarray]:
+        """int64[n] each: the same bytes charged to every task, in ever larger steps.
+
+        A step begins at the slack of the current plan: a charge within the slack changes nothing.
+        """
+        excess = max(ALIGNMENT, self.formulation.bytes_over_budget(first))
+        budget, charged = self.rounded.goal.budget_bytes or 0, 0
+        for times in UNIFORM_STEPS:
+            peak = self.rounded.plan_of(current().candidate).score.peak_bytes
+            charged = max(charged, budget - peak) + excess * times
+            yield np.full(self.formulation.lowered.problem.tasks, charged)
 
     def _charged(self, charge: np.ndarray) -> Formulation:
         """The formulation to search with bytes charged to each task."""
@@ -237,19 +253,22 @@ class _Repair:
         self.stopped_by_clock |= monitor.stopped_by_clock
         return found
 
-    def _swept(self, candidate: Candidate) -> Plan:
-        """The candidate as a plan with addresses by sweeps alone."""
+    def _swept(self, candidate: Candidate, part: float = LAYOUT_PART) -> Plan:
+        """The candidate as a plan with addresses by sweeps alone, within a part of the time left."""
         plan = self.formulation.plan_of(candidate)
         problem = resolve_choices(self.formulation.lowered.problem, plan.choices)
-        monitor = self._monitor(self.formulation, LAYOUT_PART, 1.0)
+        monitor = self._monitor(self.formulation, part, 1.0)
         workspace = problem.workspace[plan.order]
         offsets, arena = place_by_sweeps(plan.lifetimes, problem.size, workspace, ALIGNMENT, monitor)
         self.stopped_by_clock |= monitor.stopped_by_clock
         return replace(plan, offsets=offsets, arena_bytes=arena)
 
     def _packed(self, plan: Plan) -> Plan:
-        """As `packed`, within a part of the time left."""
+        """As `packed`, within a part of the time left; unchanged if a clock leaves no time for a first search."""
         monitor = self._monitor(self.formulation, PACK_PART, PACK_ITERATIONS)
+        count = min(len(plan.lifetimes.buffer), MAX_STORAGES)
+        if monitor.iterations is None and monitor.seconds < PAIR_SECONDS * count**2:
+            return plan
         found = packed(self.formulation, plan, monitor)
         self.stopped_by_clock |= monitor.stopped_by_clock
         return found

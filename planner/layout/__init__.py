@@ -16,7 +16,7 @@ from importlib import import_module
 import numpy as np
 
 from planner.errors import BadRequest
-from planner.layout import best_fit, canonical_search
+from planner.layout import best_fit, canonical_search, ejection
 from planner.layout.storages import storage_placement
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Lifetimes
@@ -62,7 +62,11 @@ def place_within(
 ) -> tuple[np.ndarray, int] | None:
     """As `place`, with an arena of at most `capacity` bytes; None if no such layout is found before `monitor` stops."""
     placement = storage_placement(lifetimes, size, workspace, alignment)
-    packed = canonical_search.packing_within(placement.storages, capacity - placement.base, monitor.should_stop)
+    storages, room = placement.storages, capacity - placement.base
+    if len(storages.size) <= canonical_search.MAX_STORAGES:
+        packed = canonical_search.packing_within(storages, room, monitor.should_stop)
+    else:
+        packed = ejection.packing_within(storages, room, monitor.should_stop)
     if packed is None:
         return None
     offsets = placement.offsets(packed)

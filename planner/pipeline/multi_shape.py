@@ -41,6 +41,8 @@ from planner.request.plan_request import Request
 
 #: Share of the remaining time for a search within smaller budgets, if addresses exceed the budget.
 REPAIR_PART = 0.4
+#: Multiples of the excess by which the budgets are lowered to repair an arena.
+REPAIR_CHARGES = (1, 2, 4)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -198,7 +200,7 @@ def _repaired(
     over = list(map(Formulation.bytes_over_budget, formulations, plans))
     if not any(over) or not formulations[0].places or any(plan.score.bytes_over_budget for plan in plans):
         return plans
-    for times in arena_repair.UNIFORM_CHARGES:
+    for times in REPAIR_CHARGES:
         left = until - time.monotonic()
         if stages.cancel.is_set() or (formulations[0].goal.iterations is None and left <= 0):
             break

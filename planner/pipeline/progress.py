@@ -32,6 +32,8 @@ STAGES_BEFORE_PLAN = frozenset({"read", "differentiate"})
 KERNEL_PLANNERS = frozenset({"auto", "greedy", "blocks", "moment", "anneal", "search_order", "recurrent"})
 #: Largest share of the time for the bound before the search, and share kept for the bounds after addresses.
 FIRST_BOUND_PART, LAST_BOUND_PART = 0.5, 0.15
+#: Share of the search for quick layouts of its orders, to reserve time for arena repair once one exceeds the budget.
+LOOK_PART = 0.03
 #: Orders of a search that are kept in case the addresses of the best do not fit.
 MAX_INCUMBENTS = 5
 #: Seconds to verify the certificate of a bound, per task and read of the problem.
@@ -169,15 +171,19 @@ class SolveStages:
         self.incumbents = []
         watched = arena_repair.may_follow(formulation) and formulation.goal.iterations is None
 
+        next_look = 0.0
+
         def improved(order: Order, score: Score) -> None:
-            nonlocal watched
+            nonlocal watched, next_look
             self.emit_found(searched, order, score)
             if not score.bytes_over_budget and not len(searched.lowered.problem.choices):
                 self.incumbents = [Candidate(order, planner), *self.incumbents[: MAX_INCUMBENTS - 1]]
-            if watched and not score.bytes_over_budget:
-                watched = False
+            if watched and not score.bytes_over_budget and (began := time.monotonic()) >= next_look:
                 if arena_repair.is_probable(formulation, order):
+                    watched = False
                     monitor.seconds -= arena_repair.EXCEEDED_PART * formulation.goal.seconds
+                now = time.monotonic()
+                next_look = now + (now - began) / LOOK_PART
 
         monitor = searched.monitor(improved, self.cancel)
         found = lexicographic.search(searched.lowered.problem, searched.goal, planner, monitor, seeds)

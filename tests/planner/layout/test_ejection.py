@@ -1,0 +1,62 @@
+"""Packings are repaired below a capacity by moving what is in the way."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+
+import numpy as np
+
+from planner.layout import best_fit, canonical_search, ejection, place_by_sweeps, place_within
+from planner.problem import Csr
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Lifetimes, Order, Score
+from tests.planner.layout.test_canonical_search import drawn, is_apart, smallest, storages
+
+
+def polls(count: int) -> Callable[[], bool]:
+    """Stop after so many polls."""
+    numbers = itertools.count()
+    return lambda: next(numbers) >= count
+
+
+def test_the_smallest_arena_of_few_storages_is_found_and_none_below_the_peak() -> None:
+    rng = random.Random(5)
+    for _ in range(40):
+        given = drawn(rng, 6)
+        least, peak = smallest(given), int(given.profile().max())
+        offset = ejection.packing_within(given, least, polls(20))
+        assert offset is not None and is_apart(given, offset) and int((offset + given.size).max()) <= least
+        assert ejection.packing_within(given, peak - 1, polls(20)) is None
+
+
+def test_a_stop_ends_the_repair() -> None:
+    rng = random.Random(5)
+    starts = [rng.randrange(100) for _ in range(200)]
+    given = storages([(start, start + rng.randint(1, 20), rng.randint(1, 50)) for start in starts])
+    peak = int(given.profile().max())
+    assert given.arena(best_fit.sweep_from_peak(given, given.start)) > peak
+    assert ejection.packing_within(given, peak, lambda: True) is None
+
+
+def test_storages_too_many_for_the_exhaustive_search_are_packed_below_what_sweeps_reach() -> None:
+    rng = np.random.default_rng(0)
+    count = canonical_search.MAX_STORAGES + 200
+    start = np.sort(rng.integers(0, count, count))
+    stop, size = start + rng.integers(1, 40, count), 64 * rng.integers(1, 60, count)
+    order, nothing = np.arange(count), Csr.empty(count + 40)
+    lives = Lifetimes(order, start, start, stop, np.full(count, -1), nothing, nothing)
+    workspace = np.zeros(count + 40, np.int64)
+
+    def unused(_: Order) -> Score:
+        raise NotImplementedError
+
+    _, swept = place_by_sweeps(lives, size, workspace, 64, Monitor(unused, 60))
+    capacity = swept - 640
+    placed = place_within(capacity, lives, size, workspace, 64, Monitor(unused, 60))
+    assert placed is not None and placed[1] <= capacity < swept
+    begin, end = placed[0][:count], placed[0][:count] + size
+    for i in range(count):
+        beside = np.flatnonzero((start[i + 1 :] < stop[i]) & (stop[i + 1 :] > start[i])) + i + 1
+        assert not ((begin[beside] < end[i]) & (end[beside] > begin[i])).any()
