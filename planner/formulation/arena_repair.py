@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,15 +37,26 @@ from planner.search import continuation
 
 #: Share of the search time reserved for the repair, and more of it once a plan within the budget has an arena above it.
 RESERVED_PART, EXCEEDED_PART = 0.125, 0.3
-#: Shares of the remaining time for the first layout, other layouts, a tighter packing, a quick plan, a reordering and a
-#: walk from a plan.
-FIRST_PART, LAYOUT_PART, PACK_PART, QUICK_PART, ORDER_PART, WALK_PART = 0.1, 0.1, 0.1, 0.6, 0.1, 0.5
-#: Share of the remaining time for the layout of an earlier order of the search.
-SEED_PART = 0.02
-#: Share of the remaining time for the round with the quick planner.
-QUICK_ROUND_PART = 0.7
-#: Seconds of the shortest packing search, per pair of instances (of MAX_STORAGES at most: above, searches take less).
-PAIR_SECONDS = 5e-8
+
+
+class Shares(NamedTuple):
+    """Shares of the remaining time for each part of the repair."""
+
+    first: float  # the first layout
+    seed: float  # layout of an earlier order of the search
+    layout: float  # layout of a new order
+    pack: float  # a tighter packing
+    quick_round: float  # the round with the quick planner
+    quick: float  # a quick plan
+    order: float  # a reordering
+    walk: float  # a walk from a plan
+
+
+#: With time for packing searches, and for graphs too large for one in the time left.
+SHARES = Shares(0.3, 0.04, 0.04, 0.15, 0.4, 0.2, 0.1, 0.3)
+LARGE_SHARES = Shares(0.1, 0.02, 0.1, 0.1, 0.7, 0.6, 0.1, 0.5)
+#: Seconds in which a packing search has a chance: per pair of instances, and per instance above MAX_STORAGES of them.
+PAIR_SECONDS, INSTANCE_SECONDS = 5e-7, 1e-4
 #: The same as shares of the goal's iterations.
 PACK_ITERATIONS, PLAN_ITERATIONS = 1 / 75, 0.125
 #: Charges to the tasks that run during the excess; then steps of the charge to all tasks, in multiples of the excess.
@@ -126,6 +138,7 @@ class _Repair:
     until: float
     best: Plan | None = None  # least time whose addresses fit
     stopped_by_clock: bool = False
+    shares: Shares = SHARES
     rounded: Formulation = field(init=False)  # in bytes of the arena
 
     def __post_init__(self) -> None:
@@ -141,7 +154,7 @@ class _Repair:
         self._try_seeds(first, seeds)
         until = self.until
         if math.isfinite(until):
-            self.until -= (1 - QUICK_ROUND_PART) * max(0.0, until - time.monotonic())
+            self.until -= (1 - self.shares.quick_round) * max(0.0, until - time.monotonic())
         bisections = BISECTIONS if first.planner != continuation.WALK or self.planner != "auto" else 0
         self._descend(first, self._quick_plan, bisections, uniform_first=True)
         self.until = until
@@ -154,7 +167,7 @@ class _Repair:
         for seed in seeds:
             if self._is_over(first):
                 return
-            placed = self._swept(seed, SEED_PART)
+            placed = self._swept(seed, self.shares.seed)
             if not self._offer(placed, pack=False):
                 missed.append(placed)
         best = min(missed, key=self.formulation.bytes_over_budget, default=first)
@@ -215,25 +228,25 @@ class _Repair:
 
     def _quick_plan(self, charged: Formulation, start: Plan) -> Plan:
         """Plan with addresses for the charged problem by the requested planner, or by a quick one."""
-        monitor = self._monitor(charged, QUICK_PART, PLAN_ITERATIONS)
+        monitor = self._monitor(charged, self.shares.quick, PLAN_ITERATIONS)
         problem, goal = charged.lowered.problem, charged.goal
         found = continuation.replanned(problem, goal, self.planner, start.candidate, monitor)
         self.stopped_by_clock |= monitor.stopped_by_clock
-        return self._swept(found)
+        return self._swept(found, self.shares.layout)
 
     def _walk(self, charged: Formulation, start: Plan) -> Plan:
         """Plan with addresses, found from `start` for the charged problem: the same runs reordered, if those fit."""
         problem, goal = charged.lowered.problem, charged.goal
-        monitor = self._monitor(charged, ORDER_PART, PLAN_ITERATIONS)
+        monitor = self._monitor(charged, self.shares.order, PLAN_ITERATIONS)
         candidate = continuation.reordered(problem, goal, start.candidate, monitor)
         if candidate.order is not start.order:
-            found = self._swept(candidate)
+            found = self._swept(candidate, self.shares.layout)
             if self._offer(found):
                 return found
-        monitor = self._monitor(charged, WALK_PART, PLAN_ITERATIONS)
+        monitor = self._monitor(charged, self.shares.walk, PLAN_ITERATIONS)
         candidate = continuation.walk_on(problem, goal, candidate, monitor)
         self.stopped_by_clock |= monitor.stopped_by_clock
-        return self._swept(candidate)
+        return self._swept(candidate, self.shares.layout)
 
     def _offer(self, plan: Plan, pack: bool = True) -> bool:
         """Whether the addresses of a placed plan fit, packed tighter if need be; a better one becomes `best`."""
@@ -248,12 +261,15 @@ class _Repair:
 
     def placed(self, plan: Plan) -> Plan:
         """The plan with the requested layout."""
-        monitor = self._monitor(self.formulation, FIRST_PART if may_follow(self.formulation) else 1.0, 1.0)
+        monitor = self._monitor(self.formulation, SHARES.first if may_follow(self.formulation) else 1.0, 1.0)
+        if may_follow(self.formulation) and not _has_time(monitor, plan):
+            self.shares = LARGE_SHARES
+            monitor.seconds *= LARGE_SHARES.first / SHARES.first
         found = self.formulation.placed(plan, self.layout, monitor)
         self.stopped_by_clock |= monitor.stopped_by_clock
         return found
 
-    def _swept(self, candidate: Candidate, part: float = LAYOUT_PART) -> Plan:
+    def _swept(self, candidate: Candidate, part: float) -> Plan:
         """The candidate as a plan with addresses by sweeps alone, within a part of the time left."""
         plan = self.formulation.plan_of(candidate)
         problem = resolve_choices(self.formulation.lowered.problem, plan.choices)
@@ -264,10 +280,9 @@ class _Repair:
         return replace(plan, offsets=offsets, arena_bytes=arena)
 
     def _packed(self, plan: Plan) -> Plan:
-        """As `packed`, within a part of the time left; unchanged if a clock leaves no time for a first search."""
-        monitor = self._monitor(self.formulation, PACK_PART, PACK_ITERATIONS)
-        count = min(len(plan.lifetimes.buffer), MAX_STORAGES)
-        if monitor.iterations is None and monitor.seconds < PAIR_SECONDS * count**2:
+        """As `packed`, within a part of the time left; unchanged if that is too short."""
+        monitor = self._monitor(self.formulation, self.shares.pack, PACK_ITERATIONS)
+        if not _has_time(monitor, plan):
             return plan
         found = packed(self.formulation, plan, monitor)
         self.stopped_by_clock |= monitor.stopped_by_clock
@@ -307,6 +322,13 @@ class _Repair:
             return True
         by_clock = self.formulation.goal.iterations is None
         return self.cancel.is_set() or (by_clock and time.monotonic() >= self.until)
+
+
+def _has_time(monitor: Monitor, plan: Plan) -> bool:
+    """Whether a packing search within the monitor's limits has a chance to end."""
+    count = len(plan.lifetimes.buffer)
+    needed = PAIR_SECONDS * count**2 if count <= MAX_STORAGES else INSTANCE_SECONDS * count
+    return monitor.iterations is not None or monitor.seconds >= needed
 
 
 def with_extra_workspace(problem: Problem, charge: np.ndarray) -> Problem:
