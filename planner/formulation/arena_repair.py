@@ -21,43 +21,21 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
+from planner.formulation.arena_charges import with_excess, with_extra_workspace
 from planner.formulation.formulation import ALIGNMENT, Formulation
+from planner.formulation.repair_shares import LARGE_SHARES, SHARES, Shares, has_time
 from planner.layout import place_by_sweeps, place_within
-from planner.layout.canonical_search import MAX_STORAGES
-from planner.problem import Problem, liveness
 from planner.problem.alternatives import resolve_choices
-from planner.problem.columns import frozen
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Order, Plan
 from planner.search import continuation
 
 #: Share of the search time reserved for the repair, and more of it once a plan within the budget has an arena above it.
 RESERVED_PART, EXCEEDED_PART = 0.125, 0.3
-
-
-class Shares(NamedTuple):
-    """Shares of the remaining time for each part of the repair."""
-
-    first: float  # the first layout
-    seed: float  # layout of an earlier order of the search
-    layout: float  # layout of a new order
-    pack: float  # a tighter packing
-    quick_round: float  # the round with the quick planner
-    quick: float  # a quick plan
-    order: float  # a reordering
-    walk: float  # a walk from a plan
-
-
-#: With time for packing searches, and for graphs too large for one in the time left.
-SHARES = Shares(0.3, 0.04, 0.04, 0.15, 0.4, 0.2, 0.1, 0.3)
-LARGE_SHARES = Shares(0.1, 0.02, 0.1, 0.1, 0.7, 0.6, 0.1, 0.5)
-#: Seconds in which a packing search has a chance: per pair of instances, and per instance above MAX_STORAGES of them.
-PAIR_SECONDS, INSTANCE_SECONDS = 5e-7, 1e-4
-#: The same as shares of the goal's iterations.
+#: Shares of the goal's iterations for a packing and for a plan.
 PACK_ITERATIONS, PLAN_ITERATIONS = 1 / 75, 0.125
 #: Charges to the tasks that run during the excess; then steps of the charge to all tasks, in multiples of the excess.
 TASK_CHARGES, UNIFORM_STEPS = 3, (1, 1, 2)
@@ -204,7 +182,7 @@ class _Repair:
             yield from self._uniform_charges(first, current)
         charge = np.zeros(self.formulation.lowered.problem.tasks, np.int64)
         for _ in range(TASK_CHARGES):
-            charge = self._with_excess(current(), charge)
+            charge = with_excess(self.formulation, self.rounded, current(), charge)
             yield charge
         if not uniform_first:
             yield from self._uniform_charges(first, current)
@@ -262,7 +240,7 @@ class _Repair:
     def placed(self, plan: Plan) -> Plan:
         """The plan with the requested layout."""
         monitor = self._monitor(self.formulation, SHARES.first if may_follow(self.formulation) else 1.0, 1.0)
-        if may_follow(self.formulation) and not _has_time(monitor, plan):
+        if may_follow(self.formulation) and not has_time(monitor, plan):
             self.shares = LARGE_SHARES
             monitor.seconds *= LARGE_SHARES.first / SHARES.first
         found = self.formulation.placed(plan, self.layout, monitor)
@@ -282,30 +260,11 @@ class _Repair:
     def _packed(self, plan: Plan) -> Plan:
         """As `packed`, within a part of the time left; unchanged if that is too short."""
         monitor = self._monitor(self.formulation, self.shares.pack, PACK_ITERATIONS)
-        if not _has_time(monitor, plan):
+        if not has_time(monitor, plan):
             return plan
         found = packed(self.formulation, plan, monitor)
         self.stopped_by_clock |= monitor.stopped_by_clock
         return found
-
-    def _with_excess(self, plan: Plan, charge: np.ndarray) -> np.ndarray:
-        """The charge, and per task the bytes of addresses above the budget while it runs, plus the least slack."""
-        assert plan.offsets is not None and plan.arena_bytes is not None
-        problem, lifetimes = resolve_choices(self.rounded.lowered.problem, plan.choices), plan.lifetimes
-        count = len(lifetimes.buffer)
-        limit = plan.arena_bytes - self.formulation.bytes_over_budget(plan)
-        size = np.concatenate([problem.size[lifetimes.buffer], problem.workspace[plan.order]])
-        past = np.where(plan.offsets >= 0, plan.offsets + size - limit, 0)
-        out = np.maximum(past[count:], 0)
-        for k in np.flatnonzero(past[:count] > 0).tolist():
-            during = slice(lifetimes.start[k], lifetimes.stop[k])
-            out[during] = np.maximum(out[during], past[k])
-        more, at = charge.copy(), np.flatnonzero(out)
-        if len(at):
-            held = liveness.profile(problem, plan.order) + charge[plan.order]
-            slack = max(0, (self.rounded.goal.budget_bytes or 0) - int(held[at].max()))
-            np.maximum.at(more, plan.order[at], charge[plan.order[at]] + out[at] + slack)
-        return more
 
     def _monitor(self, formulation: Formulation, part: float, iterations: float) -> Monitor:
         """Monitor with a part of the time left, or of the goal's iterations."""
@@ -322,20 +281,3 @@ class _Repair:
             return True
         by_clock = self.formulation.goal.iterations is None
         return self.cancel.is_set() or (by_clock and time.monotonic() >= self.until)
-
-
-def _has_time(monitor: Monitor, plan: Plan) -> bool:
-    """Whether a packing search within the monitor's limits has a chance to end."""
-    count = len(plan.lifetimes.buffer)
-    needed = PAIR_SECONDS * count**2 if count <= MAX_STORAGES else INSTANCE_SECONDS * count
-    return monitor.iterations is not None or monitor.seconds >= needed
-
-
-def with_extra_workspace(problem: Problem, charge: np.ndarray) -> Problem:
-    """The problem with `charge`, int64[n] bytes, added to the workspace of each task under every alternative."""
-    table = problem.choices
-    return replace(
-        problem,
-        workspace=frozen(problem.workspace + charge),
-        choices=replace(table, workspace=frozen(table.workspace + charge[table.tasks.index])),
-    )

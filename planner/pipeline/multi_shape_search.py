@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from planner.algorithms.annealing.reorder_runs import reorder_runs
-from planner.formulation.arena_repair import with_extra_workspace
+from planner.formulation.arena_charges import with_extra_workspace
 from planner.formulation.formulation import Formulation
 from planner.problem import Problem, liveness
 from planner.problem.alternatives import resolve_choices

@@ -13,7 +13,8 @@ import pytest
 from bench.generators import layered, transformer
 from graph.formats.readers import load
 from planner.formulation import arena_repair
-from planner.formulation.arena_repair import _Repair, repair_arena, with_extra_workspace
+from planner.formulation.arena_charges import with_extra_workspace
+from planner.formulation.arena_repair import _Repair, repair_arena
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
 from planner.pipeline import solve as pipeline
