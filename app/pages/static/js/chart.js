@@ -46,7 +46,7 @@ function optionsOf({ x, series }, width, height, days, format, xFormat) {
       { ...axis, size: 64, values: (u, at) => at.map(format) },
     ],
     series: [
-      { label: days ? "day" : "after", value: (u, v) => (v == null ? "–" : xValue(v)) },
+      { label: days ? "day" : "time", value: (u, v) => (v == null ? "–" : xValue(v)) },
       ...series.map((each) => seriesOptions(each, x.length, format)),
     ],
     tzDate: (s) => uPlot.tzDate(new Date(s * 1000), "Etc/UTC"),

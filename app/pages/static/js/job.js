@@ -45,7 +45,7 @@ function draw() {
   isDrawScheduled = false;
   const isKnown = (value) => value != null;
   // A curve or a fit solves one plan after the other, so its progress does not converge.
-  const isShown = job.dataset.kind === "plan" && (best.some(isKnown) || bound.some(isKnown));
+  const isShown = job.dataset.kind === "plan" && best.some(isKnown);
   document.getElementById("convergence").hidden = !isShown;
   if (!isShown) return;
   const series = [
