@@ -197,7 +197,7 @@ def test_the_filtered_items_can_be_downloaded(shown: Shown) -> None:
 def test_a_batch_is_listed_among_the_jobs_and_links_to_its_own_page(shown: Shown) -> None:
     id = shown.batch("succeeded", "failed", "running", "queued")
     (row,) = cells(shown.page("/jobs"))
-    assert row[1] == "batch: 4 plans" and "2 of 4 finished, 1 failed" in row[4]
+    assert row[2] == "batch: 4 plans" and "2 of 4 finished, 1 failed" in row[4]
     answer = shown.client.get(f"/jobs/{repository.operation_id_of(id)}", headers=PERSON, follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, f"/batches/{id}")
     assert shown.client.post(f"/jobs/{repository.operation_id_of(id)}/retry").status_code == 409

@@ -160,7 +160,7 @@ def test_the_dashboard_links_both_plans_and_folds_a_long_list(tmp_path: Any) -> 
         (section,) = page.all("section", class_="notice bad grown")
         assert "5 peaks grew" in section.text and "2 more" in section.text
         line = section.all("li")[0]
-        assert "<net 5> , batch 4, float32[4,8]: peak without recomputation 100 B → 105 B (+5.0%)" in " ".join(
+        assert "<net 5> , batch 4, float32[4,8]: peak without recomputation, 100 B → 105 B (+5.0%)" in " ".join(
             line.text.split()
         )
         before, after = ids[4]
