@@ -216,7 +216,7 @@ class CurveSearch:
         goal, seeds = formulation.goal, [self._best(formulation)[1]] if self.found else []
         seconds = max(0.0, self.seconds - (time.monotonic() - self.started)) * part
         iterations = None if self.iterations is None else max(1, int(self.iterations * part))
-        searched = replace(formulation, goal=replace(goal, seconds=seconds, iterations=iterations)).in_arena_bytes()
+        searched = replace(formulation, goal=goal.limited(seconds, iterations)).in_arena_bytes()
         monitor = searched.monitor(partial(self.stages.emit_found, searched), self.stages.cancel)
         problem = searched.lowered.problem
         candidate = lexicographic.search(problem, searched.goal, planner, monitor, seeds)

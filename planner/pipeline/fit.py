@@ -238,11 +238,12 @@ class SizeSearch:
 
     def final_request(self, best: SizeTrial) -> Request:
         """Request of the final solve, as if it were a plan request for that size alone."""
-        request, left = self.request_at(best.size), self._seconds_left()
+        request = self.request_at(best.size)
         given = {name: sent for name, sent in request.given.items() if name not in ("grow", "max_overhead")}
         given |= {"batch": best.size} if self.dimension is None else {"dims": dict(request.dims)}
-        iterations = None if request.iterations is None else max(1, round(request.iterations * (1 - SIZE_PART)))
-        return replace(request, given=given, search_seconds=max(1e-3, left), iterations=iterations)
+        if request.iterations is None:
+            return replace(request, given=given, search_seconds=max(1e-3, self._seconds_left()))
+        return replace(request, given=given, iterations=max(1, round(request.iterations * (1 - SIZE_PART))))
 
     def at(self, size: int, must_read: bool = False) -> SizeTrial:
         """Trial of a size, computed once."""
@@ -311,7 +312,7 @@ class SizeSearch:
         goal, enough = formulation.goal, EarlyStop(self.stages.cancel)
         left = self._seconds_left() - (1 - SIZE_PART) * goal.seconds
         iterations = None if goal.iterations is None else max(1, int(goal.iterations * SIZE_PART * self.part))
-        goal = replace(goal, seconds=max(MIN_SEARCH_SECONDS, left * self.part), iterations=iterations)
+        goal = goal.limited(max(MIN_SEARCH_SECONDS, left * self.part), iterations)
 
         def improved(_: Order, score: Score) -> None:
             if self._is_acceptable(formulation, score):

@@ -154,8 +154,7 @@ class MultiShapeSearch:
 
     def _search(self, formulation: Formulation, k: int, part: float) -> None:
         """Plan a formulation of set `k`; without choices, every better order found is offered too."""
-        goal = formulation.goal
-        goal = replace(goal, seconds=self._seconds_left() * part, iterations=self._iterations(part))
+        goal = formulation.goal.limited(self._seconds_left() * part, self._iterations(part))
         before = self.best
 
         def improved(order: Order, _: Score) -> None:

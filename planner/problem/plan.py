@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,12 @@ class Goal:
     seconds: float = 10.0  # search time
     iterations: int | None = None  # search limit in iterations, instead of the clock: reproducible
     seed: int = 0
+
+    def limited(self, seconds: float, iterations: int | None) -> Goal:
+        """The goal with other limits; under an iteration limit `seconds` stays, as bounds size their effort by it."""
+        if self.iterations is None:
+            return replace(self, seconds=seconds)
+        return replace(self, iterations=iterations)
 
     def cost_limit(self, problem: Problem) -> int:
         """Maximum ticks of an order where the lowest peak is the goal: those of `max_overhead`, by default 10%."""

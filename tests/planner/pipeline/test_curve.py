@@ -106,6 +106,18 @@ def test_the_same_question_has_the_same_curve():
     assert first == second
 
 
+def test_under_an_iteration_limit_no_search_depends_on_the_clock(monkeypatch: pytest.MonkeyPatch):
+    real, seconds = curves.lexicographic.search, set[float]()
+
+    def search(problem, goal, planner, monitor, seeds):
+        seconds.add(goal.seconds)
+        return real(problem, goal, planner, monitor, seeds)
+
+    monkeypatch.setattr(curves.lexicographic, "search", search)
+    curve_of()
+    assert len(seconds) == 1  # bounds within a search size their effort by it
+
+
 def test_shares_of_the_reducible_part_lie_above_the_lowest_peak():
     lowest = curve_of(budgets=[0]).document["points"][0]["peak_bytes"]
     document = curve_of(budgets=["100%", "50%"], fraction_of="reducible").document
