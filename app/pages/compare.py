@@ -22,6 +22,7 @@ from app.render.csv_table import as_csv
 from app.store import records
 from app.store.store import Store
 from app.store.tables import plans
+from planner.errors import BadRequest
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -59,7 +60,10 @@ async def compare_page(
     embed: Embed = False,
 ) -> Response:
     """Comparison of the plans `a`, `b` and each `plan` with the first of them; with less than two, a form for ids."""
-    ids = [id for id in (a, b, *plan) if id][:MAX_PLANS]
+    ids = [id for id in (a, b, *plan) if id]
+    if len(ids) > MAX_PLANS:
+        expected = f"at most {MAX_PLANS} plans"
+        raise BadRequest.one("bad_parameter", "query.plan", f"{len(ids)} plans", expected, "leave some out")
     context: dict[str, Any] = {"ids": ids, "letters": LETTERS, "sides": [], "differences": None}
     if len(ids) > 1:
         reports = [await anyio.to_thread.run_sync(summary_of, service.store, id) for id in ids]

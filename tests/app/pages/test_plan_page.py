@@ -170,6 +170,12 @@ def test_an_unknown_plan_is_an_error_page(client: TestClient) -> None:
         assert "no plan" in answer.text
 
 
+def test_more_plans_than_are_compared_are_refused(client: TestClient) -> None:
+    for query in ("plan=none&" * 7, "a=none&b=none&" + "plan=none&" * 5):
+        answer = client.get(f"/compare?{query.rstrip('&')}")
+        assert answer.status_code == 422 and answer.headers["content-type"].startswith("text/html")
+
+
 def test_downloads_have_the_content_of_their_format(client: TestClient, plans: list[str]) -> None:
     whole = client.get(f"/plans/{plans[0]}/plan.json")
     assert saved_report.verify(whole.json())["valid"]
