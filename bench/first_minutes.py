@@ -27,7 +27,8 @@ TASKS: dict[str, tuple[float, tuple[str, ...]]] = {
     "an ONNX file of one's own": (
         30.0,
         (
-            ".venv/bin/remat plan own.onnx --batch 8 --budget 50% -o plan.json --graph rewritten.onnx",
+            ".venv/bin/remat plan own.onnx --batch 8 --dim sequence=64 --budget 50%"
+            " -o plan.json --graph rewritten.onnx",
             ".venv/bin/remat explain plan.json --top 5",
         ),
     ),
@@ -60,7 +61,7 @@ def main() -> int:
                     ["bash", "-c", command], cwd=clone, env=environment, capture_output=not asked.show
                 )
                 print(f"  {time.monotonic() - typed:6.1f} s  {command}", flush=True)
-                if done.returncode not in (0, 1):  # 1: over the budget
+                if done.returncode:
                     print((done.stderr or b"").decode()[-2000:])
                     return 1
             spent = time.monotonic() - began

@@ -31,7 +31,7 @@ class Policy:
     names: What is saved. offloaded: Those of them that wait on the host.
     policy: The policy of JAX that saves them, for `jax.checkpoint` in code without remat.
     peak_bytes, overhead: Predicted for a step, with arguments and gradients; overhead is a share of the unplanned time.
-    report: The plan without this restriction, for the same budget; None where it was not asked for.
+    report: The full plan, without this restriction, for the same budget.
     useless: Names in the function that save no recomputation, since an op before the name needs its result again.
     """
 
@@ -42,7 +42,7 @@ class Policy:
     peak_bytes: int
     overhead: float
     baseline_peak_bytes: int
-    report: Report | None
+    report: Report
     useless: tuple[str, ...] = ()
 
     @property
@@ -51,9 +51,9 @@ class Policy:
         return save_only(self.names, self.offloaded)
 
     @property
-    def extra_overhead(self) -> float | None:
-        """What the restriction to names costs: overhead beyond that of the full plan. None without a full plan."""
-        return None if self.report is None else self.overhead - self.report.overhead
+    def extra_overhead(self) -> float:
+        """What the restriction to names costs: overhead beyond that of the full plan."""
+        return self.overhead - self.report.overhead
 
     def __call__(self, *args: Any) -> Any:
         shapes = jax.tree.map(jax.typeof, args)
@@ -69,10 +69,10 @@ class Policy:
         return self.function(*args)
 
     def __repr__(self) -> str:
-        beside = "" if self.report is None else f", {self.report.overhead:+.1%} with a full plan"
         return (
             f"<Policy: {len(self.names)} names saved, {self.peak_bytes / 2**20:.1f} MiB instead of "
-            f"{self.baseline_peak_bytes / 2**20:.1f}, {self.overhead:+.1%} time{beside}>"
+            f"{self.baseline_peak_bytes / 2**20:.1f}, {self.overhead:+.1%} time, "
+            f"{self.report.overhead:+.1%} with a full plan>"
         )
 
 
