@@ -151,11 +151,11 @@ def test_an_item_whose_workers_die_fails_alone(
     slow: Path, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_executor, "RETRIES", 0)
-    fields = {"search_seconds": 15, "execute": "no"}
+    fields = {"search_seconds": 30, "execute": "no"}
     items = expand_items(find_models(slow), ["10%"], ["anneal"], fields=fields)
-    began = threading.Event()
     engine = engine_on(cluster, told := [])
-    killer = threading.Thread(target=lambda: (until(lambda: told), began.set(), cluster.kill_worker()))
+    both = len(items)  # have been heard of: a worker that dies before is not known to have begun one
+    killer = threading.Thread(target=lambda: (until(lambda: len(set(told)) == both), cluster.kill_worker()))
     killer.start()
     try:
         rows = [outcome.row for outcome in run_items(items, engine, threading.Event())]
