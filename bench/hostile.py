@@ -3,7 +3,8 @@
     .venv/bin/python -m bench.hostile --seconds 10 > bench/results/hostile.json
 
 The bystander reads a plan twenty times a second and requests it by POST five times a second, on a clock. A connection
-that is cut off counts as answer 0.
+that is cut off counts as answer 0. Exit 1 if during an attack the bystander is refused, waits longer than LONGEST_MS
+(99th percentile), or the service takes more than LARGEST_BYTES.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import zstandard
 from bench.service import Highest, Json, family_bytes, model, read_steadily, resident_bytes, serving
 
 BYSTANDER_RATE, BYSTANDER_POSTS = 20.0, 5.0  # a second
+LONGEST_MS, LARGEST_BYTES = 500.0, 1_500_000_000
 
 
 class Attack:
@@ -383,7 +385,20 @@ def attacked(attack: Attack, pid: int, bystander: Bystander, run: Callable[[Atta
     }
 
 
-def main() -> None:
+def missed(told: Json) -> list[str]:
+    """What the service did not hold during an attack."""
+    found = []
+    for kind, seen in told["bystander"].items():
+        if (p99 := seen["milliseconds"]["p99"]) > LONGEST_MS:
+            found.append(f"{kind}: p99 {p99:.0f} ms")
+        if refused := sum(count for status, count in seen["statuses"].items() if not status.startswith("2")):
+            found.append(f"{kind}: {refused} not answered")
+    if told["service_highest_bytes"] > LARGEST_BYTES:
+        found.append(f"{told['service_highest_bytes'] / 1e9:.2f} GB")
+    return found
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=10.0, help="of each attack")
     parser.add_argument("--only", default="", help="attacks whose name contains this")
@@ -407,7 +422,11 @@ def main() -> None:
                     told[name] = attacked(Attack(url, keys[0], asked.seconds), pid, bystander, run)
                     print(name, json.dumps(told[name]), file=sys.stderr, flush=True)
             print(json.dumps(told, indent=1))
+    failures = {name: found for name, run in told.items() if name in ATTACKS and (found := missed(run))}
+    for name, found in failures.items():
+        print(f"{name}: {'; '.join(found)}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

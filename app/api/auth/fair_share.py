@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.wire.open_paths import is_open
 
-BEGINNING = 8  # requests of one credential that begin at the same time
+BEGINNING = 4  # requests of one credential that begin at the same time
 BEGINNING_S = 0.05  # a request that has not been answered by then, such as a wait, makes room for the next one
 CREDENTIALS = frozenset({b"authorization", b"cookie"})
 
@@ -21,20 +21,21 @@ class FairShareMiddleware:
     """ASGI middleware. At most BEGINNING requests of each credential begin; the others wait, in the order of arrival.
 
     A request begins until the first part of its response's body is sent, and for at most BEGINNING_S. The credential
-    is not verified yet, so only who knows all of it can wait among its requests. Requests to open paths never wait.
-    The outermost middleware, since what runs before it runs for all requests of a burst at once. For one event loop.
+    is not verified yet, so only who knows all of it can wait among its requests. Paths that need no credential have a
+    line each, so that health checks wait for health checks only. The outermost middleware, since what runs before it
+    runs for all requests of a burst at once. For one event loop.
     """
 
     def __init__(self, app: ASGIApp):
         self.app = app
-        self._lines: dict[bytes, _Line] = {}
+        self._lines: dict[bytes | str, _Line] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or is_open(scope["path"]):
+        if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        credential = b"\n".join(value for name, value in scope["headers"] if name in CREDENTIALS)
-        line = self._lines.setdefault(credential, _Line(BEGINNING))
+        name = _name_of(scope)
+        line = self._lines.setdefault(name, _Line(BEGINNING))
         line.requests += 1
         try:
             await line.acquire()
@@ -42,7 +43,7 @@ class FairShareMiddleware:
         finally:
             line.requests -= 1
             if not line.requests:
-                del self._lines[credential]
+                del self._lines[name]
 
     async def _begin(self, line: _Line, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the request; its place in the line is released once."""
@@ -56,6 +57,12 @@ class FairShareMiddleware:
                     place.close()
 
             await self.app(scope, receive, answer)
+
+
+def _name_of(scope: Scope) -> bytes | str:
+    """Of the line of a request: its path if that needs no credential, else its credential."""
+    path: str = scope["path"]
+    return path if is_open(path) else b"\n".join(value for name, value in scope["headers"] if name in CREDENTIALS)
 
 
 class _Line(asyncio.Semaphore):

@@ -114,11 +114,11 @@ class KeyStore:
         with self._store.writing() as connection:
             connection.execute(sa.delete(sessions).where(sessions.c.hash == hash))
 
-    def record(self, entry: AuditEntry) -> None:
-        """Append a line to the audit log."""
+    def record(self, *entries: AuditEntry) -> None:
+        """Append lines to the audit log."""
         with self._store.writing() as connection:
-            (id,) = connection.execute(sa.insert(audit), asdict(entry)).inserted_primary_key or (0,)
-            connection.execute(_DELETE_AUDIT, {"until": id - MAX_AUDIT_ROWS})
+            connection.execute(sa.insert(audit), [asdict(entry) for entry in entries])
+            connection.execute(_DELETE_AUDIT, {"rows": MAX_AUDIT_ROWS})
 
     def entries(self, limit: int, tenant: str | None = None) -> list[AuditEntry]:
         """The latest lines of the audit log, newest first; of that tenant unless None."""
@@ -150,4 +150,5 @@ _OF_KEY = charges.c.key_id == sa.bindparam("of_key")
 _RUNNING = sa.select(charges.c.id).where(_OF_KEY, ~charges.c.settled)
 _SPENT = sa.select(sa.func.sum(charges.c.seconds)).where(_OF_KEY, charges.c.at >= sa.bindparam("since"))
 _SESSION = sa.select(sessions.c.key_id, sessions.c.ends_at).where(sessions.c.hash == sa.bindparam("of_hash"))
-_DELETE_AUDIT = sa.delete(audit).where(audit.c.id <= sa.bindparam("until"))
+_LAST_AUDIT = sa.select(sa.func.max(audit.c.id)).scalar_subquery()
+_DELETE_AUDIT = sa.delete(audit).where(audit.c.id <= _LAST_AUDIT - sa.bindparam("rows"))

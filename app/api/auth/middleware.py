@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import MutableMapping
 from typing import Any
 from urllib.parse import quote
@@ -13,14 +12,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.auth import sessions
 from app.api.auth.api_keys import ApiKey
+from app.api.auth.audit_log import AuditLog
 from app.api.auth.key_store import AuditEntry
 from app.api.auth.rate_limit import RateLimiter
 from app.api.auth.tenant_view import AccessControl, Caller
 from app.api.wire.open_paths import is_open
 from app.atomic_files import CannotWrite
 from app.errors import AppError, Busy, OutOfScope, Unauthenticated, send_problem
-
-log = logging.getLogger(__name__)
 
 CALLER = "remat.caller"  # key of the ASGI scope, which clients cannot set
 CSRF = "remat.csrf"  # key of the ASGI scope: CSRF token of the session
@@ -30,7 +28,6 @@ AGGREGATE_PATHS = frozenset({"/v1/savings", "/", "/savings.csv", "/trends.json"}
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 AUDITED_STATUSES = frozenset({401, 403, 404, 413, 429})
 MAX_PATH_LENGTH = 500
-AUDIT_THREADS = 1  # the database has one writer, and many refusals at once must not hold the threads of other requests
 MAX_IDEMPOTENCY_KEY = 255  # longer keys are rejected by the routes
 
 
@@ -39,7 +36,7 @@ class AuthMiddleware:
 
     def __init__(self, app: ASGIApp, access: AccessControl, limiter: RateLimiter):
         self.app, self.access, self._limiter = app, access, limiter
-        self._audits = anyio.CapacityLimiter(AUDIT_THREADS)
+        self._audit_log = AuditLog(access.key_store)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":  # not supported
@@ -64,9 +61,9 @@ class AuthMiddleware:
             known = {CALLER: caller, CSRF: token, "headers": _scope_idempotency_keys(scope["headers"], caller)}
             await self.app({**scope, **known}, receive, audited.send)
         finally:
-            if scope["method"] not in SAFE_METHODS or audited.status in AUDITED_STATUSES:
+            if self._is_audited(audited):
                 with anyio.CancelScope(shield=True):  # audited even if the client disconnects
-                    await anyio.to_thread.run_sync(self._write, audited, limiter=self._audits)
+                    await self._audit_log.write(audited.entry(self.access.clock()))
 
     def _too_fast(self) -> Busy:
         limit = {"name": "REMAT_REQUESTS_PER_SECOND", "value": self._limiter.per_second}
@@ -76,14 +73,12 @@ class AuthMiddleware:
             limit=limit,
         )
 
-    def _write(self, audited: _AuditedRequest) -> None:
-        is_change = audited.key is not None and audited.method not in SAFE_METHODS and audited.status < 400
-        if not is_change and not self.access.may_audit(audited.key):
-            return
-        try:
-            self.access.key_store.record(audited.entry(self.access.clock()))
-        except (AppError, CannotWrite):
-            log.exception("event=not_audited method=%s path=%s status=%s", audited.method, audited.path, audited.status)
+    def _is_audited(self, request: _AuditedRequest) -> bool:
+        """Whether the request changed something, or was refused and the limit for these is not reached."""
+        is_unsafe = request.method not in SAFE_METHODS
+        if is_unsafe and request.key is not None and request.status < 400:
+            return True
+        return (is_unsafe or request.status in AUDITED_STATUSES) and self.access.may_audit(request.key)
 
     def _caller(self, scope: Scope) -> tuple[Caller, str]:
         """The caller, and the CSRF token of the session or "". Raises Unauthenticated, OutOfScope."""

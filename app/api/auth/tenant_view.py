@@ -169,11 +169,15 @@ def tenant_of(service: Service) -> str | None:
     return None if caller is None else caller.key.tenant
 
 
-def own_result(service: Service, kind: str, id: str) -> None:
+async def own_result(service: Service, kind: str, id: str) -> None:
     """Make the tenant an owner of a stored curve, fit or layout that answers its request; plans follow their graph."""
     if kind != "plan" and (tenant := tenant_of(service)) is not None:
-        with service.store.writing() as connection:
-            insert_owner(connection, results, id, tenant)
+        await anyio.to_thread.run_sync(_own, service.store, id, tenant)
+
+
+def _own(store: Store, id: str, tenant: str) -> None:
+    with store.writing() as connection:
+        insert_owner(connection, results, id, tenant)
 
 
 def plan_scope(service: Service) -> str | None:

@@ -98,9 +98,9 @@ async def post_graph(
         "max": parse_named_lengths(max or [], "query.max", True),
     }
     claimed = idempotency_key, "/v1/graphs", data + request.url.query.encode()
-    await anyio.to_thread.run_sync(service.require_key_free, *claimed)
+    await service.require_key_free(*claimed)
     record = await service.read_graph(data, shapes, name)
-    await anyio.to_thread.run_sync(service.claim, *claimed)
+    await service.claim(*claimed)
     return _graph_created(record, {})
 
 
@@ -145,9 +145,9 @@ async def transform_graph(
     await parse_body(request, service, body)
     document = await _document_key(service, graph_id)
     claimed = idempotency_key, f"/v1/graphs/{graph_id}:transform", body
-    await anyio.to_thread.run_sync(service.require_key_free, *claimed)
+    await service.require_key_free(*claimed)
     record, output = await service.transform(document, body)
-    await anyio.to_thread.run_sync(service.claim, *claimed)
+    await service.claim(*claimed)
     if record is None:
         return Response(msgspec.json.encode(output), 200, media_type="application/json")
     return _graph_created(record, output)

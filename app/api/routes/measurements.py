@@ -46,14 +46,14 @@ async def post_measurement(
     require_media_type(media_type, list(ACCEPTED_BODIES))
     body = await read_body(request, service.settings)
     claimed = idempotency_key, request.url.path, body
-    await anyio.to_thread.run_sync(service.require_key_free, *claimed)
+    await service.require_key_free(*claimed)
     if media_type == PICKLE:
         kind = SNAPSHOT
         document = await service.run_in_child("snapshot", lambda: {"data": body}, len(body))
     else:
         await parse_body(request, service, body)
         kind, document = STEP, validated(StepMeasurement, body, "send what `remat measure` wrote").model_dump()
-    await anyio.to_thread.run_sync(service.claim, *claimed)
+    await service.claim(*claimed)
     saved = await anyio.to_thread.run_sync(save_measurement, service.store, plan_id, tenant_of(service), kind, document)
     return Response(msgspec.json.encode(saved), 201, media_type="application/json")
 

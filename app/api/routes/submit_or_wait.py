@@ -43,6 +43,7 @@ Prefer = Annotated[
         "the summary of a plan"
     ),
 ]
+SMALL_BYTES = 1 << 14  # parsed or hashed in less time than a thread takes to begin
 APPLIED = "preferences that were applied"
 NO_FIELDS: Mapping[str, msgspec.Raw] = {}
 RawFields = Mapping[str, msgspec.Raw]
@@ -87,16 +88,16 @@ async def submit_or_wait(
         sent |= minimal
         applied.append("return=minimal")
     key = submission.idempotency_key
-    await anyio.to_thread.run_sync(service.require_key_free, key, request.url.path, body)
+    await service.require_key_free(key, request.url.path, body)
     solve = scope_request(service, await parse(service, sent))
     path = RESULT_PATHS[solve.kind]
-    operation_id = await anyio.to_thread.run_sync(service.claim, key, path, body)
+    operation_id = await service.claim(key, path, body)
     if operation_id is None:
         if (stored_id := await lookup_answer(service, solve)) is not None:
-            await anyio.to_thread.run_sync(own_result, service, solve.kind, stored_id)
+            await own_result(service, solve.kind, stored_id)
             return _created(path, stored_id, await render(service, solve, stored_id), applied)
         operation_id = (await anyio.to_thread.run_sync(service.jobs.submit, solve)).id
-        await anyio.to_thread.run_sync(service.bind, key, path, operation_id)
+        await service.bind(key, path, operation_id)
     if preferred.wait is not None:
         applied.append(f"wait={seconds:g}")
     try:
@@ -189,7 +190,9 @@ async def _result(service: Service, kind: str, id: str) -> bytes:
 
 
 async def parse_body(request: Request, service: Service, body: bytes) -> dict[str, msgspec.Raw]:
-    """As `app.api.wire.request_body.raw_fields`, in one of the parser threads."""
+    """As `app.api.wire.request_body.raw_fields`; a large body is parsed in one of the parser threads."""
+    if len(body) <= SMALL_BYTES:
+        return raw_fields(body, service.settings)
     parsers = request_memory(request).admission.parsers
     return await anyio.to_thread.run_sync(raw_fields, body, service.settings, limiter=parsers)
 
@@ -239,7 +242,7 @@ async def _inline_graph(service: Service, data: bytes, dims: Mapping[str, int]) 
 
     `dims`: lengths of its symbolic dimensions.
     """
-    digest = await anyio.to_thread.run_sync(blob_key, data)
+    digest = blob_key(data) if len(data) <= SMALL_BYTES else await anyio.to_thread.run_sync(blob_key, data)
     key = "inline", tenant_of(service), service.settings.limits(), digest, tuple(sorted(dims.items()))
     known = service.responses.get(key)
     if known is not None:

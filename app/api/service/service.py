@@ -202,19 +202,19 @@ class Service:
             else:
                 log.info("event=collected %s", " ".join(f"{name}={count}" for name, count in asdict(counts).items()))
 
-    def claim(self, key: str | None, path: str, body: bytes) -> str | None:
+    async def claim(self, key: str | None, path: str, body: bytes) -> str | None:
         """Bind an idempotency key to this body; returns the operation it started before, if any. Raises Conflict."""
-        return None if key is None else records.claim_key(self.store, key, path, body)
+        return None if key is None else await anyio.to_thread.run_sync(records.claim_key, self.store, key, path, body)
 
-    def require_key_free(self, key: str | None, path: str, body: bytes) -> None:
+    async def require_key_free(self, key: str | None, path: str, body: bytes) -> None:
         """Raises Conflict if an idempotency key is bound to a different body."""
         if key is not None:
-            records.require_key_free(self.store, key, path, body)
+            await anyio.to_thread.run_sync(records.require_key_free, self.store, key, path, body)
 
-    def bind(self, key: str | None, path: str, operation_id: str) -> None:
+    async def bind(self, key: str | None, path: str, operation_id: str) -> None:
         """Record the operation that the request with the key started."""
         if key is not None:
-            records.bind_key(self.store, key, path, operation_id)
+            await anyio.to_thread.run_sync(records.bind_key, self.store, key, path, operation_id)
 
     def has_graph(self, graph_id: str) -> None:
         """Require that the graph is stored. Raises NotFound."""

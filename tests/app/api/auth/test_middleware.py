@@ -223,21 +223,50 @@ def test_the_client_brings_its_key(gated: Gated) -> None:
         asking.planners()
 
 
-def test_many_refusals_at_once_are_written_one_after_the_other(gated: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, counts = threading.Lock(), [0, 0]  # written at this moment, and at most
-    record = KeyStore.record
+class Gate:
+    """Holds writes to the audit log until it opens; counts their lines."""
 
-    def slow(store: KeyStore, entry: AuditEntry) -> None:
-        with lock:
-            counts[0] += 1
-            counts[1] = max(counts)
-        time.sleep(0.02)
-        record(store, entry)
-        with lock:
-            counts[0] -= 1
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.opened, self.writes = threading.Event(), list[int]()
+        record = KeyStore.record
 
-    monkeypatch.setattr(KeyStore, "record", slow)
-    with ThreadPoolExecutor(8) as pool:
-        statuses = list(pool.map(lambda _: gated.client.get("/v1/operations").status_code, range(16)))
-    assert statuses == [401] * 16
-    assert counts == [0, 1]
+        def held(store: KeyStore, *entries: AuditEntry) -> None:
+            self.writes.append(len(entries))
+            assert self.opened.wait(30)
+            record(store, *entries)
+
+        monkeypatch.setattr(KeyStore, "record", held)
+
+
+def test_refusals_that_wait_for_the_audit_log_are_written_together(
+    gated: Gated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gated.clock.after += 60
+    gate = Gate(monkeypatch)
+    requests = gated.client.app.state.service.admission  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(16) as pool:
+        answers = [pool.submit(gated.client.get, "/v1/operations") for _ in range(16)]
+        until = time.monotonic() + 30
+        while requests.requests < 16 and time.monotonic() < until:
+            time.sleep(0.01)
+        gate.opened.set()
+        assert [answer.result().status_code for answer in answers] == [401] * 16
+    assert sum(gate.writes) == 16 and len(gate.writes) <= 3
+
+
+def test_refusals_that_are_not_written_wait_for_no_audit_log(
+    gated: Gated, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gated.clock.after += 60
+    for _ in range(MAX_REFUSED_AUDITS):
+        assert gated.client.get("/v1/operations").status_code == 401
+    gate = Gate(monkeypatch)
+    headers = tenant("a")
+    with ThreadPoolExecutor(1) as pool:
+        change = pool.submit(gated.client.post, "/v1/graphs", json=chain(), headers=headers)
+        while not gate.writes:
+            time.sleep(0.01)
+        assert gated.client.get("/v1/operations").status_code == 401
+        assert not change.done()
+        gate.opened.set()
+        assert change.result().status_code == 201
