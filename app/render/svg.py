@@ -18,7 +18,7 @@ from app.atomic_files import write_atomic
 from app.errors import BadUsage
 from app.render import axes
 from app.render.axes import MemorySeries
-from app.render.text import format_bytes, format_percent
+from app.render.text import best_found, format_bytes, format_percent
 
 # Imports inside functions: resvg is an extra.
 
@@ -266,8 +266,7 @@ def _point(style: str, x: float, y: float, text: str = "") -> str:
 def _point_text(point: Mapping[str, Any]) -> str:
     """A point of a curve as text."""
     if point["status"] == "over_budget":
-        budget, peak = format_bytes(point["budget_bytes"]), format_bytes(point["peak_bytes"])
-        return f"{budget}: not reached, best peak found {peak}"
+        return f"{format_bytes(point['budget_bytes'])}: not reached, {best_found(point)}"
     bound = "proven optimal" if point["status"] == "proven" else f"bound {format_percent(point['bound_overhead'])}"
     return f"{format_bytes(axes.budget_of(point))}: {format_percent(point['overhead'])} slower, {bound}"
 

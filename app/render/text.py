@@ -86,7 +86,7 @@ def headline(report: Mapping[str, Any]) -> str:
     plan, device = report["plan"], report["device"]
     budget, peak = plan["budget_bytes"], plan["peak_bytes"]
     slowdown = f"{format_percent(plan['overhead'])} slower" if plan["overhead"] > 0 else "no slowdown"
-    fits_device, needed = report.get("fits_device", report["fits"]), plan.get("needed_bytes", peak)
+    fits_device = report.get("fits_device", report["fits"])
     memory = f"the device, {device if isinstance(device, str) else device.get('name', 'custom')}"
     if plan["status"] == "over_budget":
         word = "proven" if plan["smallest_budget_proven"] else "found"
@@ -94,14 +94,23 @@ def headline(report: Mapping[str, Any]) -> str:
         hint = (
             f"; smallest budget {word}: {format_bytes(smallest)} ({smallest:,} bytes)" if smallest is not None else ""
         )
-        best = f"best peak found {format_bytes(peak)}"
-        if peak <= budget:
-            best = f"best plan found needs {format_bytes(needed)} with its addresses (peak {format_bytes(peak)})"
-        return f"does not fit {format_bytes(budget)}: {best}, {slowdown}{hint}"
+        return f"does not fit {format_bytes(budget)}: {best_found(plan)}, {slowdown}{hint}"
     if not budget:
         return f"{'fits' if fits_device else 'does not fit'} {memory}: peak {format_bytes(peak)}, {slowdown}"
     suffix = "" if fits_device else f"; does not fit {memory}"
     return f"fits {format_bytes(budget)}: peak {format_bytes(peak)}, {slowdown}{suffix}"
+
+
+def best_found(point: Mapping[str, Any]) -> str:
+    """Why a plan is over its budget: its peak, or the memory that it needs with addresses.
+
+    >>> best_found({"budget_bytes": 100, "peak_bytes": 90, "needed_bytes": 128})
+    'best plan found needs 128 B with its addresses (peak 90 B)'
+    """
+    peak = format_bytes(point["peak_bytes"])
+    if point["peak_bytes"] > point["budget_bytes"] or "needed_bytes" not in point:
+        return f"best peak found {peak}"
+    return f"best plan found needs {format_bytes(point['needed_bytes'])} with its addresses (peak {peak})"
 
 
 def _peaks(report: Mapping[str, Any]) -> list[str]:

@@ -286,6 +286,7 @@ def _document(
             "peak_bytes": plan["peak_bytes"],
             "bound_overhead": bound,
             "bound_peak_bytes": plan["bound"]["peak_bytes"],
+            "needed_bytes": plan["needed_bytes"],
             "plan": plan,
         }
         for given, plan, bound in zip(curve_request.given, plans, bound_overheads(plans), strict=True)

@@ -77,6 +77,7 @@ class SizeTrial:
         formulation, plan = self.formulation, self.plan
         return row | {
             "peak_bytes": None if plan is None else formulation.counted_peak(plan),
+            "needed_bytes": None if plan is None else formulation.needed_bytes(plan),
             "overhead": None if plan is None else formulation.overhead(plan.score.cost),
             "bound_peak_bytes": formulation.count.counted(formulation.bound.peak_bytes),
             "bound_overhead": formulation.overhead(formulation.bound.cost),
@@ -303,8 +304,11 @@ class SizeSearch:
             if trial := self._fitting(size, formulation, plan, repair=True):
                 return trial
             seeds = [*seeds, plan.candidate]
-        over = formulation.bytes_over_budget(formulation.placed(plan, self.fit_request.request.layout))
+        plan = formulation.placed(plan, self.fit_request.request.layout)
+        over = formulation.bytes_over_budget(plan)
         excess = f"is {over:,} bytes over the memory" if over else f"is {_percent(formulation, plan.score.cost)} slower"
+        if over and formulation.counted_peak(plan) <= (formulation.budget_bytes or 0):
+            excess += " with its addresses"
         return SizeTrial(size, False, NOT_FOUND, f"the best plan found {excess}", formulation, plan)
 
     def _search(self, formulation: Formulation, planner: str, seeds: Sequence[Candidate]) -> Plan:

@@ -479,6 +479,9 @@ class CurvePointSection(Struct):
     bound_peak_bytes: Annotated[
         Integer | UnsetType, Meta(description="lower bound on the peak of any plan, in bytes")
     ] = UNSET
+    needed_bytes: Annotated[
+        Integer | UnsetType, Meta(description="memory needed, in bytes, compared with the budget: `plan.needed_bytes`")
+    ] = UNSET
 
 
 class CurveDocument(Struct):
@@ -508,6 +511,10 @@ class FitTrySection(Struct):
     ]
     said: Annotated[str, Meta(description="explanation of `why`")]
     peak_bytes: Annotated[Integer | UnsetType | None, Meta(description="peak of the plan, in bytes")] = UNSET
+    needed_bytes: Annotated[
+        Integer | UnsetType | None,
+        Meta(description="memory needed by the plan, in bytes, compared with the memory limit: `plan.needed_bytes`"),
+    ] = UNSET
     overhead: Annotated[float | UnsetType | None, Meta(description="overhead of the plan, as a fraction")] = UNSET
     bound_peak_bytes: Annotated[Integer | UnsetType | None, Meta(description="lower bound on the peak, in bytes")] = (
         UNSET

@@ -54,7 +54,7 @@ def lines(document: Mapping[str, Any], draw: bool | None = None) -> list[str]:
             format_bytes(point["peak_bytes"]),
             format_percent(point["overhead"]),
             format_percent(point["bound_overhead"]),
-            point["status"].replace("_", " "),
+            _outcome(point),
             point["plan"]["planner"],
         )
         for point in document["points"]
@@ -68,3 +68,11 @@ def lines(document: Mapping[str, Any], draw: bool | None = None) -> list[str]:
     if style := terminal_chart.chart_style(draw):
         text += ["", *terminal_chart.curve(document, style)]
     return text + [f"warning: {warning}" for warning in document["warnings"]]
+
+
+def _outcome(point: Mapping[str, Any]) -> str:
+    """Status of a point; where the peak does not tell why it is over the budget, with the memory needed."""
+    status: str = point["status"].replace("_", " ")
+    if point["status"] != "over_budget" or point["peak_bytes"] > point["budget_bytes"]:
+        return status
+    return f"{status}: needs {format_bytes(point['needed_bytes'])}"

@@ -44,6 +44,7 @@ def lines(document: Mapping[str, Any]) -> list[str]:
         (
             row["size"],
             format_bytes(row["peak_bytes"]) if row.get("peak_bytes") else "",
+            format_bytes(row["needed_bytes"]) if row.get("needed_bytes") else "",
             format_percent(row["overhead"]) if row.get("overhead") is not None else "",
             REASONS[row["why"]],
             row["said"],
@@ -59,5 +60,5 @@ def lines(document: Mapping[str, Any]) -> list[str]:
             f"{what} {document['size']} fits {limit}: peak {format_bytes(plan['peak_bytes'])}, "
             f"{format_percent(plan['overhead'])} slower"
         )
-    text = [head, "", *table((what, "peak", "overhead", "", ""), rows, (0, 1, 2))]
+    text = [head, "", *table((what, "peak", "memory needed", "overhead", "", ""), rows, (0, 1, 2, 3))]
     return text + [f"warning: {warning}" for warning in document["warnings"]]

@@ -159,6 +159,7 @@ def tried(size: int, fits: bool) -> dict[str, Any]:
         "why": "" if fits else "proven",
         "said": said,
         "peak_bytes": 60 + size,
+        "needed_bytes": 70 + size,
         "overhead": 0.0,
         "bound_peak_bytes": 10,
         "bound_overhead": 0.0,
@@ -186,6 +187,7 @@ def test_the_page_of_a_fit_shows_the_size_and_the_sizes_tried(client: TestClient
     shown = ended(client, "fit", fit_document(12), solved(7))
     assert shown.all("strong", id="size")[0].text == "12"
     assert "13 does not fit: proven, the minimum peak is 99 bytes" in shown.text
+    assert "73 B" in shown.text and "83 B" in shown.text  # peak within the 80 bytes, memory needed above them
     (plan,) = [one for one in shown.all("a") if one.text == "Open the plan"]
     assert client.get(f"/v1{plan.attributes['href']}").status_code == 200
 

@@ -52,6 +52,10 @@ def check(found: FitResult) -> None:
     assert [row["size"] for row in document["tried"] if row["fits"]][-1] == size
     assert not document["next"]["fits"] and document["next"]["why"] and document["next"]["said"]
     assert len(document["tried"]) <= MAX_TRIALS
+    for row in document["tried"]:
+        if row["why"] in ("", "not_found"):  # the figures shown say the same as `fits`
+            within = row["needed_bytes"] <= document["budget_bytes"] and row["overhead"] <= document["max_overhead"]
+            assert row["fits"] == within
 
 
 def test_without_overhead_the_batch_is_the_largest_whose_baseline_fits():
@@ -92,6 +96,15 @@ def test_the_plan_is_one_that_verifies_alone():
     report = json.loads(json.dumps({**found.outcome.report, "source": document(found.outcome.source)}))
     assert saved_report.verify(report)["valid"]
     assert report["plan"]["peak_bytes"] == found.document["plan"]["peak_bytes"]
+
+
+def test_a_size_whose_addresses_exceed_the_memory_shows_the_memory_needed():
+    found = fit_of(layers(2), budget=17_001, max_overhead="40%", iterations=5)
+    check(found)
+    (row,) = [row for row in found.document["tried"] if row["why"] == "not_found"]
+    assert row["peak_bytes"] <= 17_001 < row["needed_bytes"]
+    over = row["needed_bytes"] - 17_001
+    assert row["said"] == f"the best plan found is {over:,} bytes over the memory with its addresses"
 
 
 def test_a_size_too_large_for_any_plan_is_proven():
