@@ -1,32 +1,38 @@
-"""Models whose peak grew: the newest plan of a request, compared with the one before.
+"""Models whose peak grew: the newest version of a model, compared with the version before.
 
-Two plans are compared if they have the same model name, batch, input shapes, request, device and runtime. The newest is
-that of the graph posted last, so that going back to an earlier version of a model ends the alert.
+Plans of two versions are compared if they have the same model name, batch, input shapes, request (budget or overhead,
+device and runtime included) and planner. Points of curves and plans of fits, whose searches share their time, are
+compared among themselves. Of a version planned several times the lowest peak counts, as searches differ. The newest
+version is the graph posted last, so that going back to an earlier version of a model ends the alert.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from app.pages.savings_query import GOAL, SavingsFilter, SavingsQuery
 from app.store.store import Store
-from app.store.tables import graphs, plans
+from app.store.tables import graphs, plans, result_plans
 
 MAX_GROWN = 100  # plans
-#: Equal for two plans that are compared; a request has budget, device and runtime in it, and short keys sort fast.
-SAME = (plans.c.request, graphs.c.name, plans.c.planner, plans.c.batch, sa.cast(plans.c.inputs, sa.Text))
-OLDEST_FIRST = (graphs.c.seen_at, plans.c.created_at, plans.c.id)
-#: Peaks that are compared; of a plan whose first peak grew, the second is not listed.
-PEAKS = ("baseline_peak_bytes", "peak_bytes")
+#: Equal for two plans that are compared; `request` is a hash of the request fields.
+SAME = (
+    plans.c.request,
+    graphs.c.name,
+    plans.c.planner,
+    plans.c.batch,
+    sa.cast(plans.c.inputs, sa.Text),
+    plans.c.id.in_(sa.select(result_plans.c.plan_id)),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A peak of the newest plan that is higher than that of the plan before."""
+    """A peak of the newest version that is higher than that of the version before."""
 
     model: str
     shape: Mapping[str, Any]  # batch and inputs
@@ -44,48 +50,65 @@ class Growth:
         return self.after_bytes / self.before_bytes - 1 if self.before_bytes else 0.0
 
 
+class Version(NamedTuple):
+    """A graph with its plan of the lowest peak; versions compare by the time at which the graph was posted last."""
+
+    seen_at: str
+    graph_id: str
+    peak_bytes: int
+    plan_id: str
+    baseline_bytes: int
+
+
 def grown_peaks(store: Store, tenant: str | None, filters: SavingsFilter) -> list[Growth]:
     """The largest growth first; of a growing baseline one plan. Filters by time, tag and outcome do not apply."""
     conditions = SavingsQuery(store, tenant).conditions(replace(filters, since="", until="", tag=""))
-    columns = (plans.c.id, *(plans.c[name] for name in PEAKS))
-    before = (
-        sa.func.lag(column).over(partition_by=SAME, order_by=OLDEST_FIRST).label(f"before_{column.name}")
-        for column in columns
-    )
+    version = (graphs.c.seen_at, plans.c.graph_id, plans.c.peak_bytes, plans.c.id, plans.c.baseline_peak_bytes)
     every = (
-        sa.select(
-            graphs.c.name.label("model"),
-            plans.c.batch,
-            plans.c.inputs,
-            GOAL.label("goal"),
-            plans.c.planner,
-            *columns,
-            *before,
-            sa.func.lead(plans.c.id).over(partition_by=SAME, order_by=OLDEST_FIRST).label("after_id"),
-        )
+        sa.select(*version, *SAME)
         .join(graphs, graphs.c.id == plans.c.graph_id)
         .where(plans.c.request.is_not(None), *conditions)
-        .subquery()
     )
-    grew = sa.or_(*(every.c[name] > every.c[f"before_{name}"] for name in PEAKS))
-    query = sa.select(every).where(every.c.after_id.is_(None), grew).order_by(every.c.id).limit(MAX_GROWN)
+    described = sa.select(
+        plans.c.id, graphs.c.name.label("model"), plans.c.batch, plans.c.inputs, GOAL.label("goal"), plans.c.planner
+    ).join(graphs, graphs.c.id == plans.c.graph_id)
     with store.reading() as connection:
-        found = [_growth(dict(row)) for row in connection.execute(query).mappings()]
+        pairs = {
+            after.plan_id: (before, after)
+            for before, after in _newest_two(connection.execute(every))
+            if after.peak_bytes > before.peak_bytes or after.baseline_bytes > before.baseline_bytes
+        }
+        some = plans.c.id.in_(sorted(pairs)[:MAX_GROWN])
+        rows = connection.execute(described.where(some)).mappings()
+        found = [_growth(dict(row), *pairs[row["id"]]) for row in rows]
     return sorted(_each_baseline_once(found), key=lambda each: (-each.growth, each.after_id))
 
 
-def _growth(row: Mapping[str, Any]) -> Growth:
-    name = next(name for name in PEAKS if row[name] > row[f"before_{name}"])
+def _newest_two(rows: Iterable[sa.Row[Any]]) -> Iterator[tuple[Version, Version]]:
+    """(version before, newest version) for each value of `SAME`. In Python: windows of SQLite take twice the time."""
+    groups: dict[tuple[Any, ...], dict[tuple[str, str], Version]] = {}
+    count = len(Version._fields)
+    for row in rows:
+        version, versions = Version(*row[:count]), groups.setdefault(tuple(row[count:]), {})
+        versions[version[:2]] = min(version, versions.get(version[:2], version))
+    for versions in groups.values():
+        if len(versions) > 1:
+            before, after = sorted(versions.values())[-2:]
+            yield before, after
+
+
+def _growth(row: Mapping[str, Any], before: Version, after: Version) -> Growth:
+    is_baseline = after.baseline_bytes > before.baseline_bytes
     return Growth(
         model=row["model"],
         shape={"batch": row["batch"], "inputs": row["inputs"]},
         goal=row["goal"],
         planner=row["planner"],
-        is_baseline=name == PEAKS[0],
-        before_id=row["before_id"],
-        after_id=row["id"],
-        before_bytes=row[f"before_{name}"],
-        after_bytes=row[name],
+        is_baseline=is_baseline,
+        before_id=before.plan_id,
+        after_id=after.plan_id,
+        before_bytes=before.baseline_bytes if is_baseline else before.peak_bytes,
+        after_bytes=after.baseline_bytes if is_baseline else after.peak_bytes,
     )
 
 

@@ -7,7 +7,7 @@ of the planner `segments` for the same graph, goal, device and runtime.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -142,22 +142,22 @@ class SavingsQuery:
     def rows_and_sums(
         self, filters: SavingsFilter, limit: int, offset: int = 0
     ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """`rows` and `sums` by one query, as selecting the best plans is the slow part of both."""
-        best = self._best(filters).cte("best")
-        plan_ids = sa.select(best.c.plan_id).order_by(*_order(best, filters)).limit(limit).offset(offset)
-        shown = sa.select(best).where(best.c.plan_id.in_(plan_ids)).cte("shown")  # sorts ids only, not whole rows
+        """`rows` and `sums`. Choosing the best plans is slow: done once, for both, without the columns shown only."""
+        every = self._best(filters).subquery()
+        best = sa.select(*(every.c[name] for name in {*SUMMED, filters.sort})).cte("best")
+        page = sa.select(best.c.plan_id).order_by(*_order(best, filters)).limit(limit).offset(offset).cte("page")
         figures = _sums(best)
-        sums = sa.select(*(figure.label(f"all_{name}") for name, figure in figures.items())).cte("sums")
-        both = sa.select(sums, shown).select_from(sums.outerjoin(shown, sa.true())).order_by(*_order(shown, filters))
+        sums = sa.select(*(figure.label(name) for name, figure in figures.items())).cte("sums")
         with self._store.reading() as connection:
-            records = connection.execute(both).all()
-        totals = {name: records[0][column] for column, name in enumerate(figures)}
-        names = list(shown.c.keys())
-        rows = [dict(zip(names, row[len(figures) :], strict=True)) for row in records]
-        return (
-            [row for row in rows if row["plan_id"] is not None],
-            {name: float(value) if "seconds" in name else int(value) for name, value in totals.items()},
-        )
+            found = connection.execute(sa.select(sums, page).select_from(sums.outerjoin(page, sa.true()))).all()
+            ids = [row.plan_id for row in found if row.plan_id is not None]
+            shown = self._best(filters, plans.c.id.in_(ids)).subquery()
+            rows = connection.execute(sa.select(shown).order_by(*_order(shown, filters))).mappings() if ids else ()
+            totals = found[0]._mapping
+            return (
+                [dict(row) for row in rows],
+                {name: float(totals[name]) if "seconds" in name else int(totals[name]) for name in figures},
+            )
 
     def table(self, filters: SavingsFilter, names: Sequence[str], limit: int) -> list[sa.Row[Any]]:
         """The rows with the given columns only; null for columns that plans do not have."""
@@ -183,22 +183,20 @@ class SavingsQuery:
 
     def choices(self) -> dict[str, list[str]]:
         """Options of each filter."""
-        columns: Mapping[str, sa.ColumnElement[Any]] = {
-            "goal": GOAL,
-            "planner": plans.c.planner,
-            "device": plans.c.device,
-            "runtime": plans.c.runtime,
-            "model": graphs.c.name,
-        }
         own = [] if self._own is None else [self._own]
+        is_planned = sa.exists().where(plans.c.graph_id == graphs.c.id, *own)
+        columns = {
+            "goal": sa.select(GOAL.label("choice")).where(*own),
+            "planner": sa.select(plans.c.planner.label("choice")).where(*own),
+            "device": sa.select(plans.c.device.label("choice")).where(*own),
+            "runtime": sa.select(plans.c.runtime.label("choice")).where(*own),
+            "model": sa.select(graphs.c.name.label("choice")).where(is_planned),
+        }
         choices: dict[str, list[str]] = {}
         with self._store.reading() as connection:
-            for name, column in columns.items():
-                query = sa.select(column.label("choice")).select_from(plans)
-                if name == "model":
-                    query = query.join(graphs, graphs.c.id == plans.c.graph_id)
-                query = query.where(*own).distinct().order_by("choice").limit(MAX_CHOICES)
-                choices[name] = [str(row.choice) for row in connection.execute(query)]
+            for name, every in columns.items():
+                found = connection.execute(every.distinct().order_by("choice").limit(MAX_CHOICES))
+                choices[name] = [str(row.choice) for row in found]
         return choices | {"tag": known_tags(self._store, self._writer)}
 
     def conditions(self, filters: SavingsFilter) -> list[sa.ColumnElement[bool]]:
@@ -217,23 +215,16 @@ class SavingsQuery:
             conditions.append(has_tag(plans.c.id, filters.tag, self._writer))
         return conditions
 
-    def _best(self, filters: SavingsFilter) -> sa.Select[Any]:
-        """The best plan of each request, with checkpointing beside it."""
-        every = self._ranked_plans(filters)
-        checkpointing = self._checkpointing()
+    def _best(self, filters: SavingsFilter, chosen: sa.ColumnElement[bool] | None = None) -> sa.Select[Any]:
+        """The best plan of each request, or the `chosen` plans, with checkpointing beside it."""
+        every = self._with_figures(self._is_best(filters) if chosen is None else chosen)
+        checkpointing = self._checkpointing(chosen)
         same = [every.c[name] == checkpointing.c[name] for name in COMPARABLE_BY]
-        best = (
-            sa.select(
-                *(column for column in every.c if column.name != "rank"),
-                *(
-                    checkpointing.c[name].label(f"checkpointing_{name}")
-                    for name in ("peak_bytes", "seconds", "overhead")
-                ),
-                checkpointing.c.status.label("checkpointing_status"),
-            )
-            .outerjoin(checkpointing, sa.and_(*same))
-            .where(every.c.rank == 1)
-        )
+        best = sa.select(
+            *every.c,
+            *(checkpointing.c[name].label(f"checkpointing_{name}") for name in ("peak_bytes", "seconds", "overhead")),
+            checkpointing.c.status.label("checkpointing_status"),
+        ).outerjoin(checkpointing, sa.and_(*same))
         if filters.sort == "largest_batch":
             best = self._with_largest(best, every, filters)
         outcome = {"fits": every.c.outcome != OVER_BUDGET, "over": every.c.outcome == OVER_BUDGET}
@@ -241,9 +232,18 @@ class SavingsQuery:
             best = best.where(outcome.get(filters.outcome, every.c.outcome == filters.outcome))
         return best
 
-    def _ranked_plans(self, filters: SavingsFilter) -> sa.Subquery:
-        """Plans that match the filters, with their `rank` among those of the same request; the best has rank 1."""
+    def _is_best(self, filters: SavingsFilter) -> sa.ColumnElement[bool]:
+        """SQL condition that a plan is the best of its request, among those that match the filters."""
         request = (plans.c.graph_id, GOAL, plans.c.planner, plans.c.device, plans.c.runtime, plans.c.counts)
+        rank = sa.func.row_number().over(partition_by=request, order_by=BEST_FIRST).label("rank")
+        ranked = sa.select(plans.c.id, rank)  # sorts ids only, not whole rows
+        if filters.model:
+            ranked = ranked.join(graphs, graphs.c.id == plans.c.graph_id)
+        best = ranked.where(*self.conditions(filters)).subquery("ranked")
+        return plans.c.id.in_(sa.select(best.c.id).where(best.c.rank == 1))
+
+    def _with_figures(self, chosen: sa.ColumnElement[bool]) -> sa.Subquery:
+        """The chosen plans with model and measured figures."""
         measured = self._measured.c
         return (
             sa.select(
@@ -256,12 +256,11 @@ class SavingsQuery:
                 *(plans.c[name] for name in COLUMNS if name in plans.c),
                 sa.func.coalesce(measured.peak_bytes, plans.c.executed_peak_bytes).label("measured_peak_bytes"),
                 measured.seconds.label("measured_seconds"),
-                sa.func.row_number().over(partition_by=request, order_by=BEST_FIRST).label("rank"),
             )
             .join(graphs, graphs.c.id == plans.c.graph_id)
             .outerjoin(self._measured, measured.plan_id == plans.c.id)
-            .where(*self.conditions(filters))
-            .subquery("every_plan")
+            .where(chosen)
+            .subquery("chosen")
         )
 
     def _with_largest(self, best: sa.Select[Any], every: sa.Subquery, filters: SavingsFilter) -> sa.Select[Any]:
@@ -273,10 +272,12 @@ class SavingsQuery:
             sizes.append(largest.c.size)
         return best.add_columns(sa.func.coalesce(*sizes).label("largest_batch"))
 
-    def _checkpointing(self) -> sa.Subquery:
-        """The best checkpointing plan of each graph, goal, device and runtime."""
+    def _checkpointing(self, chosen: sa.ColumnElement[bool] | None) -> sa.Subquery:
+        """The best checkpointing plan of each goal, device, runtime and graph, of all or of the chosen plans."""
         same = [GOAL.label("goal") if name == "goal" else plans.c[name] for name in COMPARABLE_BY]
         own = [] if self._own is None else [self._own]
+        if chosen is not None:
+            own.append(plans.c.graph_id.in_(sa.select(plans.c.graph_id).where(chosen)))
         rank = sa.func.row_number().over(partition_by=same, order_by=BEST_FIRST).label("rank")
         figures = (plans.c.peak_bytes, plans.c.seconds, plans.c.overhead, plans.c.status)
         every = sa.select(*same, *figures, rank).where(plans.c.planner == CHECKPOINTING, *own).subquery()
@@ -295,6 +296,23 @@ def _midnight(day: str, zone: str, days: int = 0) -> str:
 def _order(best: sa.FromClause, filters: SavingsFilter) -> tuple[sa.ColumnElement[Any], ...]:
     column = best.c[filters.sort]
     return sa.nulls_last(column.desc() if filters.direction == "desc" else column.asc()), best.c.plan_id
+
+
+#: Columns that `_sums` reads.
+SUMMED = (
+    "plan_id",
+    "graph_id",
+    "planner",
+    "outcome",
+    "budget_bytes",
+    "baseline_peak_bytes",
+    "saved_bytes",
+    "baseline_seconds",
+    "seconds",
+    "checkpointing_seconds",
+    "checkpointing_status",
+    "measured_peak_bytes",
+)
 
 
 def _sums(best: sa.FromClause) -> dict[str, sa.ColumnElement[Any]]:

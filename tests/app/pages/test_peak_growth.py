@@ -47,9 +47,10 @@ class Posting:
         batch: int = 4,
         version: str = "",
         planner: str = "greedy",
+        curve: bool = False,
         **request: Any,
     ) -> str:
-        """Id of the plan; a version is posted again if it is known."""
+        """Id of the plan, or of a curve with it; a version is posted again if it is known."""
         self.seconds += 1
         at = f"2026-01-01T00:00:{self.seconds:02d}.000Z"
         document = json.dumps([name, batch, version or baseline]).encode()
@@ -61,7 +62,12 @@ class Posting:
         report["model"] |= {"batch": batch, "inputs": inputs}
         report["baseline"]["peak_bytes"] = baseline
         report["request"] |= request
-        id = records.save_plan(self.store, made | {"report": json.dumps(report).encode()}, graph_id)
+        made |= {"report": json.dumps(report).encode()}
+        if curve:
+            curve_of = {"document": {"points": [{}]}, "plans": [made]}
+            id = records.save_result(self.store, "curve", curve_of, graph_id)
+        else:
+            id = records.save_plan(self.store, made, graph_id)
         with self.store.writing() as connection:
             connection.execute(sa.update(graphs).where(graphs.c.id == graph_id).values(seen_at=at))
             connection.execute(sa.update(plans).where(plans.c.id == id).values(created_at=at))
@@ -115,6 +121,24 @@ def test_other_requests_and_shapes_are_not_compared(store: Store, post: Posting,
     assert found(store) == []
     post(130)
     assert found(store) == [("net", 100, 130)]
+
+
+def test_a_point_of_a_curve_is_compared_with_points_of_curves_only(store: Store, post: Posting) -> None:
+    post(100, 64, budget="1%", version="1")
+    post(100, 176, budget="1%", version="2", curve=True)
+    post(100, 177, budget="2%", version="3", curve=True)
+    assert found(store) == []
+    post(100, 178, budget="1%", version="4", curve=True)
+    assert found(store) == [("net", 176, 178)]
+
+
+def test_searches_of_one_version_are_not_compared_and_its_lowest_peak_counts(store: Store, post: Posting) -> None:
+    post(100, 50, version="1")
+    post(100, 60, version="1")
+    assert found(store) == []
+    post(100, 70, version="2")
+    post(100, 55, version="2")
+    assert found(store) == [("net", 50, 55)]
 
 
 def test_fields_that_change_no_peak_are_ignored(store: Store, post: Posting) -> None:
