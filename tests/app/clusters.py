@@ -49,10 +49,14 @@ def command_of(pid: int) -> str:
 
 
 class LocalCluster:
-    """Two workers that run one call at a time each; `start` again after `kill` takes the same address."""
+    """Two workers that run one call at a time each; `start` again after `kill` takes the same address.
 
-    def __init__(self, engine: str, *more: str):
+    `imports`: folder whose modules come before all others in its processes.
+    """
+
+    def __init__(self, engine: str, *more: str, imports: Path | None = None):
         self.engine, self.more = engine, more
+        self.imports = imports or Path(__file__).parents[2]
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="remat-", dir="/tmp"))  # short: Ray's sockets lie in it
         self.address = f"{'tcp' if engine == 'dask' else 'ray'}://127.0.0.1:{self.port}"
@@ -101,16 +105,16 @@ class LocalCluster:
     def _run(self, module: str, *arguments: str) -> None:
         with (self.folder / f"{arguments[0]}.log").open("ab") as log:
             command: Sequence[str] = [sys.executable, "-m", module, *arguments]
-            environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+            environment = os.environ | {"PYTHONPATH": str(self.imports), "OMP_NUM_THREADS": "1"}
             self._processes.append(
                 subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
             )
 
 
 @contextlib.contextmanager
-def cluster_of(engine: str, *more: str) -> Iterator[LocalCluster]:
+def cluster_of(engine: str, *more: str, imports: Path | None = None) -> Iterator[LocalCluster]:
     """A cluster that is gone afterwards."""
-    cluster = LocalCluster(engine, *more)
+    cluster = LocalCluster(engine, *more, imports=imports)
     try:
         yield cluster
     finally:

@@ -20,6 +20,8 @@ CONNECT_S = 10.0
 CLOSE_S = 2.0
 MAX_UNREAD = 1000  # lists of messages; a worker that cannot post gives its call up
 ANSWER_S = 10.0
+#: In the error of a scheduler that has no module of the call; the reason is in its own log only.
+CANNOT_LOAD = "Error during deserialization of the task graph"
 #: Dask gives both a level.
 QUIET_LOGGERS = ("distributed", "distributed.client")
 
@@ -77,7 +79,7 @@ class DaskCluster:
         if isinstance(error, distributed.KilledWorker):
             message = "the cluster's workers died on it; reduce the model size, or give the workers more memory"
             return SolveFailed(message, code="child_died")
-        if isinstance(error, ImportError):
+        if isinstance(error, ImportError) or CANNOT_LOAD in str(error):
             return lacks_remat(error)
         if isinstance(error, OSError):
             return ClusterLost(f"the cluster at {self.address} went away ({error})")

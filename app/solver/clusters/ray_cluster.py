@@ -114,7 +114,11 @@ class RayCluster:
         nodes = sum(node["Alive"] for node in ray.nodes())
         self.description = f"Ray at {self.address}: nodes {nodes}, CPUs {self.slots}"
         self._remote: dict[tuple[Callable[..., Any], int], Any] = {}
-        self._letters: Any = ray.remote(num_cpus=0, max_restarts=-1)(Letters).remote()
+        try:
+            self._letters: Any = ray.remote(num_cpus=0, max_restarts=-1)(Letters).remote()
+        except ImportError as error:  # of the head, which loads the class
+            self._context.disconnect()
+            raise BadUsage(str(lacks_remat(error)), code="version_mismatch") from error
         self.mailbox: Mailbox = RayMailbox(self._letters)
 
     def submit(self, work: Callable[..., Any], arguments: Sequence[Any], retries: int) -> Future[Any]:
