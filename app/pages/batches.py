@@ -16,7 +16,7 @@ from app.api.routes.dependencies import ServiceDep
 from app.jobs.batches import repository
 from app.jobs.batches.repository import BatchRecord
 from app.jobs.batches.results import PAGE_SIZE
-from app.pages.jobs import JobStateFilter, goal_text
+from app.pages.jobs import JobStateFilter, batch_state, goal_text
 from app.pages.plan.stored import shapes_of_plans
 from app.pages.shell.format_values import format_shape
 from app.pages.shell.frame import PageRoute, render_page
@@ -42,12 +42,14 @@ async def batches_page(
 
     def load() -> dict[str, Any]:
         tenant = batch_owner(service).tenant
-        listed = repository.page(service.store, tenant, cursor or None, BATCHES_PER_PAGE + 1, state or None)
+        listed = repository.page(service.store, tenant, cursor or None, BATCHES_PER_PAGE + 1, state or None, True)
         after = listed[BATCHES_PER_PAGE - 1].id if len(listed) > BATCHES_PER_PAGE else None
         return {"rows": _rows(service.store, listed[:BATCHES_PER_PAGE]), "next": after}
 
     context = await anyio.to_thread.run_sync(load)
-    return render_page(request, "batches.html", title="Batches", here="/batches", state=state, cursor=cursor, **context)
+    return render_page(
+        request, "batches.html", title="Batches", here="/batches", states=STATES, state=state, cursor=cursor, **context
+    )
 
 
 @router.get("/batches/{batch_id}")
@@ -102,6 +104,7 @@ def _row(batch: BatchRecord, first_model: str, ended: int) -> dict[str, Any]:
         "finished": batch.finished,
         "stopping": batch.cancel_requested and not batch.finished,
         "failed": batch.count_in("failed"),
+        "shown_state": batch_state(batch.state, batch.count_in("failed"), batch.total),
         "retryable": batch.count_in("failed", "cancelled"),
         "states": [(name, batch.count_in(name)) for name in STATES],
         "left": batch.seconds() * remaining / ended if ended and remaining and not batch.finished else None,

@@ -139,6 +139,15 @@ def goal_text(fields: Mapping[str, Any], kind: str = "plan") -> str:
     return "overhead up to 10%"
 
 
+def batch_state(state: str, failed: int, total: int) -> dict[str, str] | None:
+    """Mark and text of a batch with failed items, once it has ended; None: its state says all."""
+    if state != "succeeded" or not failed:
+        return None
+    if failed == total:
+        return {"mark": "failed", "text": "all failed" if total > 1 else "failed"}
+    return {"mark": "partly", "text": f"{failed:,} of {total:,} failed"}
+
+
 def _row(operation: Operation, models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Template row of an operation; `models`: of `_models`."""
     kind, model = operation.kind, models.get(operation.graph_id or operation.found or "", {})
@@ -147,11 +156,13 @@ def _row(operation: Operation, models: Mapping[str, Mapping[str, Any]]) -> dict[
     plan = None if operation.result is None else f"/plans/{operation.result}"
     is_batch, progress = kind == "batch", operation.progress or {}
     goal = f"{progress.get('total', 0)} plans" if is_batch else goal_text(operation.fields, kind)
+    failed, total = progress.get("items", {}).get("failed", 0), progress.get("total", 0)
     return wire | {
         "model": model.get("name") or kind,
         "shape": format_shape({"batch": wire["batch"], "inputs": None if is_rebound else model.get("inputs")}),
         "page": f"/batches/{batch_id_of(operation.id)}" if is_batch else f"/jobs/{operation.id}",
         "goal": goal,
+        "shown_state": batch_state(operation.state, failed, total) if is_batch else None,
         "expected_seconds": operation.fields.get("search_seconds"),
         "finished": operation.finished,
         "best": _progress_best(progress),

@@ -217,14 +217,22 @@ def find(store: Store, id: str) -> BatchRecord:
     raise NotFound(f"no batch {id[:80]!r}")
 
 
-def page(store: Store, tenant: str | None, after: str | None, limit: int, state: str | None) -> list[BatchRecord]:
-    """At most `limit` batches, newest first, older than `after`; of that tenant unless None."""
+def page(
+    store: Store, tenant: str | None, after: str | None, limit: int, state: str | None, by_items: bool = False
+) -> list[BatchRecord]:
+    """At most `limit` batches, newest first, older than `after`; of that tenant unless None.
+
+    `by_items`: an ended batch with failed items counts as failed, which its own state never is.
+    """
     query = sa.select(batches).order_by(batches.c.id.desc()).limit(limit)
     if tenant is not None:
         query = query.where(batches.c.tenant == tenant)
     if after is not None:
         query = query.where(batches.c.id < after)
-    if state is not None:
+    if by_items and state in ("succeeded", "failed"):
+        has_failed = sa.exists().where(items.c.batch_id == batches.c.id, items.c.state == "failed")
+        query = query.where(batches.c.state == "succeeded", has_failed if state == "failed" else ~has_failed)
+    elif state is not None:
         query = query.where(batches.c.state == state)
     with store.reading() as connection:
         return _counted(connection, row_dicts(connection, query))

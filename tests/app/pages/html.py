@@ -17,6 +17,9 @@ class Element:
 
     @property
     def text(self) -> str:
+        """Text without what narrow screens show in place of other columns."""
+        if "narrow" in self.attributes.get("class", "").split():
+            return ""
         return " ".join("".join(one if isinstance(one, str) else f" {one.text} " for one in self.inside).split())
 
     def all(self, tag: str = "", **attributes: str) -> list[Element]:

@@ -97,7 +97,7 @@ def test_each_batch_has_a_row_with_its_progress(shown: Shown) -> None:
     shown.batch("succeeded", "failed", "running", "queued")
     shown.batch("succeeded", "succeeded", "succeeded", "failed")
     first, second = cells(shown.page("/batches"))
-    assert [first[2], first[3], first[4]] == ["succeeded", "4 of 4", "1"]
+    assert [first[2], first[3], first[4]] == ["1 of 4 failed", "4 of 4", "1"]
     assert second[0] == f"{MARKUP} and 1 more" and second[1] == "90%, 50%"
     assert [second[2], second[3], second[4]] == ["running", "2 of 4", "1"]
     assert first[5] == "—" and re.fullmatch(r"\d+ (s|min)", second[5])
@@ -170,6 +170,28 @@ def test_the_page_of_a_batch_shows_its_outcome(shown: Shown, states: tuple[str, 
         "div", class_="notice bad"
     )
     assert words in notice.text and "etry" in notice.text
+
+
+@pytest.mark.parametrize(
+    ("states", "text", "mark", "listed_as"),
+    [
+        (("failed",) * 4, "all failed", "failed", "failed"),
+        (("failed", "succeeded", "failed", "succeeded"), "2 of 4 failed", "partly", "failed"),
+        (("succeeded",) * 4, "succeeded", "succeeded", "succeeded"),
+        (("failed", "cancelled", "cancelled", "cancelled"), "cancelled", "cancelled", "cancelled"),
+    ],
+)
+def test_the_state_of_a_batch_follows_its_items(
+    shown: Shown, states: tuple[str, ...], text: str, mark: str, listed_as: str
+) -> None:
+    id = shown.batch(*states)
+    assert shown.client.get(f"/v1/batches/{id}").json()["state"] in ("succeeded", "cancelled")  # of the wire, as before
+    for path in ("/batches", f"/batches/{id}", "/jobs"):
+        state = next(one for one in shown.page(path).all("span") if "state" in one.attributes.get("class", "").split())
+        assert (state.text, state.attributes["class"]) == (text, f"state {mark}"), path
+    for state_filter in ("succeeded", "failed", "cancelled"):
+        listed = shown.page(f"/batches?state={state_filter}").all("a", href=f"/batches/{id}")
+        assert bool(listed) == (state_filter == listed_as)
 
 
 def test_items_are_paged(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
