@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 
+import httpx2
 import pytest
 
-from tests.browser.conftest import NARROW, Served, Watched
+from tests.app.api.routes.test_batches import broken
+from tests.app.conftest import chain
+from tests.browser.conftest import NARROW, PATIENCE_MS, Served, Watched
 
 pytestmark = pytest.mark.browser
 
@@ -152,6 +156,20 @@ def test_a_keyboard_user_can_skip_to_the_content(served: Served, opened: Callabl
     assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_tables_of_jobs_and_batches_fold_on_a_narrow_screen(served: Served, opened: Callable[..., Watched]) -> None:
+    with httpx2.Client(base_url=served.url, timeout=PATIENCE_MS / 1000) as client:
+        ids = [client.post("/v1/graphs", json=graph).json()["id"] for graph in (chain(6, "a" * 60), broken())]
+        asked = {"graph_ids": ids, "budgets": ["90%"], "planners": ["greedy"], "loss": "y"}
+        batch = client.post("/v1/batches", json=asked).json()["id"]
+        while not client.get(f"/v1/batches/{batch}").json()["ended_at"]:
+            time.sleep(0.1)
+    for path in ("/jobs", "/batches", f"/batches/{batch}"):
+        page = opened(f"{served.url}{path}", NARROW).page
+        room = page.locator(".wide").first.evaluate("(box) => [box.scrollWidth, box.clientWidth]")
+        assert room[0] <= room[1], (path, room)
+        assert page.get_by_text("all failed").first.is_visible()
 
 
 @pytest.mark.parametrize("path", ["/", "/jobs", "/batches", "/upload", "/compare", "/nothing"])

@@ -434,6 +434,22 @@ def test_two_plans_are_compared(page: Any, url: str, plans: list[str]) -> None:
     assert page.locator("#memory [data-part=holders] section").count() == 2
 
 
+def test_each_compared_plan_is_chosen_by_its_number(page: Any, url: str, plans: list[str]) -> None:
+    asked = {"graph": generators.transformer(40), "planner": "greedy", "iterations": 5}
+    third = httpx2.post(f"{url}/v1/plans", json=asked, headers={"Prefer": "wait=300"}, timeout=300).json()["id"]
+    page.goto(f"{url}/compare?plan={plans[0]}&plan={plans[1]}&plan={third}")
+    page.wait_for_selector("html[data-drawn]", state="attached")
+    assert "1 to 3 peak of A to C" in page.inner_text("#memory-keys")
+    page.locator("#memory canvas").nth(1).focus()
+    for letter, key, id in (("C", "3", third), ("A", "1", plans[0]), ("B", "2", plans[1])):
+        steps = httpx2.get(f"{url}/v1/plans/{id}/timeline", timeout=60).json()["step_bytes"]
+        page.keyboard.press(key)
+        page.wait_for_function(
+            "(text) => RegExp(text).test(document.getElementById('memory-step').textContent)",
+            arg=f"{letter}: [^.]*[.]?[^.]* at step {steps.index(max(steps))},",
+        )
+
+
 def test_pure_functions_of_the_charts(opened: Any) -> None:
     """Index of spans, scales, search, zoom and pixels, against brute force."""
     found = opened.evaluate(

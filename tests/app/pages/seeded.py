@@ -16,16 +16,16 @@ GIB = 2**30
 NETWORKS = ("resnet50", "vit_base", "bert_large", "gpt2_medium", "unet", "convnext_tiny", "llama_decoder", "lstm")
 BUDGETS = ("90%", "70%", "50%", "30%", "8GiB")
 PLANNERS = {"auto": 0.05, "blocks": 0.06, "segments": 0.25, "greedy": 0.12}  # planner -> its overhead
+PLANS_PER_MODEL = len(BUDGETS) * len(PLANNERS)
 
 
 def fill(store: Store, count: int, names: Sequence[str] = NETWORKS, seed: int = 0) -> None:
     """Store `count` plans of models with the given names, created over the last thirty days."""
     draw, began = random.Random(seed), datetime.now(UTC) - timedelta(days=30)
-    per_model = len(BUDGETS) * len(PLANNERS)
     rows_of_graphs: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     for place in range(count):
-        which, within = divmod(place, per_model)
+        which, within = divmod(place, PLANS_PER_MODEL)
         if within == 0:
             name = names[which] if which < len(names) else f"{names[which % len(names)]}_b{which // len(names)}"
             graph_id = f"{which:064x}"

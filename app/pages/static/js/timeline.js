@@ -124,14 +124,19 @@ export class MemoryChart {
     return place > end ? -1 : stepAt(place, each.steps.length, this.isTimed ? each.starts : null);
   }
 
-  /** [series index, step] at a pointer. */
+  /** [series index, step] at a pointer: of the panel below it, or of the nearest line if all are in one panel. */
   at(event) {
     const bounds = this.sheet.above.getBoundingClientRect(), y = event.clientY - bounds.top;
-    const panels = this.panels(), { box } = panels[0];
-    const k = panels.length > 1 && y > panels[0].box.y + panels[0].box.high + PANEL_GAP / 2 ? 1 : 0;
-    const active = panels.length > 1 ? k : Math.min(1, this.series.length - 1), each = this.series[active];
+    const panels = this.panels(), { box } = panels[0], [, toY] = this.scales(box);
     const place = this.view[0] + ((event.clientX - bounds.left - box.x) / box.wide) * (this.view[1] - this.view[0]);
-    return [active, stepAt(place, each.steps.length, this.isTimed ? each.starts : null)];
+    const steps = this.series.map((each) => stepAt(place, each.steps.length, this.isTimed ? each.starts : null));
+    if (panels.length > 1) {
+      const active = y > box.y + box.high + PANEL_GAP / 2 ? 1 : 0;
+      return [active, steps[active]];
+    }
+    const far = this.series.map((each, k) => Math.abs(y - toY(each.steps[steps[k]])));
+    const active = far.indexOf(Math.min(...far));
+    return [active, steps[active]];
   }
 
   // ---- input
@@ -194,13 +199,15 @@ export class MemoryChart {
     else if (event.key === "-") this.zoom(ZOOM_STEP);
     else if (event.key === "0") this.look([0, this.whole]);
     else {
-      const last = Math.min(1, this.series.length - 1), own = this.series[this.active], count = own.steps.length;
+      const last = this.series.length - 1, own = this.series[this.active], count = own.steps.length;
+      const above = Math.max(0, this.active - 1), below = Math.min(last, this.active + 1), after = Math.min(1, last);
       const far = Math.max(1, Math.round(count / 50)), from = this.step ?? own.at;
       const [active, to] = {
         ArrowLeft: [this.active, from - (event.shiftKey ? far : 1)], ArrowRight: [this.active, from + (event.shiftKey ? far : 1)],
-        ArrowUp: [0, this.stepOf(this.series[0])], ArrowDown: [last, this.stepOf(this.series[last])],
+        ArrowUp: [above, this.stepOf(this.series[above])], ArrowDown: [below, this.stepOf(this.series[below])],
         PageUp: [this.active, from - far], PageDown: [this.active, from + far], Home: [this.active, 0], End: [this.active, count - 1],
-        p: [last, this.series[last].at], b: [0, this.series[0].at], Escape: [this.active, null],
+        p: [after, this.series[after].at], b: [0, this.series[0].at], Escape: [this.active, null],
+        ...Object.fromEntries(this.series.map((each, k) => [k + 1, [k, each.at]])),
       }[event.key] ?? [];
       if (to === undefined) return;
       this.show(active, to === null ? null : Math.min(this.series[active].steps.length - 1, Math.max(0, to)));
