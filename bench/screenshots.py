@@ -97,12 +97,13 @@ def others_of(url: str) -> dict[str, str]:
 
 def unfinished(url: str) -> dict[str, str]:
     """Name -> path of a job that runs until the service stops, and of one that waits for it."""
-    document = layered(60, seed=3)
+    document = layered(400, seed=3)
     places = {}
     with httpx2.Client(base_url=url, timeout=PATIENCE_S) as client:
         for name, budget in (("job-running", "60%"), ("job-waiting", "50%")):
-            question = {"graph": document, "budget": budget, "search_seconds": 1200}
+            question = {"graph": document, "budget": budget, "search_seconds": 600}
             posted = client.post("/v1/plans", json=question, headers={"Prefer": "wait=0"})
+            posted.raise_for_status()
             places[name] = f"/jobs/{posted.json()['id']}"
     return places
 

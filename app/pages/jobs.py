@@ -29,6 +29,15 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 JOBS_PER_PAGE = 50
 JobStateFilter = Literal["", "queued", "running", "succeeded", "failed", "cancelled"]
+#: Stage of a solve -> what is done in it, as shown.
+STAGES = {
+    "read": "reading the model",
+    "differentiate": "adding the backward pass",
+    "plan": "searching",
+    "layout": "assigning addresses",
+    "rewrite": "rewriting the graph",
+    "execute": "checking by execution",
+}
 SHOWN_FIELDS = (
     "planner",
     "device",
@@ -93,7 +102,9 @@ async def job(request: Request, service: ServiceDep, operation_id: str, follow: 
     title, plan = f"Job {row['model']}", row.get("plan_figures")
     if follow and plan and plan["status"] != "over_budget":
         return RedirectResponse(row["plan"], 303)
-    return render_page(request, "job.html", title=title, here="/jobs", row=row, plan=plan, found=row["found"])
+    return render_page(
+        request, "job.html", title=title, here="/jobs", row=row, plan=plan, found=row["found"], stages=STAGES
+    )
 
 
 @router.post("/jobs/{operation_id}/retry")
@@ -139,6 +150,10 @@ def goal_text(fields: Mapping[str, Any], kind: str = "plan") -> str:
     return "overhead up to 10%"
 
 
+def _stage(operation: Operation) -> str:
+    return STAGES.get(operation.stage or "", operation.stage or "")
+
+
 def batch_state(state: str, failed: int, total: int) -> dict[str, str] | None:
     """Mark and text of a batch with failed items, once it has ended; None: its state says all."""
     if state != "succeeded" or not failed:
@@ -166,7 +181,7 @@ def _row(operation: Operation, models: Mapping[str, Mapping[str, Any]]) -> dict[
         "expected_seconds": operation.fields.get("search_seconds"),
         "finished": operation.finished,
         "best": _progress_best(progress),
-        "stage_note": f": {operation.stage}" if operation.state == "running" and operation.stage else "",
+        "stage_note": f": {_stage(operation)}" if operation.state == "running" and operation.stage else "",
         "plan": plan,
         "can_retry": operation.finished and kind in SEARCH_SECONDS,
         "planner": "" if kind in ("layout", "batch") else operation.fields.get("planner", "auto"),

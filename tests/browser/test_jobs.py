@@ -172,7 +172,7 @@ def test_a_batch_is_followed_to_its_end_and_its_failed_items_retried(
     row = page.locator(f"#row-{batch}")  # comes by itself
     expect(row).to_contain_text("4 of 4", timeout=PATIENCE_MS)
     row.get_by_role("link").first.click()
-    expect(page.locator("#batch .state.succeeded").first).to_be_visible()
+    expect(page.locator("#batch .status-line .state.failed")).to_have_text("all failed")
     page.locator("#state").select_option("failed")
     expect(page).to_have_url(re.compile("state=failed"))
     expect(page.locator("#batch tbody tr")).to_have_count(4)

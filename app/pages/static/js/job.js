@@ -6,9 +6,9 @@ import { share, size } from "./format.js";
 import { announce, showOffline } from "./net.js";
 
 const FINISHED = new Set(["succeeded", "failed", "cancelled"]);
-const DRAW_DELAY_MS = 100, TICK_MS = 250;
+const DRAW_DELAY_MS = 100, TICK_MS = 250, REDRAW_MS = 2000;
 const job = document.getElementById("job");
-const initialState = job.dataset.state;
+const initialState = job.dataset.state, stages = JSON.parse(job.dataset.stages); // stage -> what is done in it
 const seconds = [], best = [], bound = []; // one entry per progress event; null: unknown
 let state = initialState;
 let updateChart = null;
@@ -17,24 +17,29 @@ let isDrawScheduled = false;
 function showState(stage) {
   const label = document.createElement("span");
   label.className = `state ${state}`;
-  label.textContent = state + (state === "running" && stage ? `: ${stage}` : "");
+  label.textContent = state + (state === "running" && stage ? `: ${stages[stage] ?? stage}` : "");
   document.getElementById("state").replaceChildren(label);
+}
+
+/** Seconds since the job started; null: it waits. */
+function elapsedSeconds() {
+  const from = job.dataset.started || (state === "running" ? job.dataset.created : "");
+  return from ? Math.max(0, (Date.now() - Date.parse(from)) / 1000) : null;
 }
 
 /** Elapsed and expected time: the search has a limit; reading before it and checking after it have none. */
 function showTime() {
   const bar = document.getElementById("job-bar"), words = document.getElementById("job-time");
   if (!bar || FINISHED.has(state)) return;
-  const { started, expected } = job.dataset, from = started || (state === "running" ? job.dataset.created : "");
-  if (!from) return;
-  const elapsed = Math.max(0, (Date.now() - Date.parse(from)) / 1000), limit = Number(expected);
+  const elapsed = elapsedSeconds(), limit = Number(job.dataset.expected);
+  if (elapsed === null) return;
   if (limit && elapsed < limit) bar.value = elapsed / limit;
   else bar.removeAttribute("value"); // indeterminate
   const whole = elapsed < 60 ? `${Math.floor(elapsed)} s` : `${Math.floor(elapsed / 60)} min ${Math.floor(elapsed % 60)} s`;
   const search = limit ? ` of about ${Math.ceil(limit)} s of search` : "";
   words.textContent = limit && elapsed >= limit ? `${whole}; the search limit of ${Math.ceil(limit)} s is reached, placing and checking follow.` : `${whole}${search}.`;
 }
-const clock = setInterval(showTime, TICK_MS);
+const clock = setInterval(showTime, TICK_MS), redraw = setInterval(() => seconds.length && draw(), REDRAW_MS);
 showTime();
 
 function setText(id, text) {
@@ -48,15 +53,17 @@ function draw() {
   const isShown = job.dataset.kind === "plan" && best.some(isKnown);
   document.getElementById("convergence").hidden = !isShown;
   if (!isShown) return;
+  const now = FINISHED.has(state) ? 0 : elapsedSeconds() ?? 0; // until then both stay as they are
+  const until = (values, last) => (now > seconds.at(-1) ? [...values, last] : [...values]);
   const series = [
-    { label: "best plan", colour: "after", values: [...best], steps: true },
-    { label: "proven minimum", colour: "bound", values: [...bound], steps: true, dash: [6, 4] },
+    { label: "best plan", colour: "after", values: until(best, best.at(-1)), steps: true },
+    { label: "proven minimum", colour: "bound", values: until(bound, bound.at(-1)), steps: true, dash: [6, 4] },
   ];
   const place = document.getElementById("convergence-chart");
-  if (updateChart) updateChart([...seconds], series);
+  if (updateChart) updateChart(until(seconds, now), series);
   else
     updateChart = chart(place, {
-      x: [...seconds], series, format: (v) => share(v, 1), xFormat: (v) => `${Number(v.toFixed(2))} s`,
+      x: until(seconds, now), series, format: (v) => share(v, 1), xFormat: (v) => `${Number(v.toFixed(2))} s`,
     });
   const percent = (value) => (value == null ? "unknown" : share(value, 2));
   place.ariaLabel = `After ${seconds.at(-1).toFixed(1)} s: best overhead ${percent(best.at(-1))}, proven minimum ${percent(bound.at(-1))}`;
@@ -72,7 +79,9 @@ function onProgress(progress, stage) {
   seconds.push(Math.max(progress.seconds ?? 0, seconds.at(-1) ?? 0));
   best.push(plan?.overhead ?? best.at(-1) ?? null);
   bound.push(progress.bound?.overhead ?? bound.at(-1) ?? null);
+  if (!FINISHED.has(initialState) && job.dataset.kind !== "layout") document.getElementById("best").hidden = false;
   if (plan) setText("peak", size(plan.peak_bytes));
+  if (plan && document.getElementById("keeps")) document.getElementById("keeps").hidden = false;
   if (plan?.overhead != null) setText("overhead", share(plan.overhead, 2));
   if (progress.bound) setText("bound", share(progress.bound.overhead, 2));
   if (plan) setText("gap", progress.gap == null ? "—" : share(progress.gap, 2)); // none of a plan over the budget
@@ -94,7 +103,7 @@ events.addEventListener("state", (event) => {
   announced = state;
   if (FINISHED.has(state)) {
     events.close();
-    clearInterval(clock);
+    for (const timer of [clock, redraw]) clearInterval(timer);
     draw();
     if (FINISHED.has(initialState)) return;
     location.replace(`${location.pathname}?follow=1`); // leads to the plan, or shows what became of the job
