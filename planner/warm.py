@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.blocks import kernels as block_kernels
@@ -27,11 +29,15 @@ KERNEL_SETS = (
 )
 
 
-#: The program of a process that compiles one set: it gets this process's module path, this module and the set's number.
-COMPILE_ONE = """
+#: The program of a process that compiles sets: it gets this process's module path and this module, then the number of
+#: one set a line, and answers each with a line.
+COMPILE_SETS = """
 import importlib, json, sys
 sys.path[:] = json.loads(sys.argv[1])
-importlib.import_module(sys.argv[2]).KERNEL_SETS[int(sys.argv[3])].compiled()
+sets = importlib.import_module(sys.argv[2]).KERNEL_SETS
+for number in sys.stdin:
+    sets[int(number)].compiled()
+    print(flush=True)
 """
 
 
@@ -53,23 +59,31 @@ def ready(before_compiling: Callable[[], None]) -> None:
 
 
 def compile_to_disk(absent: Sequence[Kernels]) -> None:
-    """Compile the sets into the disk cache, one process per core, the largest set first.
+    """Compile the sets into the disk cache, by one process per core that takes the largest set left.
 
-    Kernels are compiled under the interpreter's lock, so that threads would take turns. A set whose process fails, or
-    cannot write the cache, is left to the caller, as all are on a single core.
+    Kernels are compiled under the interpreter's lock, so that threads would take turns. Sets of a process that fails,
+    or cannot write the cache, are left to the caller, as all are on a single core.
     """
-    cores = os.cpu_count() or 1
-    if not sys.executable or min(cores, len(absent)) == 1:
+    cores = min(os.cpu_count() or 1, len(absent))
+    if not sys.executable or cores == 1:
         return
     module = __spec__.name if __spec__ else __name__  # `__name__` is "__main__" under `python -m`
-    command = [sys.executable, "-c", COMPILE_ONE, json.dumps(sys.path), module]
+    command = [sys.executable, "-c", COMPILE_SETS, json.dumps(sys.path), module]
+    left = deque(sorted(absent, key=Kernels.code_bytes, reverse=True))
 
-    def compile_one(kernels: Kernels) -> None:
-        number = str(KERNEL_SETS.index(kernels))
-        subprocess.run([*command, number], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    def compile_sets(_: int) -> None:
+        pipe = subprocess.PIPE
+        starting = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+        with suppress(IndexError, BrokenPipeError), starting as process:  # all sets are taken, or the process has ended
+            assert process.stdin is not None and process.stdout is not None
+            while True:
+                process.stdin.write(f"{KERNEL_SETS.index(left.popleft())}\n")
+                process.stdin.flush()
+                if not process.stdout.readline():
+                    break
 
     with ThreadPoolExecutor(cores) as pool:
-        list(pool.map(compile_one, sorted(absent, key=lambda kernels: -len(kernels.functions))))
+        list(pool.map(compile_sets, range(cores)))
 
 
 def load_cached() -> None:

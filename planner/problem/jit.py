@@ -11,6 +11,7 @@ call belong to it, and the annotations of a kernel are its compiled signature:
 from __future__ import annotations
 
 import dis
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +21,12 @@ from pathlib import Path
 from types import FunctionType, NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+log = logging.getLogger(__name__)
+
 Kernel = Callable[..., Any]
+
+#: Files that decide how kernels are compiled.
+COMPILER_FILES = (__file__, str(Path(__file__).with_name("kernel_compiler.py")))
 
 # Arrays in annotations of kernels: dtype and dimensions, C-contiguous. Interpreted, a row may be a list.
 Row = Annotated[Any, "int64", 1]
@@ -38,6 +44,13 @@ class Kernels:
     allocating: frozenset[str] = frozenset()  # names of kernels that allocate arrays or lists
 
     @cached_property
+    def digest(self) -> str:
+        """Hash of the source files of the kernels and of their compiler."""
+        kernels: list[Any] = [*self.functions, *self.loops.values()]
+        files = sorted({*(kernel.__code__.co_filename for kernel in kernels), *COMPILER_FILES})
+        return sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:12]
+
+    @cached_property
     def functions(self) -> tuple[FunctionType, ...]:
         """The entry points and all kernels that they call, callees first."""
         found: dict[FunctionType, None] = {}
@@ -48,6 +61,10 @@ class Kernels:
     def interpreted(self) -> dict[str, Kernel]:
         """The plain Python kernels by name."""
         return {kernel.__name__: kernel for kernel in self.functions}
+
+    def code_bytes(self) -> int:
+        """Size of the bytecode, to which the time to compile is about proportional."""
+        return sum(len(kernel.__code__.co_code) for kernel in self.functions)
 
     def is_compiled(self) -> bool:
         """Whether this process has already compiled or loaded the set."""
@@ -61,40 +78,77 @@ class Kernels:
         last = self.functions[-1]
         file, cache_dir = Path(last.__code__.co_filename), os.environ.get("NUMBA_CACHE_DIR")
         root, folder = (Path(cache_dir), "*") if cache_dir else (file.parent, "__pycache__")
-        return any(root.glob(f"{folder}/{file.stem}.{last.__qualname__}_{self._digest()}-*.nbi"))
+        return any(root.glob(f"{folder}/{file.stem}.{last.__qualname__}_{self.digest}-*.nbi"))
 
     def compiled(self) -> dict[str, Kernel]:
-        """The kernels in machine code by name, compiled or loaded once per process."""
+        """The entry points in machine code by name, compiled or loaded once per process."""
         if not self.is_compiled():
             _compiled[self] = self._compile()
         return _compiled[self]
 
-    def _digest(self) -> str:
-        """Hash of the source files of the kernels and of this file, which holds the compiler options."""
-        kernels: list[Any] = [*self.functions, *self.loops.values()]
-        files = sorted({*(kernel.__code__.co_filename for kernel in kernels), __file__})
-        return sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()[:12]
-
     def _compile(self) -> dict[str, Kernel]:
+        try:
+            scope = self._compile_modules()
+        except Exception:  # a numba with another compiler; one by one, kernels are right and take longer to compile
+            log.debug("event=kernels_compiled_one_by_one", exc_info=True)
+            scope = self._compile_one_by_one()
+        return {entry.__name__: scope[entry.__name__] for entry in self.entries}
+
+    def _compile_modules(self) -> dict[str, Kernel]:
+        """Load each entry point, or compile it in one module with its callees."""
+        scope = dict[str, Any]()
+        for function in self.functions:
+            if function in self.entries:
+                self._add_module(function, scope)
+        return scope
+
+    def _add_module(self, entry: FunctionType, scope: dict[str, Any]) -> None:
+        """Add an entry point to `scope`, and if it is compiled, the callees before it that are not there yet."""
+        from planner.problem.kernel_compiler import module_pipelines  # numba is heavy: half a second
+
+        copy = self._copy(entry)
+
+        def compile_callees() -> None:
+            for callee in self.functions[: self.functions.index(entry)]:
+                if callee.__name__ not in scope:
+                    self._add_compiled(callee, self._copy(callee), scope, pipeline_class=of_callee)
+            copy.__globals__.update(scope)
+
+        of_callee, of_entry = module_pipelines(compile_callees)
+        self._add_compiled(entry, copy, scope, cache=True, pipeline_class=of_entry)
+
+    def _compile_one_by_one(self) -> dict[str, Kernel]:
+        """Load or compile each kernel in a module of its own."""
+        scope = dict[str, Any]()
+        for function in self.functions:
+            self._add_compiled(function, self._copy(function), scope, cache=True)
+        return scope
+
+    def _copy(self, function: FunctionType) -> FunctionType:
+        """The function to compile as a kernel: with globals of its own, and a name that carries the hash of all files.
+
+        Numba's cache checks the file of one kernel only.
+        """
+        kernel = self.loops.get(function.__name__, function)
+        copy = FunctionType(kernel.__code__, {**kernel.__globals__}, kernel.__name__)
+        copy.__qualname__, copy.__module__ = f"{kernel.__qualname__}_{self.digest}", kernel.__module__
+        return copy
+
+    def _add_compiled(self, kernel: Kernel, copy: FunctionType, scope: dict[str, Any], **options: Any) -> None:
+        """Compile or load the copy of a kernel; `scope` has the compiled kernels that it calls, and gets this one."""
         import numba  # heavy: half a second, not needed where nothing is compiled
 
-        sources, scope = self._digest(), dict[str, Any]()
-        for function in self.functions:
-            name = function.__name__
-            kernel = self.loops.get(name, function)
-            # The copy resolves the kernels it calls, itself included, to their compiled versions.
-            seen = {**kernel.__globals__, **scope}
-            copy = FunctionType(kernel.__code__, seen, kernel.__name__)
-            # Numba's cache checks the file of one kernel only; the name carries the hash of all files.
-            copy.__qualname__, copy.__module__ = f"{kernel.__qualname__}_{sources}", kernel.__module__
-            # Without numba's runtime (`_nrt`) references are not counted. Counting is an atomic operation at
-            # each use of a field, most of the time of a kernel over a record of arrays.
-            options = {"cache": True, "nogil": True, "_nrt": name in self.allocating}  # nogil: threads run in parallel
-            scope[name] = seen[name] = numba.njit(**options)(copy)  # type: ignore[call-overload]
-            if not isinstance(scope[name], FunctionType):  # as with NUMBA_DISABLE_JIT
-                scope[name].compile(_signature(function))
-                scope[name].disable_compile()
-        return scope
+        name = kernel.__name__
+        copy.__globals__.update(scope)
+        # Without numba's runtime (`_nrt`) references are not counted. Counting is an atomic operation at
+        # each use of a field, most of the time of a kernel over a record of arrays.
+        options |= {"nogil": True, "_nrt": name in self.allocating}  # nogil: threads run in parallel
+        compiled: Any = numba.njit(**options)(copy)
+        copy.__globals__[name] = compiled  # a kernel may call itself
+        if not isinstance(compiled, FunctionType):  # as with NUMBA_DISABLE_JIT
+            compiled.compile(_signature(kernel))
+            compiled.disable_compile()
+        scope[name] = compiled
 
 
 _compiled: dict[Kernels, dict[str, Kernel]] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dis
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -25,40 +24,62 @@ def test_processes_of_any_folder_compile_sets_into_the_disk_cache(
     assert smallest.is_on_disk()
 
 
-def test_the_largest_set_is_compiled_first(monkeypatch: pytest.MonkeyPatch) -> None:
+class CompilingProcess:
+    """Stands in for a process: answers each set, or ends without an answer."""
+
+    def __init__(self, numbers: list[int], answers: bool):
+        self.numbers, self.answers = numbers, answers
+        self.stdin = self.stdout = self
+
+    def __enter__(self) -> CompilingProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def write(self, line: str) -> None:
+        self.numbers.append(int(line))
+
+    def flush(self) -> None:
+        pass
+
+    def readline(self) -> str:
+        return "\n" if self.answers else ""
+
+
+def test_the_largest_set_is_compiled_first_by_one_process_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers: list[int] = []
+    started: list[CompilingProcess] = []
 
-    def run(command: list[str], **options: Any) -> None:
-        numbers.append(int(command[-1]))
+    def start(*command: Any, **options: Any) -> CompilingProcess:
+        started.append(CompilingProcess(numbers, answers=True))
+        return started[-1]
 
-    monkeypatch.setattr(warm.subprocess, "run", run)
+    monkeypatch.setattr(warm.subprocess, "Popen", start)
     monkeypatch.setattr(warm.os, "cpu_count", lambda: 2)
     warm.compile_to_disk(warm.KERNEL_SETS)
-    sizes = [len(warm.KERNEL_SETS[number].functions) for number in numbers]
+    sizes = [warm.KERNEL_SETS[number].code_bytes() for number in numbers]
     assert sizes[0] == max(sizes) and sorted(numbers) == list(range(len(warm.KERNEL_SETS)))
+    assert len(started) == 2
 
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_a_set_whose_process_fails_is_compiled_by_the_caller(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[jit.Kernels] = []
-    started: list[int] = []
-
-    def fail(command: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
-        started.append(int(command[-1]))
-        return subprocess.CompletedProcess(command, 1)
+    tried: list[int] = []
 
     def compile_(kernels: jit.Kernels) -> dict[str, jit.Kernel]:
         compiled.append(kernels)
         return kernels.interpreted()
 
-    monkeypatch.setattr(warm.subprocess, "run", fail)
+    monkeypatch.setattr(warm.subprocess, "Popen", lambda *_, **options: CompilingProcess(tried, answers=False))
     monkeypatch.setattr(warm.os, "cpu_count", lambda: cores)
     monkeypatch.setattr(jit, "_compiled", {})
     monkeypatch.setattr(jit.Kernels, "is_on_disk", lambda kernels: False)
     monkeypatch.setattr(jit.Kernels, "_compile", compile_)
     warm.ready(lambda: None)
     assert compiled == list(warm.KERNEL_SETS)
-    assert len(started) == (0 if cores == 1 else len(warm.KERNEL_SETS))
+    assert len(tried) == (0 if cores == 1 else 2)
 
 
 def test_no_kernel_has_an_assertion_which_pytest_would_rewrite_in_an_installation() -> None:

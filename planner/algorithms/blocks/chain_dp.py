@@ -7,22 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from planner.algorithms.blocks.detection import Blocks
-from planner.algorithms.blocks.kernels import (
-    BACK,
-    COLUMNS,
-    COST,
-    DOMINATED,
-    FROM,
-    KEPT,
-    PLACE,
-    PLAN,
-    SAVED,
-    STATE,
-    TICKS,
-    Chain,
-    ChainStates,
-)
-from planner.algorithms.blocks.subproblem import Subproblem, subproblem_of
+from planner.algorithms.blocks.kernels import BACK, COLUMNS, DOMINATED, KEPT, SAVED, TICKS, Chain, ChainStates
+from planner.algorithms.blocks.state_rows import COST, FROM, PLACE, PLAN, STATE
+from planner.algorithms.blocks.subproblem import MAX_LEADS, Subproblem, subproblem_of
 from planner.problem.jit import Kernels
 from planner.problem.plan import Order
 
@@ -153,14 +140,19 @@ class BlockChainDp:
     def _states(self, chain: Chain, first_plan: np.ndarray) -> ChainStates:
         """Empty states of the dynamic program, with the initial state in the ring."""
         positions, ring, most = len(self.blocks) + 1, int(chain.spans.max()) + 1, chain.max_states
+        room = most * 4 + 4 * int(np.diff(first_plan).max())
         ring_counts = np.zeros(ring, np.int64)
         ring_counts[0] = 1
         return ChainStates(
             np.zeros(positions, np.int64),
             np.zeros((positions, most, STATE), np.int64),
-            np.zeros((ring, most * 4 + 4 * int(np.diff(first_plan).max()), STATE), np.int64),
+            np.zeros((ring, room, STATE), np.int64),
             ring_counts,
             np.full(ring, np.inf),
+            np.zeros((room, STATE), np.int64),
+            np.zeros((2, room), np.int64),
+            np.zeros(room),
+            np.zeros(2**MAX_LEADS, np.int64),
         )
 
     def _price(self, budget: int) -> float:

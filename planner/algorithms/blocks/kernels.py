@@ -11,6 +11,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.algorithms.blocks.state_rows import (
+    BYTES,
+    COST,
+    FROM,
+    LEADS,
+    LOOPS,
+    PLACE,
+    PLAN,
+    copy_row,
+    copy_rows,
+    nth_smallest,
+    rank_states,
+)
 from planner.algorithms.blocks.subproblem import SubproblemArrays
 from planner.problem.jit import Cube, Kernels, Reals, Row, Table
 
@@ -187,63 +200,61 @@ class ChainStates(NamedTuple):
     ring: Cube  # r, room, STATE
     ring_counts: Row  # r
     thresholds: Reals  # r: states of a higher Lagrangian value are skipped, once enough are found
+    kept: Table  # room, STATE: scratch
+    rank: Table  # 2, room: scratch
+    value: Reals  # room: scratch
+    least: Row  # 2 ** leads: scratch
 
 
-# Columns of a state of the chain: bytes saved so far against the base order, ticks, bits of the dropped leads, the
-# state that it extends, the plan taken there and the block of that state.
-BYTES, COST, LEADS, FROM, PLAN, PLACE = range(6)
-STATE = 6
 # Lagrangian values that differ by less than this share of all ticks are equal.
 EQUAL = 1e-10
 
 
-def prune_states(states: Table, count: int, max_states: int, price: float, target: float) -> int:
+def prune_states(chain: Chain, table: ChainStates, states: Table, count: int, target: float) -> int:
     """Keep the non-dominated states, cheapest first, at most `max_states`; returns their number.
 
     Above the limit, states of the least Lagrangian value are kept, a byte being worth `price` ticks; ties: those
     nearest to `target` bytes.
     """
-    order = np.argsort(states[:count, BYTES], kind="mergesort")
-    order = order[np.argsort(states[:count, COST][order], kind="mergesort")]
-    least = np.full(1 << 5, 2**62, np.int64)
-    kept = np.zeros((count, STATE), np.int64)
-    left = 0
-    for i in order:
-        leads = states[i, LEADS]
-        if states[i, BYTES] < least[leads] and states[i, BYTES] < least[0]:
-            least[leads] = states[i, BYTES]
-            kept[left] = states[i]
+    rank_states(states, count, table.rank)
+    least, kept, left = table.least, table.kept, 0
+    for leads in range(len(least)):
+        least[leads] = 2**62
+    for k in range(count):
+        state = states[table.rank[0, k]]
+        leads = state[LEADS]
+        if state[BYTES] < least[leads] and state[BYTES] < least[0]:
+            least[leads] = state[BYTES]
+            copy_row(state, kept[left])
             left += 1
-    if left > max_states:
-        left = keep_least_value(kept, left, max_states, price)
-    if left > max_states:
-        left = keep_nearest(kept, left, max_states, target)
-    states[:left] = kept[:left]
+    if left > chain.max_states:
+        left = keep_least_value(kept, left, chain.max_states, chain.price, table.value)
+    if left > chain.max_states:
+        left = keep_nearest(kept, left, chain.max_states, target, table.value)
+    copy_rows(kept, left, states)
     return left
 
 
-def keep_least_value(kept: Table, count: int, max_states: int, price: float) -> int:
+def keep_least_value(kept: Table, count: int, max_states: int, price: float, value: Reals) -> int:
     """Keep the states of least Lagrangian value, all that tie, and the last one; returns their number."""
-    value = np.zeros(count)
     for i in range(count):
         value[i] = kept[i, COST] + price * kept[i, BYTES]
-    threshold, left = np.sort(value)[max_states - 2] + EQUAL * kept[count - 1, COST], 0
+    threshold, left = nth_smallest(value, count, max_states - 2) + EQUAL * kept[count - 1, COST], 0
     for i in range(count):
-        if value[i] <= threshold or i == count - 1:
-            kept[left] = kept[i]
+        if kept[i, COST] + price * kept[i, BYTES] <= threshold or i == count - 1:
+            copy_row(kept[i], kept[left])
             left += 1
     return left
 
 
-def keep_nearest(kept: Table, count: int, max_states: int, target: float) -> int:
+def keep_nearest(kept: Table, count: int, max_states: int, target: float, value: Reals) -> int:
     """Keep the states nearest to `target` bytes, and the last one; returns their number, `max_states`."""
-    distance = np.zeros(count)
     for i in range(count):
-        distance[i] = abs(kept[i, BYTES] - target)
-    threshold, left = np.sort(distance)[max_states - 2], 0
+        value[i] = abs(kept[i, BYTES] - target)
+    threshold, left = nth_smallest(value, count, max_states - 2), 0
     for i in range(count):
-        if (distance[i] <= threshold and left < max_states - 1) or i == count - 1:
-            kept[left] = kept[i]
+        if (abs(kept[i, BYTES] - target) <= threshold and left < max_states - 1) or i == count - 1:
+            copy_row(kept[i], kept[left])
             left += 1
     return left
 
@@ -258,7 +269,6 @@ def highest_value(states: Table, count: int, price: float) -> float:
 
 def extend_states(chain: Chain, table: ChainStates, block: int, item: int) -> None:
     """Append every feasible extension of a state before `block` by a plan of the item to the ring."""
-    # Fields in locals: this kernel allocates, so each use of a field of arrays costs an atomic operation.
     end = block + chain.spans[item]
     to, target = end % len(table.ring), chain.targets[end]
     states, found, plans = table.states[block], table.ring[to], chain.plans
@@ -272,7 +282,7 @@ def extend_states(chain: Chain, table: ChainStates, block: int, item: int) -> No
             if states[s, COST] + plans[p, TICKS] + price * (states[s, BYTES] + plans[p, SAVED]) > threshold:
                 continue
             if begin == len(found):
-                begin = prune_states(found, begin, max_states, price, target)
+                begin = prune_states(chain, table, found, begin, target)
                 if begin >= max_states:
                     threshold = highest_value(found, begin, price)
             row = found[begin]
@@ -287,9 +297,9 @@ def run_chain_dp(chain: Chain, table: ChainStates, begin: int, end: int) -> None
     for block in range(begin, end):
         here = block % len(table.ring)
         found, target = table.ring[here], chain.targets[block]
-        count = prune_states(found, table.ring_counts[here], chain.max_states, chain.price, target)
+        count = prune_states(chain, table, found, table.ring_counts[here], target)
         table.counts[block] = count
-        table.states[block, :count] = found[:count]
+        copy_rows(found, count, table.states[block])
         table.ring_counts[here], table.thresholds[here] = 0, np.inf
         if block == len(chain.first_item) - 1:
             break
@@ -297,7 +307,4 @@ def run_chain_dp(chain: Chain, table: ChainStates, begin: int, end: int) -> None
             extend_states(chain, table, block, item)
 
 
-KERNELS = Kernels(
-    (enumerate_plans, run_chain_dp),
-    allocating=frozenset({"prune_states", "keep_least_value", "keep_nearest", "extend_states", "run_chain_dp"}),
-)
+KERNELS = Kernels((write_order, enumerate_plans, run_chain_dp), LOOPS)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.problem.jit import Row
+from planner.problem.jit import Kernel, Row
 
 # In `Ledger.limit`: nothing is counted.
 NO_LIMIT = -(2**62)
@@ -56,17 +56,30 @@ def add(ledger: Ledger, begin: int, end: int, amount: int) -> None:
     block = ledger.block
     first, last = begin // block, (end - 1) // block
     for k in (first, last) if first != last else (first, first):
-        part = ledger.bytes[max(begin, k * block) : min(end, (k + 1) * block)]
-        part += amount
-        whole = ledger.bytes[k * block : (k + 1) * block]
-        ledger.highest[k] = whole.max()
-        ledger.lowest[k] = whole.min()
+        add_to_part(ledger.bytes, max(begin, k * block), min(end, (k + 1) * block), amount)
+        at, to = k * block, min((k + 1) * block, len(ledger.bytes))
+        ledger.highest[k] = highest_of_part(ledger.bytes, at, to)
+        ledger.lowest[k] = lowest_of_part(ledger.bytes, at, to)
         ledger.level[k] = NO_LIMIT
         if first == last:
             return
     if first + 1 < last:
-        between = ledger.added[first + 1 : last]
-        between += amount
+        add_to_part(ledger.added, first + 1, last, amount)
+
+
+def add_to_part(row: Row, begin: int, end: int, amount: int) -> None:
+    """Add `amount` to the entries of the row in [begin, end)."""
+    row[begin:end] += amount
+
+
+def highest_of_part(row: Row, begin: int, end: int) -> int:
+    """Maximum of the entries of the row in [begin, end), which is not empty."""
+    return int(row[begin:end].max())
+
+
+def lowest_of_part(row: Row, begin: int, end: int) -> int:
+    """Minimum of the entries of the row in [begin, end), which is not empty."""
+    return int(row[begin:end].min())
 
 
 def count_part(row: Row, begin: int, end: int, limit: int) -> int:
@@ -74,12 +87,60 @@ def count_part(row: Row, begin: int, end: int, limit: int) -> int:
     return int(np.count_nonzero(row[begin:end] > limit))
 
 
+def accumulate_part(row: Row, begin: int, end: int, limit: int, above: Row) -> None:
+    """Continue the prefix counts `above` of the entries above the limit from `begin` to `end`."""
+    above[begin + 1 : end + 1] = np.cumsum(row[begin:end] > limit) + above[begin]
+
+
+# The same as loops, the form that compiles best: a numpy call in a kernel takes seconds to compile.
+
+
+def add_to_part_loop(row: Row, begin: int, end: int, amount: int) -> None:
+    """`add_to_part` as a loop."""
+    for i in range(begin, end):
+        row[i] += amount
+
+
+def highest_of_part_loop(row: Row, begin: int, end: int) -> int:
+    """`highest_of_part` as a loop."""
+    highest = row[begin]
+    for i in range(begin, end):
+        highest = max(highest, row[i])
+    return int(highest)
+
+
+def lowest_of_part_loop(row: Row, begin: int, end: int) -> int:
+    """`lowest_of_part` as a loop."""
+    lowest = row[begin]
+    for i in range(begin, end):
+        lowest = min(lowest, row[i])
+    return int(lowest)
+
+
 def count_part_loop(row: Row, begin: int, end: int, limit: int) -> int:
-    """`count_part` as an explicit loop, the form that compiles best."""
+    """`count_part` as a loop."""
     count = 0
     for i in range(begin, end):
         count += row[i] > limit
     return count
+
+
+def accumulate_part_loop(row: Row, begin: int, end: int, limit: int, above: Row) -> None:
+    """`accumulate_part` as a loop."""
+    count = above[begin]
+    for i in range(begin, end):
+        count += row[i] > limit
+        above[i + 1] = count
+
+
+#: By the name of the kernel that uses numpy.
+LOOPS: dict[str, Kernel] = {
+    "add_to_part": add_to_part_loop,
+    "highest_of_part": highest_of_part_loop,
+    "lowest_of_part": lowest_of_part_loop,
+    "count_part": count_part_loop,
+    "accumulate_part": accumulate_part_loop,
+}
 
 
 def count_above(ledger: Ledger, begin: int, end: int, limit: int) -> int:
@@ -108,8 +169,7 @@ def count_once(ledger: Ledger, limit: int) -> None:
     block = ledger.block
     for k in range(len(ledger.added)):
         begin, end = k * block, min((k + 1) * block, len(ledger.bytes))
-        here = np.cumsum(ledger.bytes[begin:end] > limit - ledger.added[k])
-        ledger.above[begin + 1 : end + 1] = here + ledger.above[begin]
+        accumulate_part(ledger.bytes, begin, end, limit - ledger.added[k], ledger.above)
     ledger.limit[0] = limit
 
 
@@ -133,6 +193,6 @@ def highest_in(ledger: Ledger, begin: int, end: int) -> int:
         if place == k * block and to == (k + 1) * block:
             result = max(result, ledger.highest[k] + ledger.added[k])
         else:
-            result = max(result, ledger.bytes[place:to].max() + ledger.added[k])
+            result = max(result, highest_of_part(ledger.bytes, place, to) + ledger.added[k])
         place = to
     return int(result)

@@ -51,8 +51,6 @@ class GapCloser:
         for _ in range(ROUNDS):
             uses = _with_gap(table)
             prices = np.zeros(len(uses))
-            kernels["price_all"](table, ledger, self._row(uses), limit, prices)
-            uses, prices = uses[prices > 0], prices[prices > 0]
             if not kernels["close_best"](table, ledger, self._row(uses), prices, limit, SLACK, margin):
                 break
             if highest(ledger) <= limit or self.should_stop():

@@ -9,15 +9,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from planner.algorithms.greedy.byte_ledger import (
-    NO_LIMIT,
-    Ledger,
-    add,
-    at_place,
-    count_above,
-    count_once,
-    count_part_loop,
-)
+from planner.algorithms.greedy.byte_ledger import LOOPS, NO_LIMIT, Ledger, add, at_place, count_above, count_once
 from planner.algorithms.greedy.gaps import CHAIN, GapTable
 from planner.algorithms.greedy.use_list_kernels import (
     ADDED,
@@ -227,14 +219,16 @@ def price_all(board: GapTable, ledger: Ledger, uses: Row, limit: int, prices: Re
 
 
 def close_best(board: GapTable, ledger: Ledger, uses: Row, prices: Reals, limit: int, slack: float, room: int) -> int:
-    """Close gaps, best price first, while some place exceeds `limit`; returns the number closed.
+    """Close gaps before `uses`, best price first, while some place exceeds `limit`; returns the number closed.
 
+    `prices` (float64, one a use) is scratch.
     Each closed gap leaves fewer places over the limit, and all prices fall with them. So the heap holds prices per
     place over the limit; an entry that has fallen below `slack` times the next best is pushed back.
     """
+    price_all(board, ledger, uses, limit, prices)
     over = count_above(ledger, 0, len(ledger.bytes), limit)
     ledger.limit[0] = NO_LIMIT
-    heap = [(-prices[i] / max(over, 1), uses[i]) for i in range(len(uses))]
+    heap = [(-prices[i] / max(over, 1), uses[i]) for i in range(len(uses)) if prices[i] > 0]
     heapify(heap)
     closed = 0
     while len(heap) and over > 0 and board.counters[USES] + room < len(board.place):
@@ -257,6 +251,4 @@ def close_best(board: GapTable, ledger: Ledger, uses: Row, prices: Reals, limit:
     return closed
 
 
-KERNELS = Kernels(
-    (price_all, close_best), {"count_part": count_part_loop}, frozenset({"add", "count_once", "close_best"})
-)
+KERNELS = Kernels((close_best,), LOOPS, frozenset({"close_best"}))

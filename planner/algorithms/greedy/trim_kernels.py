@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.algorithms.greedy.byte_ledger import Ledger, add, highest_in
+from planner.algorithms.greedy.byte_ledger import LOOPS, Ledger, add, highest_in
 from planner.algorithms.greedy.gaps import GapTable
 from planner.algorithms.greedy.use_list_kernels import remove_use, use_before
 from planner.problem.jit import Kernels, Row
@@ -62,4 +62,4 @@ def drop_runs(board: GapTable, ledger: Ledger, steps: Row, tasks: Row, limit: in
             remove_use(board, read)
 
 
-KERNELS = Kernels((drop_runs,), allocating=frozenset({"add", "highest_in"}))
+KERNELS = Kernels((drop_runs,), LOOPS)

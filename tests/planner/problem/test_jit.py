@@ -6,8 +6,11 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.greedy import gap_kernels
+from planner.problem import kernel_compiler
 from planner.problem.jit import Kernels
 
 CALLED = "def twice(x: int) -> int:\n    return {factor} * x\n"
@@ -46,9 +49,36 @@ def test_a_changed_file_of_the_set_is_compiled_again(tmp_path: Path):
 
 def test_a_set_contains_the_kernels_that_its_entries_call_callees_first():
     names = [kernel.__name__ for kernel in gap_kernels.KERNELS.functions]
-    assert {"price_all", "close_best", "add_use", "count_part"} <= set(names) and names[-1] == "close_best"
+    assert {"price", "close_best", "add_use", "count_part"} <= set(names) and names[-1] == "close_best"
     assert "count_part_loop" not in names  # compiled instead of `count_part`, not called
-    assert names.index("count_part") < names.index("count_above") < names.index("price_all")
+    assert names.index("count_part") < names.index("count_above") < names.index("price")
+
+
+def test_an_entry_point_that_is_not_on_the_disk_is_compiled_beside_one_that_is(tmp_path: Path):
+    compiled = two_entries(tmp_path).compiled()
+    assert (compiled["again"](5), compiled["thrice"](5)) == (11, 32)
+    again = next(tmp_path.glob("__pycache__/*thrice*.nbi"))
+    again.unlink()
+    compiled = two_entries(tmp_path).compiled()
+    assert (compiled["again"](5), compiled["thrice"](5)) == (11, 32)
+    assert again.exists()
+
+
+def two_entries(folder: Path) -> Kernels:
+    first = kernels(folder, 2).entries[0]
+    second = written(folder, "second", "def thrice(x: int) -> int:\n    return twice(again(x) + x)\n")
+    second.twice, second.again = first.__globals__["twice"], first
+    return Kernels((first, second.thrice))
+
+
+def test_kernels_are_compiled_one_by_one_where_the_compiler_of_numba_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def changed(compile_callees: object) -> None:
+        raise AttributeError("no such attribute")
+
+    monkeypatch.setattr(kernel_compiler, "module_pipelines", changed)
+    assert kernels(tmp_path, 2).compiled()["again"](5) == 11
 
 
 def test_kernels_let_other_threads_run():
