@@ -20,6 +20,7 @@ from app.pages.result_view import result_view
 from app.pages.samples import SAMPLE
 from app.pages.shell.format_values import format_shape
 from app.pages.shell.frame import PageRoute, render_page
+from app.render.text import STAGES
 from app.store import records
 from app.store.states import STATES
 from app.store.store import Store
@@ -29,15 +30,6 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 JOBS_PER_PAGE = 50
 JobStateFilter = Literal["", "queued", "running", "succeeded", "failed", "cancelled"]
-#: Stage of a solve -> what is done in it, as shown.
-STAGES = {
-    "read": "reading the model",
-    "differentiate": "adding the backward pass",
-    "plan": "searching",
-    "layout": "assigning addresses",
-    "rewrite": "rewriting the graph",
-    "execute": "checking by execution",
-}
 SHOWN_FIELDS = (
     "planner",
     "device",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
@@ -169,37 +170,60 @@ def _executed(report: Mapping[str, Any]) -> str:
     return f"{status} ({details})" if details else status
 
 
+#: Stage of a solve -> what is done in it.
+STAGES = {
+    "read": "reading the model",
+    "differentiate": "adding the backward pass",
+    "plan": "searching",
+    "compile": "compiling kernels, on first use",
+    "layout": "assigning addresses",
+    "rewrite": "rewriting the graph",
+    "execute": "checking by execution",
+}
+
+
 class ProgressPrinter:
-    """Search progress on standard error: one updated line on a terminal, else one line per stage."""
+    """Search progress on standard error: one updated line on a terminal, else one line per stage with its duration."""
 
     def __init__(self, stream: IO[str] | None = None):
         self.stream = stream or sys.stderr
         self.is_terminal = self.stream.isatty() and os.environ.get("TERM") != "dumb"
-        self.stage = ""
+        self.stage, self.began, self.figures = "", 0.0, ""
         self.drawn = 0
 
     def __call__(self, progress: Any) -> None:
-        if not self.is_terminal and progress.stage == self.stage:
-            return
-        self.stage = progress.stage
-        text = progress_text(progress)
+        if progress.stage != self.stage:
+            self._end_stage()
+            self.stage, self.began, name = progress.stage, time.monotonic(), STAGES.get(progress.stage, progress.stage)
+            if not self.is_terminal:
+                print(f"{name} ...", end="", file=self.stream, flush=True)
+        self.figures = progress_figures(progress)
         if self.is_terminal:
             limit = max(20, line_width() - 1)
+            text = f"{STAGES.get(self.stage, self.stage)} {self._duration()}"
             print("\r" + text[:limit].ljust(self.drawn), end="", file=self.stream, flush=True)
             self.drawn = min(len(text), limit)
-        else:
-            print(text, file=self.stream, flush=True)
+
+    def _duration(self) -> str:
+        """Time since the stage began, and the figures known."""
+        return f"{time.monotonic() - self.began:.1f} s{self.figures}"
+
+    def _end_stage(self) -> None:
+        if self.stage and not self.is_terminal:
+            print(f" {self._duration()}", file=self.stream, flush=True)
 
     def close(self) -> None:
-        """Erase the progress line."""
+        """Erase the progress line, or end it."""
+        self._end_stage()
+        self.stage = ""
         if self.is_terminal and self.drawn:
             print("\r" + " " * self.drawn + "\r", end="", file=self.stream, flush=True)
             self.drawn = 0
 
 
-def progress_text(progress: Any) -> str:
-    """One line: stage, time, incumbent, bound and gap."""
-    parts = [f"{progress.stage} {progress.seconds:.1f}s"]
+def progress_figures(progress: Any) -> str:
+    """Incumbent, bound and gap, each after a comma; those that are known."""
+    parts = [""]
     if progress.incumbent_peak_bytes is not None:
         parts.append(f"peak {format_bytes(progress.incumbent_peak_bytes)}")
     if progress.incumbent_overhead is not None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
+from app.render import text
 from app.render.text import ProgressPrinter, format_bytes, format_percent, format_seconds, plan_lines, table
 from planner.pipeline.progress import Progress as Told
 from planner.pipeline.solve import solve
@@ -78,14 +80,17 @@ def test_the_text_says_split_savings_reference_and_execution_and_shows_the_pictu
     assert "a picture" not in plan_lines(report(budget="80%"))
 
 
-def test_progress_is_one_line_a_stage_where_nobody_looks() -> None:
-    stream = io.StringIO()
+def test_progress_is_one_line_a_stage_with_its_duration_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, clock = io.StringIO(), iter([0.0, 0.5, 0.5, 4.0, 4.0, 4.25])
+    monkeypatch.setattr(text, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     progress = ProgressPrinter(stream)
-    for stage in ("read", "plan", "plan", "layout"):
-        progress(Told(stage, 0.5, 0.1, 2048, 0.05, 0.05))
+    for stage, peak in (("read", None), ("plan", 4096), ("plan", 2048), ("layout", 2048)):
+        progress(Told(stage, 9.0, None if peak is None else 0.1, peak, 0.05, None))
     progress.close()
     assert stream.getvalue().splitlines() == [
-        f"{stage} 0.5s, peak 2.00 KiB, overhead 10.0%, bound 5.0%, gap 5.0%" for stage in ("read", "plan", "layout")
+        "reading the model ... 0.5 s, bound 5.0%",
+        "searching ... 3.5 s, peak 2.00 KiB, overhead 10.0%, bound 5.0%",
+        "assigning addresses ... 0.2 s, peak 2.00 KiB, overhead 10.0%, bound 5.0%",
     ]
 
 
