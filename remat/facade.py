@@ -13,6 +13,7 @@ from typing import Any, Unpack
 
 from app.cli.console.files import read_report
 from app.models.names import named_after
+from app.render.notebook_document import NotebookDocument
 from graph import cancellation
 from graph.errors import BadGraph, Finding
 from graph.ir import Graph
@@ -115,7 +116,7 @@ def curve(
     try:
         parsed = parse_curve({**wire_fields(request), "budgets": list(budgets)})
         data = _read(model)
-        return _named(model, data, curves.curve(data, parsed, cancel=cancel).document)
+        return NotebookDocument(_named(model, data, curves.curve(data, parsed, cancel=cancel).document))
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
     except cancellation.CancellationError:
@@ -151,7 +152,7 @@ def fit(
     fields = {**wire_fields(request), "grow": grow} | ({} if budget is None else {"budget": budget})
     try:
         data = _read(model)
-        return _named(model, data, fits.fit(data, parse_fit(fields), cancel=cancel).document)
+        return NotebookDocument(_named(model, data, fits.fit(data, parse_fit(fields), cancel=cancel).document))
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
     except cancellation.CancellationError:

@@ -59,7 +59,7 @@ MAY_IMPORT: dict[str, str] = {
         "planner.request planner.verify planner.wraps"
     ),
     "app.client": (
-        "graph.autodiff graph.errors graph.formats graph.formats.document graph.formats.native graph.ir "
+        "app.render graph.autodiff graph.errors graph.formats graph.formats.document graph.formats.native graph.ir "
         "graph.limits graph.ops.registry graph.ssa graph.training planner.request"
     ),
     "app.errors": "app.atomic_files graph.cancellation graph.errors planner.errors",
@@ -215,7 +215,7 @@ MAY_IMPORT: dict[str, str] = {
     "remat.__main__": "app.cli",
     "remat.errors": "graph.errors remat.report",
     "remat.facade": (
-        "app.cli app.errors app.models app.sweep graph.cancellation graph.errors graph.ir planner.errors "
+        "app.cli app.errors app.models app.render app.sweep graph.cancellation graph.errors graph.ir planner.errors "
         "planner.pipeline planner.report planner.request remat.errors remat.keywords remat.report remat.request_fields"
     ),
     "remat.jax": (

@@ -25,6 +25,7 @@ from app.client.transport import (
     retry_after,
     send_with_retries,
 )
+from app.render.notebook_document import NotebookDocument
 
 FINISHED = frozenset({"succeeded", "failed", "cancelled"})
 WAIT_S = 20  # wait in the Prefer header of a POST; proxies close connections that are idle for longer
@@ -45,7 +46,7 @@ class PendingRequest:
 
     def restore(self, data: Any) -> Json:
         """Response data with the caller's names."""
-        return dict(data if self.model is None else self.model.restore(data))
+        return NotebookDocument(data if self.model is None else self.model.restore(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class ServiceCalls:
 
     async def get(self, path: str, parameters: Sequence[tuple[str, Any]] = ()) -> Json:
         call = HttpCall("GET", path, list(parameters), {"Accept": "application/json, application/schema+json"})
-        return dict((await send_with_retries(self.wire, call, self.new_retries())).json())
+        return NotebookDocument((await send_with_retries(self.wire, call, self.new_retries())).json())
 
     async def post(
         self,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import remat
+from app.render.notebook_document import NotebookDocument
 from graph.formats.native.writer import document
 from tests.end_to_end.test_agreement import training_chain
 
@@ -65,6 +66,19 @@ def test_a_notebook_shows_the_answer_and_the_picture() -> None:
     shown = report._repr_html_()
     assert "fits" in shown and "bytes live" in shown
     assert Tags(shown).seen.count("svg") == 1
+
+
+def test_a_notebook_shows_curves_and_fits_as_tables() -> None:
+    graph = document(training_chain()) | {"name": "<img src=x>"}
+    curve = remat.curve(json.dumps(graph).encode(), ["100%", "80%"], planner="greedy", iterations=3)
+    shown = curve._repr_html_()  # type: ignore[attr-defined]
+    tags = Tags(shown).seen
+    assert (tags.count("svg"), tags.count("tr"), tags.count("img")) == (1, 3, 0) and "memory needed" in shown
+    size = {"size": 1, "fits": False, "said": "<b>", "needed_bytes": 2048, "why": "not_found"}
+    fit = {"format": "remat-fit/1", "model": None, "dimension": None, "grow": "batch", "size": None, "tried": [size]}
+    shown = str(NotebookDocument({**fit, "budget_bytes": 1024, "max_overhead": 0.1})._repr_html_())
+    assert "no batch fits 1.00 KiB" in shown and "2.00 KiB" in shown and "b" not in Tags(shown).seen
+    assert NotebookDocument({"points": []})._repr_html_() is None
 
 
 def test_names_in_a_notebook_are_text() -> None:
