@@ -2,9 +2,14 @@
 
 unset PYTHONDONTWRITEBYTECODE # without cached bytecode each new process compiles every module it imports
 
+# pip_install ARGUMENTS: at the pinned versions, without bytecode of the many modules that nothing imports.
+pip_install() {
+    .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt "$@"
+}
+
 # install_into_venv EXTRAS: nothing is done when the pins and the project file are those of the last time.
 install_into_venv() {
-    local extras=$1 python stamp
+    local extras=$1 python stamp kernels
     for python in python3.11 python3.12 python3.13 python3; do
         if command -v "$python" >/dev/null && "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
             break
@@ -16,8 +21,11 @@ install_into_venv() {
     [ -x .venv/bin/python ] || "$python" -m venv .venv
     if ! grep -qxF "$stamp" .venv/installed 2>/dev/null; then
         echo "installing into .venv ..." >&2
-        .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".$extras"
-        .venv/bin/python -m planner.warm >&2
+        pip_install numba numpy # all that kernels need: they are compiled while the rest is installed
+        .venv/bin/python -m planner.warm >&2 &
+        kernels=$!
+        pip_install -e ".$extras" || { kill "$kernels"; return 1; }
+        wait "$kernels"
         echo "$stamp" >>.venv/installed
     fi
 }
