@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
+from graph.analysis.devices import resolve_device
 from planner.request.target_runtime import RUNTIMES
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -67,7 +68,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable
 def plan_lines(report: Mapping[str, Any], picture: Sequence[str] = ()) -> list[str]:
     """The report of a plan as text, headline first; `picture`: lines of its timeline chart."""
     model = report["model"]
-    lines = [headline(report)]
+    lines = [headline(report), *_fits_anyway(report)]
     lines.append(
         f"{model.get('name') or 'model'}: {model['nodes']} nodes, {model['values']} values; "
         f"runtime {report['runtime']}, device {report['device']}"
@@ -100,6 +101,20 @@ def headline(report: Mapping[str, Any]) -> str:
         return f"{'fits' if fits_device else 'does not fit'} {memory}: peak {format_bytes(peak)}, {slowdown}"
     suffix = "" if fits_device else f"; does not fit {memory}"
     return f"fits {format_bytes(budget)}: peak {format_bytes(peak)}, {slowdown}{suffix}"
+
+
+def _fits_anyway(report: Mapping[str, Any]) -> list[str]:
+    """Says that no plan is needed, if the request has no goal and the model fits the device as it is."""
+    asked, counts = report.get("request", {}), report["plan"]["counts"]
+    if counts != "everything" or any(asked.get(name) is not None for name in ("budget", "max_overhead", "fits")):
+        return []
+    peak, memory = report["baseline"]["peak_bytes"], resolve_device(report["device"]).memory_bytes
+    if peak > memory:
+        return []
+    return [
+        f"without recomputation it fits too: {format_bytes(peak)} of {format_bytes(memory)}; "
+        "no budget was given, so this is the lowest peak found within 10% extra time"
+    ]
 
 
 def best_found(point: Mapping[str, Any]) -> str:

@@ -103,6 +103,12 @@ def test_addresses_that_a_runtime_does_not_use_are_labelled_a_prediction(runtime
     assert [line for line in plan_lines(report) if line.startswith(label)]
 
 
+def test_a_plan_without_a_goal_says_that_the_model_fits_anyway() -> None:
+    (said,) = [line for line in plan_lines(report()) if "fits too" in line]
+    assert said.startswith("without recomputation it fits too: ") and "of 80.00 GiB" in said
+    assert "fits too" not in "\n".join(plan_lines(report(budget="80%")))
+
+
 def test_the_first_line_of_a_plan_whose_arena_exceeds_the_budget_says_what_it_needs() -> None:
     found = report(budget="100%")
     plan = {**found["plan"], "status": "over_budget", "needed_bytes": 2**20}  # type: ignore[dict-item]
