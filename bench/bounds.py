@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.catalogue import Instance, instances
 from graph.formats.readers import load
 from planner.formulation.formulate import formulate
-from planner.formulation.formulation import with_lower_bound
 from planner.formulation.metrics import overhead
+from planner.formulation.proven_bound import with_lower_bound
 from planner.request.plan_request import parse_request
 
 #: Points under the listed bound that are allowed, and what floats of the listed figures may be off.

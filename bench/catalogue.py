@@ -48,6 +48,11 @@ class Instance:
         """Fractions of the peak without recomputation for which something is known, largest first."""
         return sorted(self._annotations["best_known"], reverse=True)
 
+    @cached_property
+    def tasks(self) -> int:
+        """Nodes of the document."""
+        return len(json.loads(self.bytes)["nodes"])
+
     @property
     def baseline_peak_bytes(self) -> int:
         return int(self._annotations["no_recompute_peak_bytes"])

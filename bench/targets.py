@@ -24,7 +24,8 @@ from bench.run import resident_bytes
 from graph.formats.readers import load
 from graph.gc_pause import gc_paused
 from planner.formulation.formulate import formulate
-from planner.formulation.formulation import Formulation, with_lower_bound
+from planner.formulation.formulation import Formulation
+from planner.formulation.proven_bound import with_lower_bound
 from planner.formulation.training_graph import load_model, training_graph
 from planner.problem import liveness
 from planner.problem.alternatives import resolve_choices

@@ -41,3 +41,4 @@ def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
     if request.param == "quick":
         monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+        monkeypatch.setattr(progress, "is_bounded_beside", lambda formulation: False)

@@ -29,12 +29,13 @@ from planner.advice.offload import order_within, with_offload_tasks
 from planner.bounds import held_at_end, largest_task
 from planner.errors import BadRequest
 from planner.formulation.formulate import formulate
-from planner.formulation.formulation import Formulation, with_lower_bound
+from planner.formulation.formulation import Formulation
+from planner.formulation.proven_bound import with_lower_bound
 from planner.formulation.training_graph import load_model, training_graph
 from planner.problem import UPDATE
 from planner.problem.alternatives import resolve_choices
 from planner.problem.evaluate import evaluate
-from planner.problem.monitor import Monitor
+from planner.problem.monitor import CostBound, Monitor
 from planner.problem.plan import Candidate, Plan
 from planner.request.budget import Budget
 from planner.request.plan_request import Request
@@ -255,7 +256,7 @@ def _offloaded(formulation: Formulation, context: TechniqueContext) -> dict[str,
         goal.seconds,
         goal.iterations,
         cancel_event=context.cancel,
-        cost_bound=formulation.bound.single_run_cost if goal.budget_bytes else 0,
+        cost_bound=CostBound(formulation.bound.single_run_cost if goal.budget_bytes else 0),
     )
     floor = max(largest_task.bound(problem).bytes, held_at_end.bound(problem))
     seed = Candidate(order_within(copies, goal.budget_bytes or floor, monitor.should_stop), "offload")

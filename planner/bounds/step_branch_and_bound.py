@@ -14,17 +14,21 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from graph.cancellation import seconds_left
 from planner.bounds.claims import Claim, cost_claim
-from planner.bounds.step_network import FULL_SECONDS, Multiplier, StepModel, StepNetwork
+from planner.bounds.step_network import CutPoint, Multiplier, StepModel, StepNetwork
 from planner.problem import Problem
 from planner.problem.plan import Goal
 
 # Limits on a tree: its leaves, and the arcs of all their networks.
 MAX_LEAVES, MAX_ARCS = 200, 150_000
+# Goals with at least this many seconds get full trees.
+FULL_TREE_SECONDS = 3.0
 # Networks solved for one leaf.
 MAX_CUTS_PER_LEAF = 24
 
@@ -38,6 +42,7 @@ class BranchNode:
     value: Fraction  # lower bound in ticks
     price: Multiplier  # of the bound
     split: int  # buffer to branch on; -1: the best choice is known
+    within: CutPoint | None = None  # the cheapest choice within the budget that was met
     below: tuple[BranchNode, BranchNode] | None = None  # children: the buffer is not live, is live
 
     @property
@@ -52,31 +57,67 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int, effort: fl
     Shorter goals (in seconds) get smaller trees, and `effort` is a share of their leaves.
     """
     model = StepModel(problem, goal, budget_bytes)
+    root = make_tree(model, task, effort)
+    return None if root is None else tree_claim(model, root)
+
+
+def make_tree(model: StepModel, task: int, effort: float = 1.0) -> BranchNode | None:
+    """The root of the tree for the step of `task`; None if the problem is too large for one."""
     if leaf_limit(model, effort) < 2:
         return None
     root = make_branch(model, task)
-    ticks = grow_trees(model, [root], effort)
+    grow_trees(model, [root], effort)
+    return root
+
+
+def tree_claim(model: StepModel, root: BranchNode) -> Claim | None:
+    """The claim that a tree proves, or None if that is nothing."""
+    ticks = min(node.ticks for node in nodes_of(root) if node.below is None)
     if ticks <= 0:
         return None
-    kind = "moment-cut" if root.below is None else "branched-moment"
-    once = problem.single_run_ticks()
-    return cost_claim(goal, budget_bytes, once + ticks, kind, [task], tree_proof(model, root))
+    kind, once = "moment-cut" if root.below is None else "branched-moment", model.problem.single_run_ticks()
+    return cost_claim(model.goal, model.budget_bytes, once + ticks, kind, [root.task], tree_proof(model, root))
+
+
+def best_choice(model: StepModel, task: int) -> CutPoint | None:
+    """The cheapest choice within the budget at the step of `task` that a tree meets; None: none.
+
+    It is the optimum of the step unless the limit on leaves ends the tree. Its `live` buffers have those that the
+    branches fix.
+    """
+    root = make_branch(model, task)
+    grow_trees(model, [root])
+    met = [node.within for node in nodes_of(root) if node.within is not None]
+    return min(met, key=lambda choice: choice.ticks, default=None)
+
+
+def nodes_of(root: BranchNode) -> Iterator[BranchNode]:
+    """All nodes of a tree."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        waiting.extend(node.below or ())
+        yield node
 
 
 def leaf_limit(model: StepModel, effort: float = 1.0) -> int:
     """Leaves of all trees together that the goal's seconds allow."""
-    arcs = int(MAX_ARCS * effort * min(1.0, model.goal.seconds / FULL_SECONDS))
+    arcs = int(MAX_ARCS * effort * min(1.0, model.goal.seconds / FULL_TREE_SECONDS))
     return min(MAX_LEAVES, arcs // max(1, len(model.read) + model.problem.tasks))
 
 
 def grow_trees(model: StepModel, roots: list[BranchNode], effort: float = 1.0) -> int:
-    """Ticks of the weakest leaf over all trees, once as many leaves are split as allowed."""
+    """Ticks of the weakest leaf over all trees, once as many leaves are split as allowed.
+
+    Half of the time left is kept for the proof.
+    """
     count = itertools.count()
     leaves_by_bound = [(root.value, next(count), root) for root in roots]
     heapq.heapify(leaves_by_bound)
+    kept = seconds_left() / 2
     for _ in range(1, leaf_limit(model, effort)):
         worst = leaves_by_bound[0][2]
-        if worst.split < 0:
+        if worst.split < 0 or seconds_left() < kept:
             break
         heapq.heappop(leaves_by_bound)
         dead, live = (make_branch(model, worst.task, {**worst.fixed, worst.split: state}) for state in (0, 1))
@@ -94,7 +135,7 @@ def make_branch(model: StepModel, task: int, fixed: dict[int, int] | None = None
     over, within = network.choice_at(free), network.choice_at(highest)
     best, price = max((over.value(free), free), (within.value(highest), highest))
     if within.bytes > 0 or over.bytes <= 0:
-        return BranchNode(task, fixed, best, price, -1)
+        return BranchNode(task, fixed, best, price, -1, _with_fixed(over if over.bytes <= 0 else None, fixed))
     for _ in range(MAX_CUTS_PER_LEAF):
         fair = network.multiplier_near(Fraction(within.ticks - over.ticks, over.bytes - within.bytes))
         choice = network.choice_at(fair)
@@ -103,7 +144,14 @@ def make_branch(model: StepModel, task: int, fixed: dict[int, int] | None = None
             break
         over, within = (choice, within) if choice.bytes > 0 else (over, choice)
     differ = (set(over.live) ^ set(within.live)) - fixed.keys() if best < within.ticks else set()
-    return BranchNode(task, fixed, best, price, max(differ, key=lambda b: (model.size[b], -b), default=-1))
+    split = max(differ, key=lambda b: (model.size[b], -b), default=-1)
+    return BranchNode(task, fixed, best, price, split, _with_fixed(within, fixed))
+
+
+def _with_fixed(choice: CutPoint | None, fixed: dict[int, int]) -> CutPoint | None:
+    """The choice with the buffers that are fixed to be live among its own."""
+    live = {b for b, state in fixed.items() if state}
+    return choice and replace(choice, live=tuple(sorted(live.union(choice.live))))
 
 
 def tree_proof(model: StepModel, node: BranchNode) -> dict[str, Any]:

@@ -35,6 +35,8 @@ UNCUTTABLE = -1
 NOTHING, READ, CARRY, FIRST, RECOMPUTE, BEFORE, LIVE = range(7)
 # State of a task at a step that is not the same in all orders.
 UNKNOWN = -1
+# Tasks whose reachable tasks are remembered: branches at one step have the same.
+MAX_AROUND = 32
 # Limits on the networks solved for one problem: their number, and their arcs in total.
 MAX_CUTS, MAX_ARCS = 60, 2_000_000
 
@@ -103,6 +105,7 @@ class StepModel:
         )
         self.done = np.zeros(problem.tasks, bool)  # further tasks that a caller assumes to have run at every step
         self.undone = reachable_from(self.after, *firsts)
+        self._around: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # task -> tasks before it and after it, of a few
         #: All sizes are multiples of so many bytes.
         self.grain = math.gcd(*problem.size.tolist(), *problem.workspace.tolist()) or 1
         self.max_multiplier = MAX_CAPACITY // 2 // max(1, int(self.size.sum()))
@@ -113,10 +116,14 @@ class StepModel:
         problem, goal = self.problem, self.goal
         if goal.order_is_given:
             return np.asarray(self.place < self.place[task]).astype(np.int8)
-        done, undone = reachable_from(self.ahead, task), reachable_from(self.after, task)
+        if task not in self._around:
+            if len(self._around) >= MAX_AROUND:
+                self._around.clear()
+            self._around[task] = reachable_from(self.ahead, task), reachable_from(self.after, task)
+        done, undone = self._around[task]
         if goal.strict_phases:
-            done |= (problem.phase < problem.phase[task]) & ~problem.optional
-            undone |= problem.phase > problem.phase[task]
+            done = done | ((problem.phase < problem.phase[task]) & ~problem.optional)
+            undone = undone | (problem.phase > problem.phase[task])
         result = np.where(done | self.done, 1, UNKNOWN).astype(np.int8)
         result[undone | self.undone] = 0
         return result

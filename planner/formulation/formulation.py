@@ -5,31 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from graph.autodiff.objective import Objective
-from graph.cancellation import unless_cancelled
-from planner.bounds import (
-    claims,
-    first_of_set,
-    held_at_end,
-    largest_task,
-    multi_step_lp,
-    peak_cut,
-    step_branch_and_bound,
-    step_cut,
-)
-from planner.errors import BadRequest, IllegalPlan
+from planner.errors import BadRequest
 from planner.formulation.metrics import LowerBound, MemoryAccounting, overhead
 from planner.layout import place
 from planner.layout.allocation_trace import Reservation, allocation_trace, reservation
 from planner.lowering.lower import LoweredGraph
-from planner.problem import RESIDENT, Problem, liveness
-from planner.problem.alternatives import aligned, relax_choices, resolve_choices
+from planner.problem import RESIDENT, liveness
+from planner.problem.alternatives import aligned, resolve_choices
 from planner.problem.evaluate import evaluate
-from planner.problem.monitor import Monitor
+from planner.problem.monitor import CostBound, Monitor
 from planner.problem.plan import Candidate, Goal, Order, Plan, Score
 from planner.request.budget import MAX_BYTES, Budget
 from planner.request.plan_request import DEFAULT_OVERHEAD, Request
@@ -38,8 +26,6 @@ from planner.search import lexicographic, portfolio
 from planner.verify.checker import DisplayNames, check
 
 ALIGNMENT = 64  # bytes; exists in layouts only
-# Steps with the largest single-step bound for which branch and bound runs; share of the leaves before the search.
-BRANCHED_STEPS, QUICK_LEAVES = 2, 1 / 3
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -98,7 +84,7 @@ class Formulation:
             self.goal.iterations,
             on_progress,
             cancel or threading.Event(),
-            cost_bound=self.bound.cost if self.goal.budget_bytes else 0,
+            cost_bound=CostBound(self.bound.cost if self.goal.budget_bytes else 0),
             peak_bound=self.bound.peak_bytes,
         )
 
@@ -234,135 +220,13 @@ def formulate_lowered(
         goal,
         MemoryAccounting.of(lowered, request.counts, request.reserve),
         None,
-        _bound(problem),
+        LowerBound.without_search(problem),
         evaluate(problem, goal, np.arange(problem.tasks), "as_given"),
         device_bytes if fits_bytes is None else fits_bytes,
         warnings,
         places=runtime_named(request.runtime).places and request.layout != "none",
     )
     return with_limit(formulation, request, fits_bytes, cancel)
-
-
-def _bound(problem: Problem) -> LowerBound:
-    """Bound without a search: every task runs at least once; the peak holds the largest task and the final values."""
-    relaxed = relax_choices(problem)
-    task, end = largest_task.bound(relaxed), held_at_end.bound(relaxed)
-    once = relaxed.single_run_ticks()
-    peak = largest_task.claim(task) if task.bytes >= end else held_at_end.claim(end)
-    return LowerBound.of_claims(peak, claims.single_run_claim(once), once)
-
-
-def with_lower_bound(formulation: Formulation, quick: bool = False) -> Formulation:
-    """Add a lower bound for the goal: ticks within the budget, or peak bytes. Certified if the verifier accepts it.
-
-    `quick` computes the bound of single steps only, the best of them with a small tree; otherwise the multi-step bound
-    follows.
-    """
-    goal, bound = formulation.goal, formulation.bound
-    relaxed, quantum = relax_choices(formulation.lowered.problem), claims.cost_quantum(formulation.lowered.problem)
-    budget = goal.budget_bytes
-    if budget:
-        cut = step_cut.bound(relaxed, goal, budget)
-        bound = _tighter(bound, cut.claim, quantum)
-        if cut.task >= 0 and cut.feasible:
-            tree = partial(step_branch_and_bound.bound, relaxed, goal, budget, cut.task, QUICK_LEAVES)
-            bound = _improved(bound, quantum, tree)
-    else:
-        bound = _tighter(bound, peak_cut.bound(relaxed, goal).claim, quantum)
-    formulation = _certified(formulation, bound)
-    return formulation if quick else with_multi_step_bound(formulation)
-
-
-def with_multi_step_bound(formulation: Formulation, plan: Plan | None = None) -> Formulation:
-    """Tighten the cost bound by multi-step and branch-and-bound methods while `plan` leaves a gap.
-
-    For a plan over budget, tighten the peak bound instead. Returns the formulation unchanged without a budget.
-    Cancellation ends it with the best bound found.
-    """
-    goal, bound = formulation.goal, formulation.bound
-    problem, tighter = relax_choices(formulation.lowered.problem), bound
-    quantum = claims.cost_quantum(formulation.lowered.problem)
-    if not goal.budget_bytes:
-        return formulation
-    if plan is not None and plan.score.bytes_over_budget:
-        tighter = _improved(bound, quantum, lambda: peak_cut.bound(problem, goal).claim)
-        return formulation if tighter is bound else _certified(formulation, tighter)
-    budget = goal.budget_bytes
-
-    def improve(find: Callable[[], claims.Claim | None]) -> None:
-        nonlocal tighter
-        if plan is None or plan.score.cost > tighter.cost:
-            tighter = _improved(tighter, quantum, find)
-
-    cuts: list[step_cut.StepCut] = []
-
-    def cut_claim() -> claims.Claim | None:
-        cuts.extend(step_cut.best_cuts(problem, goal, budget, BRANCHED_STEPS))
-        return cuts[0].claim if cuts else None
-
-    improve(cut_claim)
-    if cuts:
-        improve(partial(first_of_set.bound, problem, goal, budget, tighter.cost))
-    for cut in cuts:
-        improve(partial(step_branch_and_bound.bound, problem, goal, budget, cut.task))
-    if cuts:
-        improve(partial(multi_step_lp.bound, problem, goal, budget, cuts[0].task))
-    return formulation if tighter is bound else _certified(formulation, tighter)
-
-
-def _improved(bound: LowerBound, quantum: int, find: Callable[[], claims.Claim | None]) -> LowerBound:
-    """The bound with the claim that `find` returns if that is tighter; unchanged once cancelled."""
-    return unless_cancelled(None, lambda known: _tighter(known, find(), quantum), bound)
-
-
-def _certified(formulation: Formulation, bound: LowerBound) -> Formulation:
-    """The formulation with those claims of `bound` that the verifier accepts, and a warning about any other."""
-    problem, kept, reasons = formulation.lowered.problem, list(bound.claims), list[str]()
-    if claims.rejection_reason(problem, kept):
-        for k, plain in enumerate(_bound(problem).claims):
-            if reason := claims.rejection_reason(problem, [kept[k]]):
-                kept[k] = plain
-                reasons.append(f"a lower bound was dropped, because the verifier refused it: {reason}")
-    bound = LowerBound.of_claims(kept[0], kept[1], bound.single_run_cost, "certified")
-    return replace(formulation, bound=bound, warnings=(*formulation.warnings, *reasons))
-
-
-def with_claims(formulation: Formulation, given: Sequence[claims.Claim], proof: str) -> Formulation:
-    """The formulation with the bound that a saved report claims. Raises IllegalPlan for a claim that is not proven.
-
-    The value must be all that the proof supports, and the scope that of the goal or of a bound without a search. A
-    search that was stopped early has the claims of the formulation, with its `proof`.
-    """
-    problem, goal, plain = formulation.lowered.problem, formulation.goal, formulation.bound.claims
-    if [claim.get("of") for claim in given] != ["peak", "cost"]:
-        raise IllegalPlan(
-            "plan.bound.certificate.claims: not a claim on the peak and one on the cost; re-plan the graph"
-        )
-    for k, claim in enumerate(given):
-        if claim == plain[k]:
-            continue
-        place = f"plan.bound.certificate.claims[{k}]"
-        if reason := claims.rejection_reason(problem, [claim]):
-            raise IllegalPlan(f"{place}: {reason}; re-plan the graph")
-        if scope := claims.other_scope(claim, goal):
-            raise IllegalPlan(f"{place}.{scope}: not that of the goal; re-plan the graph")
-        if (proven := claims.proven_value(problem, claim)) != claim["value"]:
-            raise IllegalPlan(f"{place}.value: the report says {claim['value']}, its proof gives {proven}")
-    if proof == formulation.bound.proof and list(given) == list(plain):
-        return formulation
-    bound = LowerBound.of_claims(given[0], given[1], formulation.bound.single_run_cost, "certified")
-    return replace(formulation, bound=bound)
-
-
-def _tighter(bound: LowerBound, claim: claims.Claim | None, quantum: int) -> LowerBound:
-    """The bound with `claim` if that is tighter, else the bound unchanged; costs are multiples of `quantum`."""
-    peak, cost = bound.claims
-    if claim is not None and claim["of"] == "cost":
-        claim = {**claim, "value": -(-claim["value"] // quantum) * quantum}
-    if claim is None or claim["value"] <= (peak if claim["of"] == "peak" else cost)["value"]:
-        return bound
-    pair = (claim, cost) if claim["of"] == "peak" else (peak, claim)
-    return LowerBound.of_claims(*pair, bound.single_run_cost, bound.proof)
 
 
 def with_limit(

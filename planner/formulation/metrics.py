@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from planner.bounds import claims, held_at_end, largest_task
 from planner.errors import IllegalPlan
 from planner.lowering.lower import CATEGORIES, LoweredGraph
 from planner.lowering.realize import NodeSequence
-from planner.problem import BACKWARD, DEVICE, FORWARD, RESIDENT, TO_LAST_READ
+from planner.problem import BACKWARD, DEVICE, FORWARD, RESIDENT, TO_LAST_READ, Problem
+from planner.problem.alternatives import relax_choices
 from planner.problem.plan import Plan
 from planner.problem.recompute import first_run_step
 
@@ -49,6 +51,15 @@ class LowerBound:
     proof: str  # "certified" or "solver"
     binding_task: int  # task that sets the peak bound; -1: the values held at the end set it
     claims: tuple[dict[str, Any], ...] = ()  # (peak claim, cost claim), each with its certificate
+
+    @classmethod
+    def without_search(cls, problem: Problem) -> LowerBound:
+        """Every task runs at least once; the peak holds the largest task and the final values."""
+        relaxed = relax_choices(problem)
+        task, end = largest_task.bound(relaxed), held_at_end.bound(relaxed)
+        once = relaxed.single_run_ticks()
+        peak = largest_task.claim(task) if task.bytes >= end else held_at_end.claim(end)
+        return cls.of_claims(peak, claims.single_run_claim(once), once)
 
     @classmethod
     def of_claims(

@@ -18,9 +18,11 @@ from planner import warm
 from planner.formulation import arena_repair
 from planner.formulation.execution_check import ExecutionResult, RealizedPlan
 from planner.formulation.formulate import formulate
-from planner.formulation.formulation import Formulation, with_lower_bound, with_multi_step_bound
+from planner.formulation.formulation import Formulation
+from planner.formulation.proven_bound import with_lower_bound, with_multi_step_bound
 from planner.formulation.search_result import SearchResult
 from planner.lowering.lower import BodyAlternatives
+from planner.pipeline.bound_beside import BoundBeside, is_bounded_beside
 from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.report.report import ReportData
 from planner.request.plan_request import Request
@@ -30,8 +32,9 @@ from planner.search import lexicographic, portfolio
 STAGES_BEFORE_PLAN = frozenset({"read", "differentiate"})
 #: Planners that run compiled kernels.
 KERNEL_PLANNERS = frozenset({"auto", "greedy", "blocks", "moment", "anneal", "search_order", "recurrent"})
-#: Largest share of the time for the bound before the search, and share kept for the bounds after addresses.
-FIRST_BOUND_PART, LAST_BOUND_PART = 0.5, 0.15
+#: Largest share of the time for the bound before the search, and share kept for the bounds after addresses, without and
+#: with bounds beside the search.
+FIRST_BOUND_PART, LAST_BOUND_PART, BESIDE_BOUND_PART = 0.5, 0.15, 0.05
 #: Share of the search for quick layouts of its orders, to reserve time for arena repair once one exceeds the budget.
 LOOK_PART = 0.03
 #: Orders of a search that are kept in case the addresses of the best do not fit.
@@ -86,6 +89,7 @@ class SolveStages:
         self.until = math.inf  # end of `search_seconds` on the monotonic clock, once that runs
         self.notes: list[str] = []
         self.incumbents: list[Candidate] = []  # of the last search, within the budget, best first
+        self.beside: BoundBeside | None = None  # bounds of the last search
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
@@ -146,6 +150,11 @@ class SolveStages:
 
     def with_tight_bound(self, formulation: Formulation, plan: Plan) -> Formulation:
         """Add the multi-step lower bound where `plan` leaves a gap, as far as time and `cancel` allow."""
+        beside, self.beside = self.beside, None
+        if beside is not None:
+            if not plan.score.bytes_over_budget:
+                return beside.tightened(formulation, plan)
+            beside.end()
         stop = self._stop_of_bound(formulation, self.until)
         return unless_cancelled(stop, partial(with_multi_step_bound, plan=plan), formulation)
 
@@ -154,12 +163,18 @@ class SolveStages:
         problem = formulation.lowered.problem
         return Deadline(self.cancel, until - VERIFY_SECONDS * (problem.tasks + len(problem.reads.index)))
 
+    def _last_bound_part(self, formulation: Formulation) -> float:
+        """Share of the time kept for bounds after addresses."""
+        if not formulation.goal.budget_bytes:
+            return 0.0
+        return BESIDE_BOUND_PART if is_bounded_beside(formulation) else LAST_BOUND_PART
+
     def for_search(self, formulation: Formulation, request: Request) -> Formulation:
         """The formulation with the time of the search: what is left, less that for arena repair and the last bounds."""
         goal = formulation.goal
         if goal.iterations is not None:
             return formulation
-        kept = LAST_BOUND_PART if goal.budget_bytes else 0.0
+        kept = self._last_bound_part(formulation)
         if arena_repair.may_follow(formulation):
             kept += arena_repair.RESERVED_PART
         left = max(0.0, self.until - time.monotonic() - kept * goal.seconds)
@@ -176,6 +191,8 @@ class SolveStages:
         def improved(order: Order, score: Score) -> None:
             nonlocal watched, next_look
             self.emit_found(searched, order, score)
+            if self.beside is not None and not score.bytes_over_budget:
+                self.beside.least_cost = min(self.beside.least_cost, score.cost)
             if not score.bytes_over_budget and not len(searched.lowered.problem.choices):
                 self.incumbents = [Candidate(order, planner), *self.incumbents[: MAX_INCUMBENTS - 1]]
             if watched and not score.bytes_over_budget and (began := time.monotonic()) >= next_look:
@@ -186,7 +203,14 @@ class SolveStages:
                 next_look = now + (now - began) / LOOK_PART
 
         monitor = searched.monitor(improved, self.cancel)
-        found = lexicographic.search(searched.lowered.problem, searched.goal, planner, monitor, seeds)
+        if is_bounded_beside(formulation):
+            stop = self._stop_of_bound(formulation, self.until)
+            self.beside = BoundBeside(formulation, stop, monitor.cost_bound)
+        try:
+            found = lexicographic.search(searched.lowered.problem, searched.goal, planner, monitor, seeds)
+        finally:
+            if self.beside is not None:
+                self.beside.end_if_proven()
         plan = formulation.plan_of(found)
         self.stopped_by_clock = monitor.stopped_by_clock
         if planner != "auto":  # `auto` runs all planners; notes of one that does not apply are noise
@@ -207,7 +231,7 @@ class SolveStages:
         that of the last bounds.
         """
         if until is None:
-            until = self.until - (LAST_BOUND_PART * formulation.goal.seconds if formulation.goal.budget_bytes else 0.0)
+            until = self.until - self._last_bound_part(formulation) * formulation.goal.seconds
         known = (*self.incumbents, *seeds)
         repaired = arena_repair.repair_arena(
             formulation, plan, request.layout, request.planner, self.cancel, until, known

@@ -16,6 +16,13 @@ class SearchCancelled(CancellationError):
 
 
 @dataclass(slots=True)
+class CostBound:
+    """A proven lower bound on the cost within the budget, shared by monitors; another thread may raise it."""
+
+    ticks: int = 0
+
+
+@dataclass(slots=True)
 class Monitor:
     """Limits of one search and its best result; every search loop polls `should_stop` and calls `offer`.
 
@@ -36,15 +43,22 @@ class Monitor:
     calls: int = 0
     is_optimal: bool = False  # set by an exact search that proved `best` optimal
     peak_bound: int = 0  # bytes, proven lower bound on the peak; a smaller budget is infeasible
-    cost_bound: int = 0  # ticks, proven lower bound on the cost within the budget; reaching it ends a search
+    cost_bound: CostBound = field(default_factory=CostBound)  # reaching it ends a search
 
     def should_stop(self) -> bool:
-        """True once cancelled, past the deadline, or past the iteration limit; counts one iteration."""
+        """True once cancelled, past the deadline or with a proven optimum, or past the iteration limit.
+
+        Counts one iteration. Under an iteration limit a proven optimum ends no planner, so that each finds what it
+        finds on its own.
+        """
         self.calls += 1
         if self.cancel_event.is_set():
             return True
         if self.iterations is not None:
             return self.calls > self.iterations
+        best = self.best_score
+        if best is not None and not best.bytes_over_budget and best.cost <= self.cost_bound.ticks:
+            return True
         expired = time.monotonic() - self.started > self.seconds
         self.stopped_by_clock |= expired
         return expired

@@ -14,8 +14,9 @@ from graph.ir import Graph
 from planner.bounds import claims
 from planner.errors import BadRequest, IllegalPlan
 from planner.formulation.formulate import formulate
-from planner.formulation.formulation import Formulation, with_claims
+from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import parse_choices
+from planner.formulation.proven_bound import with_claims
 from planner.lowering.realize import node_sequence
 from planner.problem.plan import Plan
 from planner.report.rebuilt_report import check_report

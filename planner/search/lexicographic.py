@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from planner.problem import Problem
-from planner.problem.monitor import Monitor
+from planner.problem.monitor import CostBound, Monitor
 from planner.problem.plan import Candidate, Goal, Order, Score
 from planner.problem.recompute import base_order
 from planner.search import portfolio
@@ -41,7 +41,7 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
         missed.append(found)
     lowest, budget = replace(goal, budget_bytes=0), goal.budget_bytes
     part = slices.part(_judge(problem, lowest), 1.0)
-    part.cost_bound = 0  # that of a smaller budget is no bound at the lowest peak
+    part.cost_bound = CostBound()  # that of a smaller budget is no bound at the lowest peak
 
     def report_best(order: Order, score: Score) -> None:
         slices.report_best(order, score._replace(bytes_over_budget=max(0, score.peak_bytes - budget)))

@@ -34,6 +34,8 @@ QUICK_BY_CLOCK = (*QUICK_PLANNERS[:-1], "min_cut", QUICK_PLANNERS[-1])
 QUICK_SHARE = 0.5
 #: Planners that improve the best order, each with its share of the remaining search.
 IMPROVERS = (("blocks", 0.4), ("moment", 0.5), ("anneal", 1.0))
+#: The same under a time limit: a plan of the steps that the bound comes from often ends the search.
+IMPROVERS_BY_CLOCK = (("moment", 0.4), ("blocks", 0.4), ("anneal", 1.0))
 #: Share of the remaining search for the improvers while no order fits the budget.
 MISSED_SHARE = 0.5
 #: Under an iteration limit the improvers start again from an order that exceeds the budget by at most this share, if it
@@ -227,7 +229,8 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) 
     choices = found.choices
     columns, under = resolve_choices(problem, choices), goal_for_choices(problem, goal, choices)
     solved = bool(best.bytes_over_budget) and problem.tasks <= MAX_SOLVER_TASKS
-    for name, share in (*IMPROVERS, SOLVER) if solved else IMPROVERS:
+    improvers = IMPROVERS_BY_CLOCK if slices.by_clock else IMPROVERS
+    for name, share in (*improvers, SOLVER) if solved else improvers:
         if (name in SLOW_PLANNERS and problem.tasks > MAX_SLOW_TASKS) or is_proven_cheapest(
             problem, goal, best, monitor
         ):
@@ -251,7 +254,7 @@ def is_proven_cheapest(problem: Problem, goal: Goal, score: Score, monitor: Moni
     """Whether the lower bounds prove that no plan within the budget takes less time."""
     if not goal.budget_bytes or score.bytes_over_budget:
         return False
-    return score.cost <= max(relax_choices(problem).single_run_ticks(), monitor.cost_bound)
+    return score.cost <= max(relax_choices(problem).single_run_ticks(), monitor.cost_bound.ticks)
 
 
 def is_infeasible(problem: Problem, goal: Goal, peak_bound: int = 0) -> bool:

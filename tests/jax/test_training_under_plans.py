@@ -22,6 +22,7 @@ QUICK = {"iterations": 30, "measure": False}
 @pytest.fixture(autouse=True)
 def quick_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+    monkeypatch.setattr(progress, "is_bounded_beside", lambda formulation: False)
 
 
 def equal(left: Any, right: Any) -> bool:

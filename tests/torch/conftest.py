@@ -14,4 +14,5 @@ def quick_bounds() -> Iterator[None]:
     """Solves without multi-step bounds, which take most of the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+        patch.setattr(progress, "is_bounded_beside", lambda formulation: False)
         yield

@@ -35,6 +35,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two candidates, no multi-step bound, and kernels without vectors, which compile faster."""
     monkeypatch.setattr(saved_sets, "BUDGETS", ("60%", "50%"))
     monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+    monkeypatch.setattr(progress, "is_bounded_beside", lambda formulation: False)
     with torch._inductor.config.patch({"cpp.simdlen": 1}):
         yield
 

@@ -31,6 +31,7 @@ def broken():
 @pytest.fixture(autouse=True)
 def quick_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+    monkeypatch.setattr(progress, "is_bounded_beside", lambda formulation: False)
 
 
 def test_peaks_are_measured_beside_the_prediction() -> None:

@@ -76,7 +76,7 @@ class _ParallelAnnealing:
     def is_proven(self) -> bool:
         """Whether the lower bound proves that no plan within the budget costs less."""
         fits = bool(self.goal.budget_bytes) and not self.score.bytes_over_budget
-        return fits and self.score.cost <= max(self.once, self.monitor.cost_bound)
+        return fits and self.score.cost <= max(self.once, self.monitor.cost_bound.ticks)
 
     def parts(self) -> list[Monitor]:
         """Monitors of the walks for the next round."""

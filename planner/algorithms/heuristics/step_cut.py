@@ -2,17 +2,18 @@
 
     a  b  c  d │ D  b  c  C  B  A          │ the step of D: {a} is kept, b and c are read later and recomputed
 
-Where the cut leaves a choice, the largest buffers are dropped until the bytes fit. Where other steps exceed the budget,
-first runs are moved if they are free, and gaps closed as in `greedy`. If the order is free, tasks that each need much
-memory may all be delayed, such as the weight gradients of an unrolled recurrent net: none runs before one of them
-and the next can run. A cut also chooses which other tasks have run by then.
+Where the cut leaves a choice, a tree finds the best one (without an iteration limit), or the largest are dropped until
+the bytes fit. Where other steps exceed the budget, first runs are moved if they are free, and gaps closed as in
+`greedy`. If the order is free, tasks that each need much memory may all be delayed, such as the weight gradients of an
+unrolled recurrent net: none runs before one of them and the next can run. A cut also chooses which other tasks have run
+by then.
 
 Source: the project's own; the cut is that of `bounds/step_cut.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ from planner.algorithms.annealing.search import FIRST_RUNS_ALONE, Annealing
 from planner.algorithms.annealing.temperatures import FREE_COLD
 from planner.algorithms.greedy.gap_closing import GapCloser
 from planner.bounds import first_of_set, step_cut
+from planner.bounds.step_branch_and_bound import best_choice, leaf_limit
 from planner.bounds.step_cut import StepCut
 from planner.bounds.step_network import TICK_SCALE, CutPoint, StepModel, StepNetwork, reachable_from
 from planner.problem import Csr, Problem
@@ -33,6 +35,8 @@ from planner.problem.topological import edges
 
 # Maximum steps to which tasks are delayed, and number of best orders in which gaps are closed.
 TIMES, CLOSED = 30, 3
+# Steps of highest cost whose best choice is found by branch and bound.
+EXACT_STEPS = 3
 # Share of the remaining time for moving the first runs of one order.
 MOVED = 0.1
 # Maximum rounds of dropping further buffers after a cut, and networks solved in each.
@@ -71,8 +75,16 @@ def _cut(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Orde
     def is_over() -> bool:
         return monitor.progress() >= 1
 
-    for cut in step_cut.best_cuts(problem, as_given, budget, 1, is_over):
-        yield _kept(StepModel(problem, as_given, budget), base, cut, is_over)
+    model = StepModel(problem, as_given, budget)
+    for k, cut in enumerate(step_cut.best_cuts(problem, as_given, budget, EXACT_STEPS, is_over)):
+        # An iteration limit does not count the leaves of a tree.
+        by_clock = monitor.iterations is None and leaf_limit(model) > 1
+        if by_clock and (choice := best_choice(model, cut.task)) is not None:
+            yield _keeping(model, base, cut.task, choice.live)
+        elif not k:
+            yield _keeping(model, base, cut.task, _live(model, cut, is_over))
+        if is_over():
+            break
     for tasks in () if goal.order_is_given else first_of_set.candidate_sets(StepModel(problem, goal, budget)):
         for order, task in _late(problem, goal, budget, base, tasks):
             if monitor.should_stop():
@@ -80,7 +92,7 @@ def _cut(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Orde
             model = StepModel(problem, as_given, budget, order=order)
             cut = step_cut.cut_of_task(model, task)
             if cut.task >= 0 and cut.feasible:
-                yield _kept(model, order, cut, is_over)
+                yield _keeping(model, order, task, _live(model, cut, is_over))
 
 
 def _late(problem: Problem, goal: Goal, budget: int, base: Order, tasks: list[int]) -> Iterator[tuple[Order, int]]:
@@ -116,13 +128,13 @@ def _runnable(ahead: Csr, tasks: Order, done: set[int]) -> list[int]:
     return found
 
 
-def _kept(model: StepModel, order: Order, cut: StepCut, is_over: Callable[[], bool]) -> Order:
-    """The order with recomputations after the step for all buffers that the cut does not keep."""
+def _keeping(model: StepModel, order: Order, task: int, live: Sequence[int]) -> Order:
+    """The order with recomputations after the first run of `task` for all buffers but the `live` ones."""
     problem = model.problem
-    turn = int(first_run_step(problem, order)[cut.task])
+    turn = int(first_run_step(problem, order)[task])
     evicted = droppable_before(problem, order, turn)
-    evicted[problem.reads[cut.task]] = False
-    evicted[list(_live(model, cut, is_over))] = False
+    evicted[problem.reads[task]] = False
+    evicted[list(live)] = False
     return order_evicting(problem, order, turn, evicted)
 
 

@@ -12,7 +12,7 @@ import pytest
 from graph.cancellation import GRACE_CHECKS, CancellationError, check_cancelled
 from graph.formats.readers import load
 from planner.bounds import step_cut
-from planner.formulation import formulation
+from planner.formulation import formulation, proven_bound
 from planner.pipeline import fit as fits
 from planner.pipeline import progress, sections
 from planner.pipeline import solve as pipeline
@@ -74,7 +74,7 @@ def test_cancel_during_the_bound_keeps_the_previous_bound(monkeypatch: pytest.Mo
         stop.set()
         return real(*given)
 
-    monkeypatch.setattr(formulation.step_cut, "bound", stopping)
+    monkeypatch.setattr(proven_bound.step_cut, "bound", stopping)
     report = solve(FEW, parse_request(ASKED), cancel=stop).report
     assert report["plan"]["stopped"] and report["plan"]["bound"]["overhead"] == 0
 

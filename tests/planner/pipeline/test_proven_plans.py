@@ -17,7 +17,12 @@ SECONDS = 60.0
 
 @pytest.mark.parametrize(
     ("name", "budget"),
-    [("vgg16_b32", 0.8), ("layered_n100_s1", 0.7), pytest.param("unet_b4", 0.9, marks=pytest.mark.heavy)],
+    [
+        ("vgg16_b32", 0.8),
+        ("vgg16_b32", 0.9),
+        ("layered_n100_s1", 0.7),
+        pytest.param("unet_b4", 0.9, marks=pytest.mark.heavy),
+    ],
 )
 def test_an_optimal_plan_is_proven_before_the_time_is_over(name: str, budget: float) -> None:
     request = {"budget": budget, "search_seconds": SECONDS, "layout": "none", "return": ["plan", "source"]}

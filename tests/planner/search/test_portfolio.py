@@ -133,9 +133,9 @@ def test_a_proven_plan_ends_the_search():
     goal = Goal(liveness.peak(problem, base_order(problem)) * 9 // 10, iterations=10_000)
     first = found(problem, goal, "anneal", 400)
     monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=10_000)
-    monitor.cost_bound = int(problem.cost[first.order].sum())
+    monitor.cost_bound.ticks = int(problem.cost[first.order].sum())
     again = search(problem, goal, "auto", monitor, [first])
-    assert goal_score(problem, goal, again.order).cost <= monitor.cost_bound and monitor.calls < 5_000
+    assert goal_score(problem, goal, again.order).cost <= monitor.cost_bound.ticks and monitor.calls < 5_000
 
 
 def test_under_a_time_limit_the_result_is_no_worse_than_the_minimum_cut_of_saved_values(monkeypatch):

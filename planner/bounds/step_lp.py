@@ -1,0 +1,268 @@
+"""The inequalities of `certificate.py` at successive steps as a linear program, whose dual values are a proof.
+
+A branch fixes a variable. At 1 that is a bound of the column. At 0 the column gets a cost that no plan is worth, and
+bytes over the budget have a price as high, so that the program is feasible under all branches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graph.cancellation import check_cancelled, seconds_left
+from planner.bounds.step_network import UNKNOWN, StepModel
+
+# Maximum bits of a multiplier, and of the parts of a tick.
+WEIGHT_BITS, PARTS_BITS = 56, 30
+# Limit of GLOP's deterministic time, per row.
+SECONDS_PER_ROW = 6e-5
+# Excess, as a share of the largest buffer, that costs as much as all tasks together.
+MIN_EXCESS = 1e-3
+
+Term = tuple[float, int]  # factor, column
+Variable = tuple[Any, ...]  # ("L", k, b), ("D", k, t), ("A", j, k, t) as in certificate.py, or ("R", k, t)
+
+
+@dataclass(slots=True)
+class _ProofRows:
+    """Rows `sum of terms ≥ least`, and for each the list and the entries to store its multiplier under in a proof."""
+
+    terms: list[list[Term]] = field(default_factory=list)
+    least: list[float] = field(default_factory=list)
+    targets: list[tuple[list[list[int]] | None, tuple[int, ...]]] = field(default_factory=list)
+
+    def add(self, terms: list[Term], least: float, target: list[list[int]] | None, *entries: int) -> None:
+        self.terms.append(terms)
+        self.least.append(least)
+        self.targets.append((target, entries))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StepSolution:
+    """Optimum of the linear program."""
+
+    ticks: float  # a lower bound, before its proof is rounded
+    values: dict[Variable, float]
+    dual: np.ndarray  # float64[rows], at least 0
+
+
+@dataclass(slots=True)
+class _Window:
+    """A window from a step to a later one or the end, with the multipliers of its rows."""
+
+    start: int
+    stop: int
+    read: list[list[int]] = field(default_factory=list)
+    carry: list[list[int]] = field(default_factory=list)
+    first: list[list[int]] = field(default_factory=list)
+    recomputed: list[list[int]] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        """The window in the JSON form of a proof."""
+        weights = {"read": [*self.read], "carry": [*self.carry], "first": [*self.first], "again": [*self.recomputed]}
+        return {"from": self.start, "to": self.stop, **weights}
+
+
+class StepLp:
+    """Variables in 0..1: L of each step and buffer, A of each window and task, and R and D where they are not known."""
+
+    def __init__(self, model: StepModel, chain: list[int], windows: list[tuple[int, int]]):
+        self.model, self.chain, self.end = model, chain, len(chain)
+        self.rows = _ProofRows()
+        self.cost: list[float] = []  # of each column
+        self.column: dict[Variable, int] = {}
+        self.known = [model.known(w).tolist() for w in chain]
+        self.known.append([UNKNOWN if optional else 1 for optional in model.problem.optional.tolist()])
+        self.late = [model.late(np.array(row)).tolist() for row in self.known]
+        self.recomputable, self.optional = model.recomputable.tolist(), model.problem.optional.tolist()
+        self.inputs = [set(model.problem.reads[w].tolist()) for w in chain]
+        self.unit = max(1.0, float(model.problem.cost.mean()))
+        self.bytes = max(1.0, float(model.size.max(initial=0)))
+        self.size, self.ticks = (model.size / self.bytes).tolist(), (model.problem.cost / self.unit).tolist()
+        self.windows = [_Window(j, k) for j, k in windows]
+        self.before: list[list[int]] = []
+        self.stays: list[list[int]] = []
+        for window in self.windows:
+            check_cancelled()
+            self._live(window)
+            self._run(window)
+        self._order()
+        self.price = [len(self.rows.least) + k for k in range(self.end)]
+        for k in range(self.end):
+            self._fit(k)
+        self.worthless = len(self.ticks) * max(1.0, max(self.ticks, default=0.0))  # more than any plan costs, in units
+        self.excess = [self._of("excess", k, cost=self.worthless / MIN_EXCESS) for k in range(self.end)]
+        for row, column in zip(self.price, self.excess, strict=True):
+            self.rows.terms[row].append((1.0, column))
+        self._solver: _Solver | None = None
+
+    def _of(self, *variable: Any, cost: float = 0.0) -> int:
+        """The column of a variable."""
+        if variable not in self.column:
+            self.column[variable] = len(self.cost)
+            self.cost.append(cost)
+        return int(self.column[variable])
+
+    def _done(self, k: int, t: int, factor: float) -> tuple[list[Term], float]:
+        """D(k, t) as terms and a constant."""
+        known = self.known[k][t]
+        return ([(factor, self._of("D", k, t))], 0.0) if known == UNKNOWN else ([], factor * known)
+
+    def _ran(self, j: int, k: int, t: int) -> int | None:
+        """A(j, k, t): 0 or 1 if certain, else None."""
+        before, after = self.known[j][t], self.known[k][t]
+        if before == 0 and after == 1:
+            return 1
+        return 0 if after == 0 or self.late[j][t] or (before == 1 and not self.recomputable[t]) else None
+
+    def _live(self, window: _Window) -> None:
+        """Add the rows "read" and "carry" of a window."""
+        j, k, model = window.start, window.stop, self.model
+        producer = model.producer.tolist()
+
+        def need(b: int, terms: list[Term], least: float, target: list[list[int]], *entries: int) -> None:
+            made = self._ran(j, k, producer[b]) if producer[b] >= 0 else 0
+            if b in self.inputs[j] or made == 1:
+                return
+            terms.append((1.0, self._of("L", j, b)))
+            if made is None:
+                terms.append((1.0, self._of("A", j, k, producer[b])))
+            self.rows.add(terms, least, target, *entries)
+
+        for t, b in zip(model.reader.tolist(), model.read.tolist(), strict=True):
+            ran = self._ran(j, k, t)
+            if ran != 0:
+                need(b, [] if ran else [(-1.0, self._of("A", j, k, t))], float(ran or 0), window.read, t, b)
+        if k == self.end:
+            for b in model.held.tolist():
+                need(b, [], 1.0, window.carry, b)
+            return
+        for b in np.flatnonzero(model.counted).tolist():
+            if b in self.inputs[k]:
+                need(b, [], 1.0, window.carry, b)
+            elif ("L", k, b) in self.column or k == j + 1:
+                need(b, [(-1.0, self._of("L", k, b))], 0.0, window.carry, b)
+
+    def _run(self, window: _Window) -> None:
+        """Add the rows "first" and "again" of a window, for the existing columns A."""
+        for t in np.flatnonzero(~self.model.problem.optional).tolist():
+            a = self.column.get(("A", window.start, window.stop, t))
+            if a is None:
+                continue
+            (started, known), (ended, known_too) = self._done(window.start, t, 1.0), self._done(window.stop, t, -1.0)
+            if started or ended:
+                self.rows.add([(1.0, a), *started, *ended], -known - known_too, window.first, t)
+            repeats = [(-1.0, a), *((-factor, column) for factor, column in (*started, *ended))]
+            if self.recomputable[t]:
+                inside = [i for i in range(window.start, window.stop) if self._ran(i, i + 1, t) != 0]
+                repeats += [(1.0, self._of("R", i, t, cost=self.ticks[t])) for i in inside]
+            self.rows.add(repeats, known + known_too, window.recomputed, t)
+
+    def _order(self) -> None:
+        """Add the rows "before" and "stays", between columns D."""
+        for k in range(self.end):
+            for t, u in self.model.first.T.tolist():
+                if UNKNOWN in (self.known[k][t], self.known[k][u]):
+                    (earlier, known), (later, known_too) = self._done(k, t, 1.0), self._done(k, u, -1.0)
+                    self.rows.add([*earlier, *later], -known - known_too, self.before, k, t, u)
+            for t in range(self.model.problem.tasks) if k + 1 < self.end else ():
+                if self.known[k][t] == UNKNOWN == self.known[k + 1][t]:
+                    self.rows.add([*self._done(k + 1, t, 1.0)[0], *self._done(k, t, -1.0)[0]], 0.0, self.stays, k, t)
+
+    def _fit(self, k: int) -> None:
+        """Add the memory row "price" of a step."""
+        model, task, inputs = self.model, self.chain[k], self.inputs[k]
+        inside = int(model.own[task] + model.size[[*model.problem.writes[task].tolist(), *inputs]].sum())
+        live = [(b, self.column.get(("L", k, b))) for b in range(model.problem.buffers) if b not in inputs]
+        terms = [(-self.size[b], column) for b, column in live if column is not None]
+        self.rows.add(terms, (inside - model.room) / self.bytes, None, k)
+
+    def solved(self, fixed: Mapping[Variable, int]) -> StepSolution | None:
+        """The optimum with the `fixed` variables; None if GLOP did not reach it."""
+        if self._solver is None:
+            self._solver = _Solver(self.rows, self.cost, set(self.excess))
+        known = {self.column[variable]: value for variable, value in fixed.items() if variable in self.column}
+        found = self._solver.solve(known, self.worthless)
+        if found is None:
+            return None
+        ticks, values, dual = found
+        return StepSolution(ticks * self.unit, dict(zip(self.column, values, strict=True)), dual)
+
+    def weights(self, solution: StepSolution) -> dict[str, Any] | None:
+        """The proof made of the rows' dual values; None if all are 0."""
+        dual = solution.dual
+        if not dual.any():
+            return None
+        for target, _ in self.rows.targets:
+            if target is not None:
+                target.clear()
+        ticks = dual * self.unit
+        ticks[self.price] /= self.bytes
+        largest = max(float(ticks.max()), self.unit * max(self.ticks))
+        parts = 1 << max(0, min(PARTS_BITS, WEIGHT_BITS - math.ceil(math.log2(max(1.0, largest)))))
+        integer = np.floor(ticks * parts + 0.5).astype(np.int64).tolist()
+        for weight, (target, entries) in zip(integer, self.rows.targets, strict=True):
+            if weight and target is not None:
+                target.append([*entries, weight])
+        self._within_cost(parts)
+        proof = {
+            "price": [integer[row] for row in self.price],
+            "parts": parts,
+            "windows": [window.document() for window in self.windows],
+        }
+        return {**proof, "before": list(self.before), "stays": list(self.stays)}
+
+    def _within_cost(self, parts: int) -> None:
+        """Reduce multipliers that rounding raised, in sum, above the cost of a recomputation."""
+        spent: dict[tuple[int, int], int] = {}
+        for window in self.windows:
+            kept = []
+            for t, weight in window.recomputed:
+                if self.recomputable[t]:
+                    inside = range(window.start, window.stop)
+                    left = min(parts * int(self.model.problem.cost[t]) - spent.get((i, t), 0) for i in inside)
+                    weight = min(weight, left)
+                    spent |= {(i, t): spent.get((i, t), 0) + weight for i in inside}
+                if weight > 0:
+                    kept.append([t, weight])
+            window.recomputed[:] = kept
+
+
+class _Solver:
+    """GLOP on the rows, which continues from the last basis."""
+
+    def __init__(self, rows: _ProofRows, cost: Sequence[float], unlimited: Collection[int]):
+        from ortools.linear_solver import pywraplp  # heavy: imported where a model is solved
+
+        self.optimal, self.solver = pywraplp.Solver.OPTIMAL, pywraplp.Solver.CreateSolver("GLOP")
+        infinity, self.cost, self.fixed = self.solver.infinity(), cost, dict[int, int]()
+        self.columns = [self.solver.NumVar(0.0, infinity if c in unlimited else 1.0, "") for c in range(len(cost))]
+        self.objective, self.rows = self.solver.Objective(), list[Any]()
+        for column, ticks in zip(self.columns, cost, strict=True):
+            if ticks:
+                self.objective.SetCoefficient(column, ticks)
+        for terms, least in zip(rows.terms, rows.least, strict=True):
+            row = self.solver.Constraint(least, infinity)
+            for factor, c in terms:
+                row.SetCoefficient(self.columns[c], factor)
+            self.rows.append(row)
+        limit = SECONDS_PER_ROW * (len(rows.least) + 1)
+        self.solver.SetSolverSpecificParametersAsString(f"max_deterministic_time: {limit}")
+
+    def solve(self, fixed: Mapping[int, int], worthless: float) -> tuple[float, list[float], np.ndarray] | None:
+        """(objective, values of the columns, dual values of the rows, at least 0); None if not solved."""
+        check_cancelled()
+        for c in {*self.fixed, *fixed}:
+            self.columns[c].SetLb(float(fixed.get(c, 0)))
+            self.objective.SetCoefficient(self.columns[c], self.cost[c] if fixed.get(c, 1) else worthless)
+        self.fixed = dict(fixed)
+        if (left := seconds_left()) < math.inf:
+            self.solver.SetTimeLimit(max(1, int(1000 * left)))
+        if self.solver.Solve() != self.optimal:
+            return None
+        dual = np.maximum(0.0, np.array([row.DualValue() for row in self.rows]))
+        return self.objective.Value(), [column.solution_value() for column in self.columns], dual

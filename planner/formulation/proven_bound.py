@@ -1,0 +1,183 @@
+"""Lower bounds of a formulation, cheapest first, each certified by the verifier before it is reported.
+
+single steps ─▶ the best with a small tree ─▶ search
+                                                │ beside it, while its best plan leaves a gap
+first of a set, full trees, several steps, a tree over several steps ◀┘
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from graph.cancellation import unless_cancelled
+from planner.bounds import (
+    claims,
+    first_of_set,
+    multi_step_lp,
+    multi_step_tree,
+    peak_cut,
+    step_branch_and_bound,
+    step_cut,
+)
+from planner.bounds.step_network import FULL_SECONDS, StepModel
+from planner.errors import IllegalPlan
+from planner.formulation.formulation import Formulation
+from planner.formulation.metrics import LowerBound
+from planner.problem.alternatives import relax_choices
+from planner.problem.plan import Plan
+
+# Steps with the largest single-step bound: for which branch and bound runs, and from which several are chosen.
+BRANCHED_STEPS, JOINT_STEPS = 2, 6
+# Share of the leaves before the search.
+QUICK_LEAVES = 1 / 3
+
+
+def with_lower_bound(formulation: Formulation, quick: bool = False) -> Formulation:
+    """Add a lower bound for the goal: ticks within the budget, or peak bytes. Certified if the verifier accepts it.
+
+    `quick` computes the bound of single steps only, the best of them with a small tree; otherwise the multi-step bound
+    follows.
+    """
+    goal, bound = formulation.goal, formulation.bound
+    relaxed, quantum = relax_choices(formulation.lowered.problem), claims.cost_quantum(formulation.lowered.problem)
+    budget = goal.budget_bytes
+    if budget:
+        cut = step_cut.bound(relaxed, goal, budget)
+        bound = _tighter(bound, cut.claim, quantum)
+        if cut.task >= 0 and cut.feasible:
+            effort = QUICK_LEAVES * min(1.0, goal.seconds / FULL_SECONDS)
+            tree = partial(step_branch_and_bound.bound, relaxed, goal, budget, cut.task, effort)
+            bound = _improved(bound, quantum, tree)
+    else:
+        bound = _tighter(bound, peak_cut.bound(relaxed, goal).claim, quantum)
+    formulation = certified(formulation, bound)
+    return formulation if quick else with_multi_step_bound(formulation)
+
+
+def with_multi_step_bound(formulation: Formulation, plan: Plan | None = None) -> Formulation:
+    """Tighten the cost bound by multi-step and branch-and-bound methods while `plan` leaves a gap.
+
+    For a plan over budget, tighten the peak bound instead. Returns the formulation unchanged without a budget.
+    Cancellation ends it with the best bound found.
+    """
+    goal, bound = formulation.goal, formulation.bound
+    if not goal.budget_bytes:
+        return formulation
+    if plan is not None and plan.score.bytes_over_budget:
+        problem, quantum = relax_choices(formulation.lowered.problem), claims.cost_quantum(formulation.lowered.problem)
+        tighter = _improved(bound, quantum, lambda: peak_cut.bound(problem, goal).claim)
+    else:
+        needed = math.inf if plan is None else plan.score.cost
+        *_, tighter = (bound, *tightening_bounds(formulation, lambda: needed))
+    return formulation if tighter is bound else certified(formulation, tighter)
+
+
+def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> Iterator[LowerBound]:
+    """The bound after each method that may tighten it, while it proves less than `needed()` ticks.
+
+    Costs within the budget only, before the verifier has seen them. Cancellation ends it.
+    """
+    problem, goal, bound = relax_choices(formulation.lowered.problem), formulation.goal, formulation.bound
+    budget, quantum = goal.budget_bytes, claims.cost_quantum(formulation.lowered.problem)
+    assert budget
+    cuts: list[step_cut.StepCut] = []
+
+    def cut_claim() -> claims.Claim | None:
+        cuts.extend(step_cut.best_cuts(problem, goal, budget, JOINT_STEPS))
+        return cuts[0].claim if cuts else None
+
+    bound = _improved(bound, quantum, cut_claim)
+    yield bound
+    if not cuts:
+        return
+    model, tasks = StepModel(problem, goal, budget), [cut.task for cut in cuts]
+    roots: list[step_branch_and_bound.BranchNode] = []
+
+    def tree_claim(task: int) -> claims.Claim | None:
+        roots.extend(filter(None, [step_branch_and_bound.make_tree(model, task)]))
+        return step_branch_and_bound.tree_claim(model, roots[-1]) if roots else None
+
+    def joint_claim() -> claims.Claim | None:
+        if not roots or needed() == math.inf:
+            return None
+        return multi_step_tree.bound(model, roots[0], [*bound_steps(bound), *tasks], needed())
+
+    methods: list[Callable[[], claims.Claim | None]] = [
+        partial(tree_claim, tasks[0]),
+        joint_claim,
+        lambda: first_of_set.bound(problem, goal, budget, bound.cost),
+        *(partial(tree_claim, task) for task in tasks[1:BRANCHED_STEPS]),
+        lambda: multi_step_lp.bound(problem, goal, budget, tasks[0]),
+        joint_claim,
+    ]
+    for find in methods:
+        if bound.cost >= needed():
+            return
+        bound = _improved(bound, quantum, find)
+        yield bound
+
+
+def bound_steps(bound: LowerBound) -> list[int]:
+    """Tasks at whose first runs the proof of a bound over several steps has prices."""
+    claim = bound.claims[1]
+    if claim["kind"] != "several-moments" or "price" not in claim["proof"]:
+        return []
+    return [task for task, price in zip(claim["moments"], claim["proof"]["price"], strict=True) if price]
+
+
+def _improved(bound: LowerBound, quantum: int, find: Callable[[], claims.Claim | None]) -> LowerBound:
+    """The bound with the claim that `find` returns if that is tighter; unchanged once cancelled."""
+    return unless_cancelled(None, lambda known: _tighter(known, find(), quantum), bound)
+
+
+def certified(formulation: Formulation, bound: LowerBound) -> Formulation:
+    """The formulation with those claims of `bound` that the verifier accepts, and a warning about any other."""
+    problem, kept, reasons = formulation.lowered.problem, list(bound.claims), list[str]()
+    if claims.rejection_reason(problem, kept):
+        for k, plain in enumerate(LowerBound.without_search(problem).claims):
+            if reason := claims.rejection_reason(problem, [kept[k]]):
+                kept[k] = plain
+                reasons.append(f"a lower bound was dropped, because the verifier refused it: {reason}")
+    bound = LowerBound.of_claims(kept[0], kept[1], bound.single_run_cost, "certified")
+    return replace(formulation, bound=bound, warnings=(*formulation.warnings, *reasons))
+
+
+def with_claims(formulation: Formulation, given: Sequence[claims.Claim], proof: str) -> Formulation:
+    """The formulation with the bound that a saved report claims. Raises IllegalPlan for a claim that is not proven.
+
+    The value must be all that the proof supports, and the scope that of the goal or of a bound without a search. A
+    search that was stopped early has the claims of the formulation, with its `proof`.
+    """
+    problem, goal, plain = formulation.lowered.problem, formulation.goal, formulation.bound.claims
+    if [claim.get("of") for claim in given] != ["peak", "cost"]:
+        raise IllegalPlan(
+            "plan.bound.certificate.claims: not a claim on the peak and one on the cost; re-plan the graph"
+        )
+    for k, claim in enumerate(given):
+        if claim == plain[k]:
+            continue
+        place = f"plan.bound.certificate.claims[{k}]"
+        if reason := claims.rejection_reason(problem, [claim]):
+            raise IllegalPlan(f"{place}: {reason}; re-plan the graph")
+        if scope := claims.other_scope(claim, goal):
+            raise IllegalPlan(f"{place}.{scope}: not that of the goal; re-plan the graph")
+        if (proven := claims.proven_value(problem, claim)) != claim["value"]:
+            raise IllegalPlan(f"{place}.value: the report says {claim['value']}, its proof gives {proven}")
+    if proof == formulation.bound.proof and list(given) == list(plain):
+        return formulation
+    bound = LowerBound.of_claims(given[0], given[1], formulation.bound.single_run_cost, "certified")
+    return replace(formulation, bound=bound)
+
+
+def _tighter(bound: LowerBound, claim: claims.Claim | None, quantum: int) -> LowerBound:
+    """The bound with `claim` if that is tighter, else the bound unchanged; costs are multiples of `quantum`."""
+    peak, cost = bound.claims
+    if claim is not None and claim["of"] == "cost":
+        claim = {**claim, "value": -(-claim["value"] // quantum) * quantum}
+    if claim is None or claim["value"] <= (peak if claim["of"] == "peak" else cost)["value"]:
+        return bound
+    pair = (claim, cost) if claim["of"] == "peak" else (peak, claim)
+    return LowerBound.of_claims(*pair, bound.single_run_cost, bound.proof)

@@ -1,0 +1,76 @@
+"""The lower bound that a thread tightens while a search runs, so that the search ends once its best plan is proven."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+from graph.cancellation import Deadline, cancellation_scope
+from planner.formulation.formulation import Formulation
+from planner.formulation.proven_bound import certified, tightening_bounds
+from planner.problem.monitor import CostBound
+from planner.problem.plan import Plan
+from planner.search.portfolio import TINY_TASKS
+
+#: Larger problems are bounded after the search: both are interpreted for long stretches there, and slow each other.
+MAX_TASKS = 5_000
+
+
+def is_bounded_beside(formulation: Formulation) -> bool:
+    """Whether bounds run beside the search: by the clock, with a budget, for problems of medium size.
+
+    Under an iteration limit they follow the search, because the end of a search must not depend on the clock.
+    """
+    goal, tasks = formulation.goal, formulation.lowered.problem.tasks
+    return goal.iterations is None and bool(goal.budget_bytes) and TINY_TASKS < tasks <= MAX_TASKS
+
+
+class BoundBeside:
+    """Thread that tightens the bound of a formulation until `stop` is set, and raises `shared` as it does."""
+
+    def __init__(self, formulation: Formulation, stop: Deadline, shared: CostBound):
+        self.bound, self.shared = formulation.bound, shared
+        self.least_cost = math.inf  # ticks of the best plan within the budget; set by the search
+        self._ended = threading.Event()
+        self._stop = _Either(stop, self._ended)
+        self._thread = threading.Thread(target=self.run, args=(formulation,), name="remat-bound", daemon=True)
+        self._thread.start()
+
+    def run(self, formulation: Formulation) -> None:
+        """What the thread does."""
+        with cancellation_scope(self._stop):
+            for bound in tightening_bounds(formulation, lambda: self.least_cost):
+                self.bound = bound
+                self.shared.ticks = max(self.shared.ticks, bound.cost)
+                if self._stop.is_set():
+                    return
+
+    def end_if_proven(self) -> None:
+        """End the thread if the best plan of the search is proven; else it goes on while addresses are chosen."""
+        if self.least_cost <= self.bound.cost:
+            self._ended.set()
+
+    def end(self) -> None:
+        """End the thread soon."""
+        self._ended.set()
+
+    def tightened(self, formulation: Formulation, plan: Plan) -> Formulation:
+        """The formulation with the bound of the thread, as the verifier accepts it, once the thread has ended."""
+        if plan.score.cost <= self.bound.cost:
+            self._ended.set()
+        self._thread.join()
+        return formulation if self.bound.cost <= formulation.bound.cost else certified(formulation, self.bound)
+
+
+class _Either(Deadline):
+    """Set once the deadline or the event is."""
+
+    def __init__(self, deadline: Deadline, event: threading.Event):
+        super().__init__(event, math.inf)
+        self._deadline, self._event = deadline, event
+
+    def is_set(self) -> bool:
+        return self._event.is_set() or self._deadline.is_set()
+
+    def seconds_left(self) -> float:
+        return self._deadline.seconds_left()

@@ -1,0 +1,75 @@
+"""A tree over several steps proves no more than the optimum, and often all of it."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from planner.bounds import claims, multi_step_tree, step_branch_and_bound, step_cut
+from planner.bounds.step_network import StepModel
+from planner.problem import liveness
+from planner.problem.plan import Goal
+from planner.problem.recompute import base_order
+from tests.planner.bounds.test_multi_step_lp import MODES
+from tests.planner.bounds.test_step_cut import suited, there_and_back
+from tests.planner.drawn import drawn
+from tests.planner.optimum import least_cost
+
+
+@pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.heavy)])
+def test_a_tree_over_several_steps_proves_no_more_than_the_optimum(count: int):
+    rng = random.Random(count)
+    further = met = 0
+    for i in range(count):
+        problem, goal = suited(rng, 6) if i % 2 else there_and_back(rng), rng.choice(MODES)
+        budget = liveness.peak(problem, base_order(problem, goal.strict_phases)) * rng.randint(12, 19) // 20
+        cuts = step_cut.best_cuts(problem, goal, budget, 4)
+        model = StepModel(problem, goal, budget)
+        root = step_branch_and_bound.make_tree(model, cuts[0].task) if cuts else None
+        if root is None:
+            continue
+        least = least_cost(problem, goal, budget)
+        tasks = [*(cut.task for cut in cuts), *rng.sample(range(problem.tasks), 2)]
+        tasks = [task for task in tasks if not problem.optional[task]]
+        claim = multi_step_tree.bound(model, root, tasks, math.inf if least is None else least)
+        if claim is None:
+            continue
+        assert claims.rejection_reason(problem, [claim]) == ""
+        assert least is None or claim["value"] <= least
+        single = step_branch_and_bound.tree_claim(model, root)
+        further += single is None or claim["value"] > single["value"]
+        met += claim["value"] == least
+    assert further and met > count // 6
+
+
+def test_a_tree_over_two_steps_proves_two_recomputations():
+    #   a ── b ── c ── d ── e ── f ── g ── h      with room for two large values and a small one, a is recomputed
+    #    ╰─────────────╯    ╰─────────────╯       after c and e after g; the step of each proves one of them
+    sizes = dict.fromkeys("abcefg", 4) | dict.fromkeys("dh", 1)
+    problem = drawn("a>b b>c c>d a>d d>e e>f f>g g>h e>h", size=sizes)
+    goal, once = Goal(9, order_is_given=True), int(problem.cost.sum())
+    model, steps = StepModel(problem, goal, 9), [cut.task for cut in step_cut.best_cuts(problem, goal, 9, 4)]
+    root = step_branch_and_bound.make_tree(model, steps[0])
+    assert root is not None
+    single, joint = step_branch_and_bound.tree_claim(model, root), multi_step_tree.bound(model, root, steps, once + 2)
+    assert single is not None and joint is not None
+    assert (single["value"], joint["value"], least_cost(problem, goal, 9)) == (once + 1, once + 2, once + 2)
+
+
+def test_steps_without_an_order_between_them_are_not_used_together():
+    #   a ─┬─ b ─┬─ d      either of b and c may run first
+    #      ╰─ c ─╯
+    model = StepModel(drawn("a>b a>c b>d c>d", size=dict.fromkeys("abcd", 1)), Goal(3), 3)
+    assert multi_step_tree.comparable(model, [1, 2, 3, 0]) == [0, 1, 3]
+
+
+def test_the_best_choice_of_a_step_is_whole_and_within_the_budget():
+    #   one byte too many: b alone is dropped, though a fraction of the cheaper one would do
+    problem = drawn("a>c b>c c>d d>e e>f a>f b>f", size={**dict.fromkeys("abcde", 4), "f": 1}, cost={"a": 9, "b": 7})
+    budget = liveness.peak(problem, base_order(problem)) - 1
+    task = step_cut.bound(problem, Goal(budget), budget).task
+    choice = step_branch_and_bound.best_choice(StepModel(problem, Goal(budget), budget), task)
+    assert choice is not None
+    assert (choice.ticks, choice.bytes <= 0, 1 in choice.live, 0 in choice.live) == (7, True, False, True)
