@@ -196,8 +196,8 @@ MAY_IMPORT: dict[str, str] = {
         "graph.transforms planner.problem planner.request"
     ),
     "planner.pipeline": (
-        "graph.autodiff graph.buffer_sharing graph.cancellation graph.errors graph.formats.native graph.gc_pause "
-        "graph.ir graph.limits planner.advice planner.algorithms planner.errors planner.formulation "
+        "graph.autodiff graph.buffer_sharing graph.cancellation graph.errors graph.execution graph.formats.native "
+        "graph.gc_pause graph.ir graph.limits planner.advice planner.algorithms planner.errors planner.formulation "
         "planner.lowering planner.problem planner.report planner.request planner.search planner.warm"
     ),
     "planner.problem": "graph.cancellation planner.errors",

@@ -67,6 +67,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable
 
 def plan_lines(report: Mapping[str, Any], picture: Sequence[str] = ()) -> list[str]:
     """The report of a plan as text, headline first; `picture`: lines of its timeline chart."""
+    return [*answer_lines(report, picture), *checked_lines(report)]
+
+
+def answer_lines(report: Mapping[str, Any], picture: Sequence[str] = ()) -> list[str]:
+    """The part of `plan_lines` that is known before the graphs are executed."""
     model = report["model"]
     lines = [headline(report), *_fits_anyway(report)]
     lines.append(
@@ -76,7 +81,12 @@ def plan_lines(report: Mapping[str, Any], picture: Sequence[str] = ()) -> list[s
     lines += ["", *_peaks(report), "", *_savings(report)]
     if picture:
         lines += ["", *picture]
-    lines += ["", f"executed: {_executed(report)}"]
+    return lines
+
+
+def checked_lines(report: Mapping[str, Any]) -> list[str]:
+    """The part of `plan_lines` after the answer: what the execution showed, and warnings."""
+    lines = ["", f"executed: {_executed(report)}"]
     if compared := (report.get("executed") or {}).get("compared"):
         lines.append(f"compared: {compared}")
     lines += [f"warning: {warning}" for warning in report.get("warnings", ())]
@@ -237,7 +247,7 @@ class ProgressPrinter:
 
 
 def progress_figures(progress: Any) -> str:
-    """Incumbent, bound and gap, each after a comma; those that are known."""
+    """Incumbent, bound, gap and executed nodes, each after a comma; those that are known."""
     parts = [""]
     if progress.incumbent_peak_bytes is not None:
         parts.append(f"peak {format_bytes(progress.incumbent_peak_bytes)}")
@@ -247,4 +257,6 @@ def progress_figures(progress: Any) -> str:
         parts.append(f"bound {format_percent(progress.bound_overhead)}")
     if progress.gap is not None:
         parts.append(f"gap {format_percent(progress.gap)}")
+    if progress.nodes_run is not None:
+        parts.append(f"{progress.nodes_run:,} of {progress.nodes:,} nodes")
     return ", ".join(parts)

@@ -19,7 +19,9 @@ from graph.analysis.aliasing import views_of
 from graph.analysis.cost import external_storages, workspace_of
 from graph.cancellation import cancellable
 from graph.errors import ArenaFault, CannotExecute, GraphError
+from graph.execution import node_count
 from graph.execution.arena import Arena
+from graph.execution.node_count import NodeCount
 from graph.execution.run_memory import ArenaMemory, PlainMemory, RunMemory, StorageLifetimes
 from graph.execution.sample_inputs import is_part, sample_arrays
 from graph.ir import ABSENT, Body, Graph, Node, TensorType, producers
@@ -69,6 +71,7 @@ def execute(
     """
     memory: RunMemory = PlainMemory(graph, takes_over) if arena is None else ArenaMemory(graph, arena)
     run = _Run(graph, memory, seed, "", watch)
+    run.count = node_count.current()
     fed = sample_arrays(graph, seed, feeds, bounded=bounded)
     for v, array in fed.items() if bounded else ():
         run.accept(v, array)
@@ -119,6 +122,7 @@ class _Run:
         self.nested = {} if nested is None else nested  # by identity of the nested graph
         self.is_checked = isinstance(memory, ArenaMemory)  # bodies may not exceed their node's workspace
         self.producer = producers(graph)
+        self.count: NodeCount | None = None
         self.seconds = 0.0
 
     def accept(self, v: int, array: np.ndarray) -> None:
@@ -145,6 +149,8 @@ class _Run:
                 if graph.values[v].name in names:
                     kept[graph.values[v].name] = array
             step_bytes[n] = memory.write(n, results)
+            if self.count is not None:
+                self.count.add()
         missing = names - set(kept)
         if missing:
             raise CannotExecute(f"value {min(missing)!r} is to be kept, but the graph has no value of that name")

@@ -80,6 +80,11 @@ class GradientProbe:
         self.norms = dict.fromkeys(self.variables, 0.0)
         self.slopes: dict[str, np.ndarray] = {}  # variable -> Σ g · d per direction; without a gradient none
 
+    @property
+    def nodes(self) -> int:
+        """Nodes that `compare` runs, unless it meets kinks."""
+        return 2 * self.directions * len(self.loss.graph.nodes)
+
     def watch(self, n: int, i: int, array: np.ndarray) -> None:
         """Take an output of the step's run."""
         self._take(self.step.nodes[n].outputs[i], array)

@@ -19,6 +19,7 @@ from graph.analysis.cost import device_named, seconds_of
 from graph.autodiff.objective import NotCompared
 from graph.errors import ArenaFault, BadGraph, CannotExecute
 from graph.execution.interpreter import Arena, execute
+from graph.execution.node_count import expect
 from graph.execution.sample_inputs import sample_arrays
 from graph.ir import Graph
 from graph.training.gradient_check import NOT_COMPARED, GradientCheck, GradientProbe
@@ -144,6 +145,7 @@ def compare(planned: RealizedPlan, how: str, request: Request, source_runs: dict
     # Inputs, parameters and states of both graphs are the same, so they are sampled once.
     feeds = {planned.source.values[v].name: array for v, array in sample_arrays(planned.source, request.seed).items()}
     batch = _batch(planned.source)
+    expect(len(rewritten.nodes))
     if batch not in source_runs:
         source_runs[batch] = _run_source(planned, request, feeds)
     digests = source_runs[batch].digests
@@ -178,6 +180,7 @@ def _run_source(planned: RealizedPlan, request: Request, feeds: Mapping[str, np.
     """Run the source, and compare its gradients with finite differences."""
     source, probe = planned.source, _gradient_probe(planned, request)
     digests: dict[str, bytes] = {}
+    expect(len(source.nodes) + (probe.nodes if isinstance(probe, GradientProbe) else 0))
 
     def watch(n: int, i: int, array: np.ndarray) -> None:
         digests[source.values[source.nodes[n].outputs[i]].name] = _digest(array)

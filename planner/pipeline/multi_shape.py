@@ -91,7 +91,7 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
         sections = graph_sections(formulations[worst], realized[worst].rewritten, request, stages.cancel)
         if request.gradient_events:
             sections["gradients"] = gradient_report(cases[worst].source, cases[worst].events, gradient_targets(request))
-    with stages("execute"):
+    with stages.executing():
         executed = [_execute(model, case, each, limits, stages) for case, each in zip(cases, realized, strict=True)]
     source, rewritten = cases[worst].source, realized[worst].rewritten
     mirrored = formulations[worst].mirrored()

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from graph.cancellation import GRACE_CHECKS, Deadline, cancellation_scope, unless_cancelled
+from graph.execution.node_count import NodeCount, counting
 from graph.gc_pause import gc_paused
 from graph.ir import Graph
 from planner import warm
@@ -39,6 +40,8 @@ FIRST_BOUND_PART, LAST_BOUND_PART, BESIDE_BOUND_PART = 0.5, 0.15, 0.05
 LOOK_PART = 0.03
 #: Orders of a search that are kept in case the addresses of the best do not fit.
 MAX_INCUMBENTS = 5
+#: Seconds between progress events of nodes that run.
+NODES_S = 0.2
 #: Seconds to verify the certificate of a bound, per task and read of the problem.
 VERIFY_SECONDS = 1e-5
 
@@ -53,6 +56,8 @@ class Progress:
     incumbent_peak_bytes: int | None = None
     bound_overhead: float | None = None
     gap: float | None = None  # incumbent_overhead - bound_overhead
+    nodes_run: int | None = None  # of stage "execute"
+    nodes: int | None = None  # that run in stage "execute"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -105,6 +110,22 @@ class SolveStages:
         with cancellation_scope(cancel_event, GRACE_CHECKS), nullcontext() if stage == "execute" else gc_paused():
             yield
         self.elapsed[stage] = self.elapsed.get(stage, 0.0) + time.monotonic() - begin
+
+    @contextmanager
+    def executing(self) -> Iterator[None]:
+        """Scope of the stage "execute", which emits the nodes that have run."""
+        next_at = 0.0
+
+        def emit_nodes(count: NodeCount) -> None:
+            nonlocal next_at
+            if (now := time.monotonic()) >= next_at:
+                next_at = now + NODES_S
+                self.emit(Progress("execute", now - self.started, nodes_run=count.ran, nodes=count.expected))
+
+        with self("execute"), counting(emit_nodes) as count:
+            yield
+            if count.ran:
+                self.emit(Progress("execute", time.monotonic() - self.started, nodes_run=count.ran, nodes=count.ran))
 
     def emit(self, progress: Progress) -> None:
         if self.on_progress is not None:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from graph.autodiff.gradients.events import GradientEvent
 from graph.autodiff.objective import Objective
@@ -21,6 +21,7 @@ from graph.limits import Limits
 from planner.advice import technique_execution
 from planner.advice.techniques import TechniqueContext
 from planner.formulation import execution_check
+from planner.formulation.execution_check import NOT_EXECUTED, ExecutionResult
 from planner.formulation.formulate import with_smaller_batch
 from planner.formulation.formulation import Formulation
 from planner.formulation.search_result import SearchResult
@@ -32,6 +33,8 @@ from planner.problem.plan import Candidate, Plan
 from planner.report.report import build_report
 from planner.request.plan_request import Request
 
+OnPlanned = Callable[[dict[str, Any]], None]
+
 
 def solve(
     model: bytes | Graph,
@@ -39,6 +42,7 @@ def solve(
     *,
     limits: Limits | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    on_planned: OnPlanned | None = None,
     cancel: threading.Event | None = None,
     seeds: Sequence[Candidate] = (),
     known: SearchResult | None = None,
@@ -47,7 +51,8 @@ def solve(
 
     `seeds` are legal orders of the planned graph; the result is no worse than any of them. `known` is the search result
     of the same request on an equivalent graph (same up to names); it replaces the search. Setting `cancel` ends the
-    search; the best plan so far is then finished and returned.
+    search; the best plan so far is then finished and returned. `on_planned` gets the report before the graphs are
+    executed, if they are and there is one set of shapes.
     Raises BadGraph, BadRequest; IllegalPlan if `known` is about another problem; CancellationError if `cancel` is set
     before the first plan, unless there are seeds or the model is so small that the first plan takes GRACE_CHECKS checks
     or fewer.
@@ -55,7 +60,7 @@ def solve(
     stages = SolveStages(on_progress, cancel or threading.Event(), bool(seeds))
     if request.shapes:
         return multi_shape.solve(model, request, limits, stages)
-    return _solve(model, request, limits, stages, seeds, known)
+    return _solve(model, request, limits, stages, seeds, known, on_planned)
 
 
 def _solve(
@@ -65,6 +70,7 @@ def _solve(
     stages: SolveStages,
     seeds: Sequence[Candidate],
     known: SearchResult | None,
+    on_planned: OnPlanned | None,
 ) -> Outcome:
     """The data path for one set of input shapes."""
     events: list[GradientEvent] = []
@@ -85,13 +91,19 @@ def _solve(
         sections, section_notes = optional_sections(formulation, realized.rewritten, events, context)
         formulation.check_baseline()
         mirrored = formulation.mirrored()
-    with stages("execute"):
-        executed = found.executed or _execute(model, forward, realized, request, limits, stages.cancel)
     warnings = (*notes, *formulation.warnings, *found.notes, *section_notes)
-    with gc_paused():
+
+    def report_of(executed: ExecutionResult) -> dict[str, Any]:
         data = stages.report_data(realized, mirrored, executed, warnings, request)
+        return build_report(data, model_identity(source), sections)
+
+    if on_planned is not None and found.executed is None and request.execute != "no":
+        on_planned(report_of(ExecutionResult(NOT_EXECUTED)))
+    with stages.executing():
+        executed = found.executed or _execute(model, forward, realized, request, limits, stages.cancel)
+    with gc_paused():
         sections |= graph_documents(request, source, realized.rewritten)
-        report = build_report(data, model_identity(source), sections)
+        report = report_of(executed)
         search = SearchResult.of(formulation, plan, found.notes, stages.stopped_by_clock, executed)
         return Outcome(report, source, realized.rewritten, plan, search)
 
@@ -102,7 +114,7 @@ class _PlacedPlan(NamedTuple):
     formulation: Formulation
     plan: Plan  # with addresses
     notes: tuple[str, ...]
-    executed: execution_check.ExecutionResult | None = None  # None: to be executed
+    executed: ExecutionResult | None = None  # None: to be executed
 
 
 def _search(source: Graph, request: Request, stages: SolveStages, seeds: Sequence[Candidate]) -> _PlacedPlan:
@@ -135,7 +147,7 @@ def _execute(
     request: Request,
     limits: Limits | None,
     cancel: threading.Event,
-) -> execution_check.ExecutionResult:
+) -> ExecutionResult:
     """Run source and rewritten graph; compare a graph that the request rewrote with the step before the rewrite."""
     smaller = partial(with_smaller_batch, model, forward, request, limits, groups=realized.formulation.lowered.groups)
     executed = execution_check.run_and_compare(realized, request, smaller, cancel)

@@ -61,9 +61,17 @@ def run(
     if as_wraps:
         request = wraps.in_eager_mode(request, data)
     progress = text.ProgressPrinter()
+    answered: list[str] = []
+
+    def answer(report: dict[str, Any]) -> None:
+        progress.close()
+        answered.extend(answer_lines(named_after(model, data, report), draw))
+        print("\n".join(answered), flush=True)
+
+    on_planned = None if as_json or as_wraps else answer
     with stop_on_signal() as stop:
         try:
-            outcome = solve(data, request, on_progress=progress, cancel=stop)
+            outcome = solve(data, request, on_progress=progress, on_planned=on_planned, cancel=stop)
             outcome = replace(outcome, report=named_after(model, data, outcome.report))
         finally:
             progress.close()
@@ -73,7 +81,7 @@ def run(
         exit_code = wraps.print_plan(outcome, request, as_json) or exit_code
     else:
         shown = _printed_report(outcome.report, fields, as_json)
-        print(to_json(shown) if as_json else "\n".join([*lines(shown, draw), *optional_sections(shown)]))
+        print(to_json(shown) if as_json else "\n".join([*_rest(shown, draw, answered), *optional_sections(shown)]))
     for path in (files.report, files.graph, files.source, files.plot):
         if path is not None:
             print(f"written: {path}", file=sys.stderr)
@@ -82,8 +90,19 @@ def run(
 
 def lines(report: Mapping[str, Any], draw: bool | None) -> list[str]:
     """The report as text, optionally with its timeline chart."""
+    return [*answer_lines(report, draw), *text.checked_lines(report)]
+
+
+def answer_lines(report: Mapping[str, Any], draw: bool | None) -> list[str]:
+    """The part of `lines` that is known before the graphs are executed."""
     style = terminal_chart.chart_style(draw)
-    return text.plan_lines(report, terminal_chart.timeline(report, style) if style else ())
+    return text.answer_lines(report, terminal_chart.timeline(report, style) if style else ())
+
+
+def _rest(report: Mapping[str, Any], draw: bool | None, answered: list[str]) -> list[str]:
+    """The lines that follow those already printed; all of them if the answer has changed, as after a stop."""
+    answer = answer_lines(report, draw)
+    return [*(() if answer == answered else answer), *text.checked_lines(report)]
 
 
 def _requested_sections(fields: Mapping[str, Any]) -> list[str]:

@@ -63,6 +63,7 @@ def _next_steps(written: plan.OutputFiles, model: str, budget: str) -> list[str]
         ("prove it again", f"remat verify {written.report}"),
         ("search longer, execute", f"remat plan {model} --budget {budget}"),
         ("other budgets", f"remat curve {model} --budgets 90%,70%,50%,30%"),
+        ("in a browser", f"remat serve  # then upload {model.split()[0]} at http://localhost:8000/upload"),
     )
     return ["", "Next:", *(f"  {what:<24}{command}" for what, command in steps)]
 

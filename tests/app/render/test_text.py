@@ -81,16 +81,18 @@ def test_the_text_says_split_savings_reference_and_execution_and_shows_the_pictu
 
 
 def test_progress_is_one_line_a_stage_with_its_duration_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream, clock = io.StringIO(), iter([0.0, 0.5, 0.5, 4.0, 4.0, 4.25])
+    stream, clock = io.StringIO(), iter([0.0, 0.5, 0.5, 4.0, 4.0, 4.25, 4.25, 5.25])
     monkeypatch.setattr(text, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     progress = ProgressPrinter(stream)
     for stage, peak in (("read", None), ("plan", 4096), ("plan", 2048), ("layout", 2048)):
         progress(Told(stage, 9.0, None if peak is None else 0.1, peak, 0.05, None))
+    progress(Told("execute", 9.0, nodes_run=1200, nodes=3400))
     progress.close()
     assert stream.getvalue().splitlines() == [
         "reading the model ... 0.5 s, bound 5.0%",
         "searching ... 3.5 s, peak 2.00 KiB, overhead 10.0%, bound 5.0%",
         "assigning addresses ... 0.2 s, peak 2.00 KiB, overhead 10.0%, bound 5.0%",
+        "checking by execution ... 1.0 s, 1,200 of 3,400 nodes",
     ]
 
 
