@@ -82,6 +82,9 @@ class PeakHolder(Open):
     bytes: int
     from_step: int
     to_step: int
+    type: str | None = Field(description="dtype and shape; null: not known")
+    op: str | None = Field(description="op of the node that writes it; null: no node does")
+    module: str | None = Field(description="module of that node in the framework; null: not known")
 
 
 class Memory(Open):

@@ -34,7 +34,7 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     ops = [f"{op} ×{count}" for op, count in list(found["ops"].items())[:MAX_OPS]]
     left_out = len(found["ops"]) - len(ops)
     roles = [(f"  {role}", format_bytes(held)) for role, held in found["bytes_by_role"].items()]
-    limiting = found["binding_node"] or "none"
+    limiting = _named(found["binding_node"], found["binding"]) if found["binding_node"] else "none"
     text = [
         f"{model['name'] or 'model'}: {model['nodes']} nodes ({phases or 'none'}), {model['values']} values",
         f"ops: {', '.join(ops)}{f' and {left_out} more' if left_out > 0 else ''}",
@@ -53,8 +53,14 @@ def lines(found: Mapping[str, Any]) -> list[str]:
 
 def _holders(found: Mapping[str, Any]) -> list[tuple[object, ...]]:
     return [
-        (f"  {row['value']}", format_bytes(row["bytes"]), row["from_step"], row["to_step"]) for row in found["holders"]
+        (f"  {_named(row['value'], row)}", format_bytes(row["bytes"]), row["from_step"], row["to_step"])
+        for row in found["holders"]
     ]
+
+
+def _named(name: str, described: Mapping[str, Any] | None) -> str:
+    """A name with op, type and module, those that are known."""
+    return " ".join([name, *(str(part) for key in ("op", "type", "module") if (part := (described or {}).get(key)))])
 
 
 def _run_versions(model: str, fields: Mapping[str, Any], as_json: bool) -> int:

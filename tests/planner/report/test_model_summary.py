@@ -23,6 +23,9 @@ def test_a_model_without_a_loss_is_summarized_as_it_stands() -> None:
     found = info(dense(), parse_request({"differentiate": True}))
     assert found["nodes_by_phase"] == {"forward": 1, "backward": 0, "update": 0}
     assert "cross_entropy:OUTPUT" in found["warnings"][0]
+    assert found["binding"] == {"type": "float32[2,3,4,4]", "op": "Mul", "module": None}
+    described = {row["value"]: (row["op"], row["type"]) for row in found["holders"]}
+    assert described["x"] == (None, "float32[2,3,4,4]") and described["scores"] == ("Mul", "float32[2,3,4,4]")
     with_loss = info(dense(), parse_request({"loss": "cross_entropy:scores"}))
     assert with_loss["nodes_by_phase"]["backward"] > 0
 
