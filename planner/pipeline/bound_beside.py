@@ -13,7 +13,7 @@ from planner.problem.plan import Plan
 from planner.search.portfolio import TINY_TASKS
 
 #: Larger problems are bounded after the search: both are interpreted for long stretches there, and slow each other.
-MAX_TASKS = 5_000
+MAX_TASKS = 300
 
 
 def is_bounded_beside(formulation: Formulation) -> bool:

@@ -3,7 +3,7 @@
 import { announce } from "./net.js";
 import { submitModel } from "./submit_model.js";
 
-const SEARCH_SECONDS = 2; // the first answer soon, rather than the best
+const SEARCH_SECONDS = 4; // the first answer soon, rather than the best
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-sample]");
