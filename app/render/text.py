@@ -115,8 +115,8 @@ def headline(report: Mapping[str, Any]) -> str:
 
 def _fits_anyway(report: Mapping[str, Any]) -> list[str]:
     """Says that no plan is needed, if the request has no goal and the model fits the device as it is."""
-    asked, counts = report.get("request", {}), report["plan"]["counts"]
-    if counts != "everything" or any(asked.get(name) is not None for name in ("budget", "max_overhead", "fits")):
+    request, counts = report.get("request", {}), report["plan"]["counts"]
+    if counts != "everything" or any(request.get(name) is not None for name in ("budget", "max_overhead", "fits")):
         return []
     peak, memory = report["baseline"]["peak_bytes"], resolve_device(report["device"]).memory_bytes
     if peak > memory:

@@ -271,8 +271,16 @@ def compare(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event
 
 
 def _progress_sender(send: SendMessage) -> Callable[[Any], None]:
-    """Callback that sends progress of the pipeline to the parent."""
-    return lambda progress: send({"progress": {name: getattr(progress, name) for name in progress.__slots__}})
+    """Callback that sends progress of the pipeline to the parent, without the events of executed nodes.
+
+    The parent stores each event, and operations show no nodes.
+    """
+
+    def sender(progress: Any) -> None:
+        if progress.nodes_run is None:
+            send({"progress": {name: getattr(progress, name) for name in progress.__slots__}})
+
+    return sender
 
 
 def _solved(outcome: Outcome, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Counts the nodes that run, for who waits for a long execution.
+"""Counts the nodes that run, for progress events of a long execution.
 
     with counting(lambda count: print(count.ran, count.expected)):
         expect(2 * len(graph.nodes))

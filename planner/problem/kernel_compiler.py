@@ -1,7 +1,7 @@
 """Compile an entry point and its callees as one LLVM module; imports numba, see `jit.py`.
 
-Compiled one by one, a kernel is optimised again within each kernel that calls it, and gets machine code and a Python
-wrapper that nobody uses. In one module all are optimised and translated once.
+Compiled one by one, a kernel is optimised again within each kernel that calls it, and gets unused machine
+code and an unused Python wrapper. In one module all are optimised and translated once.
 
 Extension points of numba: https://numba.readthedocs.io/en/stable/developer/custom_pipeline.html
 """
@@ -26,7 +26,7 @@ class RegisterCallee(LoweringPass):
         LoweringPass.__init__(self)
 
     def run_pass(self, state: Any) -> bool:
-        """Register the kernel under a new built-in function: numba tells compiled functions apart by these."""
+        """Register the kernel under a new built-in function, the key by which numba finds a compiled function."""
         key: Callable[..., None] = [].append
         state.targetctx.insert_user_function(key, state.cr.fndesc, [state.library])
         state.cr = state.cr._replace(entry_point=key)

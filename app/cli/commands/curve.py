@@ -71,7 +71,7 @@ def lines(document: Mapping[str, Any], draw: bool | None = None) -> list[str]:
 
 
 def _outcome(point: Mapping[str, Any]) -> str:
-    """Status of a point; where the peak does not tell why it is over the budget, with the memory needed."""
+    """Status of a point, with the memory needed where the peak alone does not explain why it exceeds the budget."""
     status: str = point["status"].replace("_", " ")
     if point["status"] != "over_budget" or point["peak_bytes"] > point["budget_bytes"]:
         return status

@@ -88,13 +88,8 @@ def run(
     return exit_code
 
 
-def lines(report: Mapping[str, Any], draw: bool | None) -> list[str]:
-    """The report as text, optionally with its timeline chart."""
-    return [*answer_lines(report, draw), *text.checked_lines(report)]
-
-
 def answer_lines(report: Mapping[str, Any], draw: bool | None) -> list[str]:
-    """The part of `lines` that is known before the graphs are executed."""
+    """The report as text up to the execution, optionally with its timeline chart."""
     style = terminal_chart.chart_style(draw)
     return text.answer_lines(report, terminal_chart.timeline(report, style) if style else ())
 

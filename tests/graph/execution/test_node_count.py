@@ -1,4 +1,4 @@
-"""Who waits for an execution hears how many nodes have run."""
+"""The nodes that an execution has run are counted."""
 
 from __future__ import annotations
 
