@@ -81,7 +81,8 @@ def run(
         exit_code = wraps.print_plan(outcome, request, as_json) or exit_code
     else:
         shown = _printed_report(outcome.report, fields, as_json)
-        print(to_json(shown) if as_json else "\n".join([*_rest(shown, draw, answered), *optional_sections(shown)]))
+        rest = to_json(shown) if as_json else "\n".join([*_rest(shown, draw, answered), *optional_sections(shown)])
+        print(rest, flush=True)  # before the files, which standard error names
     for path in (files.report, files.graph, files.source, files.plot):
         if path is not None:
             print(f"written: {path}", file=sys.stderr)
