@@ -30,6 +30,8 @@ from planner.verify import certificate
 
 # Limits on the steps, on the linear programs, and on their rows in total.
 MAX_STEPS, MAX_PROGRAMS, MAX_ROWS = 6, 400, 600_000
+# Iterations of a search, where they are limited instead of its time, for each linear program.
+ITERATIONS_PER_PROGRAM = 50
 # Share of the time left for branching; the rest is for the proof.
 GROW_PART = 0.6
 # A value in 0..1 nearer to 0 or 1 than this is whole. Solvers err by so much of a bound.
@@ -54,7 +56,7 @@ def bound(model: StepModel, root: BranchNode, tasks: Sequence[int], needed: floa
     """The claim of a tree over several steps that continues the tree of a single one, or None if nothing is proven.
 
     Of `tasks`, those are used as further steps whose first runs have an order among them in every sequence. Branching
-    ends once `needed` ticks are proven. Shorter goals (in seconds) get smaller trees.
+    ends once `needed` ticks are proven. Shorter goals (in seconds or iterations) get smaller trees.
     """
     chain, once = comparable(model, [root.task, *tasks]), model.problem.single_run_ticks()
     if len(chain) < 2:
@@ -97,9 +99,13 @@ class _Tree:
 
     def grow(self, needed: float) -> None:
         """Branch on the weakest leaf until all prove so many ticks of recomputation, or the limits are reached."""
+        goal, left = self.model.goal, seconds_left() * (1 - GROW_PART)
         allowed = min(MAX_PROGRAMS, MAX_ROWS // max(1, len(self.lp.rows.least)))
-        left = seconds_left() * (1 - GROW_PART)
-        for _ in range(int(allowed * min(1.0, self.model.goal.seconds / FULL_TREE_SECONDS))):
+        if goal.iterations is None:
+            programs = int(allowed * min(1.0, goal.seconds / FULL_TREE_SECONDS))
+        else:
+            programs = min(allowed, goal.iterations // ITERATIONS_PER_PROGRAM)
+        for _ in range(programs):
             leaf = self.leaves[0][2]
             if leaf.ticks >= needed * (1 - ROUNDING) or (seconds_left() <= left < math.inf):
                 break

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from planner.bounds import claims, multi_step_tree, step_branch_and_bound, step_cut
+from planner.bounds.multi_step_tree import ITERATIONS_PER_PROGRAM
+from planner.bounds.step_lp import StepLp
 from planner.bounds.step_network import StepModel
-from planner.problem import liveness
+from planner.problem import Problem, liveness
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
 from tests.planner.bounds.test_multi_step_lp import MODES
@@ -44,18 +48,41 @@ def test_a_tree_over_several_steps_proves_no_more_than_the_optimum(count: int):
     assert further and met > count // 6
 
 
-def test_a_tree_over_two_steps_proves_two_recomputations():
+def two_repeats() -> Problem:
     #   a ── b ── c ── d ── e ── f ── g ── h      with room for two large values and a small one, a is recomputed
     #    ╰─────────────╯    ╰─────────────╯       after c and e after g; the step of each proves one of them
-    sizes = dict.fromkeys("abcefg", 4) | dict.fromkeys("dh", 1)
-    problem = drawn("a>b b>c c>d a>d d>e e>f f>g g>h e>h", size=sizes)
-    goal, once = Goal(9, order_is_given=True), int(problem.cost.sum())
+    return drawn("a>b b>c c>d a>d d>e e>f f>g g>h e>h", size=dict.fromkeys("abcefg", 4) | dict.fromkeys("dh", 1))
+
+
+def test_a_tree_over_two_steps_proves_two_recomputations():
+    problem, goal = two_repeats(), Goal(9, order_is_given=True)
+    once = int(problem.cost.sum())
     model, steps = StepModel(problem, goal, 9), [cut.task for cut in step_cut.best_cuts(problem, goal, 9, 4)]
     root = step_branch_and_bound.make_tree(model, steps[0])
     assert root is not None
     single, joint = step_branch_and_bound.tree_claim(model, root), multi_step_tree.bound(model, root, steps, once + 2)
     assert single is not None and joint is not None
     assert (single["value"], joint["value"], least_cost(problem, goal, 9)) == (once + 1, once + 2, once + 2)
+
+
+def test_an_iteration_limit_limits_the_linear_programs(monkeypatch: pytest.MonkeyPatch):
+    problem, solved, count = two_repeats(), StepLp.solved, 0
+
+    def counted(*given: Any) -> Any:
+        nonlocal count
+        count += 1
+        return solved(*given)
+
+    monkeypatch.setattr(StepLp, "solved", counted)
+    goal, counts = Goal(9, order_is_given=True), []
+    steps = [cut.task for cut in step_cut.best_cuts(problem, goal, 9, 4)]
+    for iterations in (0, ITERATIONS_PER_PROGRAM, None):
+        model, count = StepModel(problem, replace(goal, iterations=iterations), 9), 0
+        root = step_branch_and_bound.make_tree(model, steps[0])
+        assert root is not None
+        multi_step_tree.bound(model, root, steps, math.inf)
+        counts.append(count)
+    assert counts == [0, 1, 1]
 
 
 def test_steps_without_an_order_between_them_are_not_used_together():
