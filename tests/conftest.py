@@ -30,6 +30,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in twice]
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Names a failed test at once where tests run in several processes: a run that is cut off has no summary."""
+    if report.failed and hasattr(report, "node"):
+        print(f"\nFAILED {report.nodeid}", flush=True)
+
+
 def parameters(item: pytest.Item) -> dict[str, object]:
     return item.callspec.params if hasattr(item, "callspec") else {}
 
