@@ -11,6 +11,7 @@ is where a better plan is most likely; such points are searched a second time.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +45,8 @@ LOWEST_PEAK = Budget(bytes=0)
 QUICK_PLANNER, QUICK_PART = "greedy", 0.3
 #: Share of the search for the first round over all budgets (with 3 or more budgets); extra searches after it.
 FIRST_ROUND_PART, EXTRA_SEARCHES = 0.75, 3
+#: Share of the time for the multi-step bounds, after the searches.
+BOUND_PART = 0.25
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -136,7 +139,9 @@ class CurveSearch:
     def __init__(self, base: Formulation, planner: str, stages: SolveStages):
         self.base, self.planner, self.stages = base, planner, stages
         self.started, self.iterations = time.monotonic(), base.goal.iterations
-        self.seconds = base.goal.seconds * (1 - RESERVED_PART if base.places else 1)  # the rest is for addresses
+        stages.start_clock(base)
+        # The rest of the time is for bounds, then for addresses.
+        self.seconds = base.goal.seconds * (1 - BOUND_PART - (RESERVED_PART if base.places else 0))
         self.found: list[Candidate] = []
         self.measured: list[tuple[int, int]] = []  # (ticks, peak bytes as searched) of each plan found
         self.peak_searched: set[str] = set()  # planners that have searched for the lowest peak
@@ -157,9 +162,8 @@ class CurveSearch:
             if (worst := self._worst(formulations)) is not None:
                 goal = replace(worst.goal, seed=worst.goal.seed + k + 1)
                 self._search(replace(worst, goal=goal), self.planner, 1 / (extra_searches - k))
-        formulations = self._bounded(
-            formulations, partial(self._tightened, seconds=self.base.goal.seconds / len(formulations))
-        )
+        waiting = itertools.count(len(formulations), -1)
+        formulations = self._bounded(formulations, lambda one: self._tightened(one, len(formulations), next(waiting)))
         points = [BudgetPoint(formulation, self._plan(formulation)) for formulation in formulations]
         return [points[tightest_first.index(i)] for i in range(len(budgets))]
 
@@ -184,10 +188,15 @@ class CurveSearch:
             bounded.append(formulation)
         return bounded[::-1]
 
-    def _tightened(self, formulation: Formulation, seconds: float) -> Formulation:
-        """Add the multi-step lower bound within `seconds`, if the best plan leaves a gap."""
-        short = replace(formulation, goal=replace(formulation.goal, seconds=seconds))
-        return replace(self.stages.with_tight_bound(short, self._plan(formulation)), goal=formulation.goal)
+    def _tightened(self, formulation: Formulation, points: int, waiting: int) -> Formulation:
+        """Add the multi-step lower bound if the best plan leaves a gap; `waiting` of the points have none yet."""
+        goal, plan, until = formulation.goal, self._plan(formulation), math.inf
+        if goal.iterations is None:
+            left = self.started + self.seconds + BOUND_PART * goal.seconds - time.monotonic()
+            until = time.monotonic() + max(0.0, left) / waiting
+        iterations = None if goal.iterations is None else goal.iterations // points
+        short = replace(formulation, goal=replace(goal, seconds=goal.seconds / points, iterations=iterations))
+        return replace(self.stages.with_tight_bound(short, plan, until), goal=goal)
 
     def _plan(self, formulation: Formulation) -> Plan:
         return formulation.plan_of(self._best(formulation)[1])

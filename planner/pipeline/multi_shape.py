@@ -31,7 +31,7 @@ from planner.formulation.formulate import with_smaller_batch
 from planner.formulation.formulation import Formulation, with_limit
 from planner.formulation.training_graph import gradient_targets, load_model, training_graph
 from planner.pipeline.multi_shape_search import MultiShapeSearch
-from planner.pipeline.progress import Outcome, SolveStages
+from planner.pipeline.progress import LAST_BOUND_PART, Outcome, SolveStages
 from planner.pipeline.sections import graph_documents, graph_sections
 from planner.problem import same_dataflow
 from planner.problem.plan import Plan
@@ -73,12 +73,13 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
     cases = _cases(model, request, limits, stages)
     with stages("plan"):
         seconds = cases[0].formulation.goal.seconds
-        until = time.monotonic() + seconds
+        stages.start_clock(cases[0].formulation)
         cases = [replace(case, formulation=stages.bounded(case.formulation)) for case in cases]
         formulations = [case.formulation for case in cases]
-        reserved = arena_repair.RESERVED_PART if arena_repair.may_follow(formulations[0]) else 0.0
+        reserved = LAST_BOUND_PART + (arena_repair.RESERVED_PART if arena_repair.may_follow(formulations[0]) else 0.0)
         plans = _search(formulations, request, stages, (1 - reserved) * seconds)
     with stages("layout"):
+        until = stages.until - LAST_BOUND_PART * seconds
         plans = _repaired(formulations, _placed(formulations, plans, request, stages, until), request, stages, until)
         worst = _highest(formulations, plans)
     with stages.resumed("plan"):
@@ -186,7 +187,7 @@ def _placed(
         monitors = [formulation.monitor(cancel=stages.cancel) for _ in range(2)]
         found = formulation.placed(plan, request.layout, monitors[0])
         if formulation.places and formulation.bytes_over_budget(found) and not plan.score.bytes_over_budget:
-            monitors[1].seconds += max(0.0, until - time.monotonic()) / len(plans) - formulation.goal.seconds
+            monitors[1].seconds = max(0.0, until - time.monotonic()) / len(plans)
             found = arena_repair.packed(formulation, found, monitors[1])
         stages.stopped_by_clock |= any(monitor.stopped_by_clock for monitor in monitors)
         placed.append(found)
@@ -201,8 +202,8 @@ def _repaired(
     if not any(over) or not formulations[0].places or any(plan.score.bytes_over_budget for plan in plans):
         return plans
     for times in REPAIR_CHARGES:
-        left = until - time.monotonic()
-        if stages.cancel.is_set() or (formulations[0].goal.iterations is None and left <= 0):
+        left = min(formulations[0].goal.seconds, until - time.monotonic())
+        if stages.cancel.is_set() or left <= 0:
             break
         found = _search(formulations, request, stages, left * REPAIR_PART, [bytes * times for bytes in over])
         found = _placed(formulations, found, request, stages, until)

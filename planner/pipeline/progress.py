@@ -169,14 +169,17 @@ class SolveStages:
         stop = self._stop_of_bound(formulation, self.until - (1 - FIRST_BOUND_PART) * formulation.goal.seconds)
         return unless_cancelled(stop, partial(with_lower_bound, quick=True), formulation)
 
-    def with_tight_bound(self, formulation: Formulation, plan: Plan) -> Formulation:
-        """Add the multi-step lower bound where `plan` leaves a gap, as far as time and `cancel` allow."""
+    def with_tight_bound(self, formulation: Formulation, plan: Plan, until: float | None = None) -> Formulation:
+        """Add the multi-step lower bound where `plan` leaves a gap, as far as time and `cancel` allow.
+
+        `until` (on the monotonic clock) is by default the end of the search time.
+        """
         beside, self.beside = self.beside, None
         if beside is not None:
             if not plan.score.bytes_over_budget:
                 return beside.tightened(formulation, plan)
             beside.end()
-        stop = self._stop_of_bound(formulation, self.until)
+        stop = self._stop_of_bound(formulation, self.until if until is None else until)
         return unless_cancelled(stop, partial(with_multi_step_bound, plan=plan), formulation)
 
     def _stop_of_bound(self, formulation: Formulation, until: float) -> Deadline:

@@ -11,12 +11,15 @@ import pytest
 
 from planner import warm
 from planner.pipeline import progress
+from planner.pipeline.curve import curve
 from planner.pipeline.progress import Progress, SolveStages
 from planner.pipeline.solve import solve
 from planner.problem import jit
+from planner.request.curve_and_fit_request import parse_curve
 from planner.request.plan_request import parse_request
 from planner.search import lexicographic
 from tests.app.conftest import chain
+from tests.planner.pipeline.test_multi_shape import DECODER, LENGTHS
 
 
 def test_nothing_compiles_while_the_clock_of_a_search_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +60,31 @@ def test_bounds_and_repair_leave_the_search_the_rest_of_the_time() -> None:
     assert 18 < left <= 40 * (1 - 0.15 - 0.125) - 10
     counted = stages.formulate(source, parse_request({"budget": "60%", "iterations": 7}))
     assert stages.for_search(counted, request).goal == counted.goal
+
+
+@pytest.mark.parametrize("kind", ["curve", "shapes"])
+def test_bounds_of_curves_and_of_several_shapes_end_with_the_time(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[float] = []
+    genuine, start_clock, clocks = SolveStages._stop_of_bound, SolveStages.start_clock, list[float]()
+
+    def started(stages: SolveStages, formulation: Any) -> None:
+        start_clock(stages, formulation)
+        clocks.append(stages.until)
+
+    def stop(stages: SolveStages, formulation: Any, until: float) -> Any:
+        ends.append(until)
+        return genuine(stages, formulation, until)
+
+    monkeypatch.setattr(SolveStages, "_stop_of_bound", stop)
+    monkeypatch.setattr(SolveStages, "start_clock", started)
+    seconds = 0.5
+    if kind == "curve":
+        curve(json.dumps(chain(6)).encode(), parse_curve({"budgets": ["60%", "50%"], "search_seconds": seconds}))
+    else:
+        request = {"shapes": LENGTHS, "batch": 2, "budget": "70%", "search_seconds": seconds, "execute": "no"}
+        solve(DECODER, parse_request(request))
+    (until,) = clocks
+    assert len(ends) > 2 and all(end <= until for end in ends)
 
 
 def test_a_bound_whose_time_is_over_keeps_what_it_has() -> None:
