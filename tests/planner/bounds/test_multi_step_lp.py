@@ -40,7 +40,7 @@ def test_no_moments_prove_more_than_the_optimum(count: int):
     for i in range(count):
         problem, goal = suited(rng, 6) if i % 2 else there_and_back(rng), rng.choice(MODES)
         peak = liveness.peak(problem, base_order(problem, goal.strict_phases))
-        for budget in (peak - 1, peak * 3 // 4):
+        for budget in (max(0, peak - 1), peak * 3 // 4):
             least = least_cost(problem, goal, budget)
             once, proven = strongest(problem, goal, budget, rng)
             assert least is None or proven <= least
