@@ -155,7 +155,7 @@ class Joint:
             if output is not None and hasattr(described, "grad_of") and described.grad_of in by_description
         ]
 
-    @property
+    @cached_property
     def device(self) -> torch.device:
         """The device of the step: an accelerator, if it has tensors on one."""
         devices = {tensor.device for node in self.tasks for tensor in tensors_of(node)}
