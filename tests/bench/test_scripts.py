@@ -158,6 +158,7 @@ def test_a_document_that_ends_the_process_is_wrong_and_the_next_one_is_answered(
     assert worker.answer(0, 1) == ("wrong", "the process died")
     monkeypatch.undo()
     assert worker.answer(0, 1)[1] == ""
+    worker.close()
 
 
 def die(seed: int, number: int) -> tuple[str, str]:

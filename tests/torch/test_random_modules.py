@@ -1,6 +1,6 @@
 """Random modules under random legal orders compute bit for bit what they compute without a plan.
 
-`.ci/run` tries 200 more: `bench/soak.py --torch modules --count 200`.
+`.ci/run` tries 500 more: `bench/soak.py --torch modules --count 500`.
 """
 
 from __future__ import annotations

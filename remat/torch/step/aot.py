@@ -40,6 +40,7 @@ __all__ = [
     "outside_of_tracing",
     "peak_and_rest",
     "run_and_save_rng_state",
+    "run_as_it_is",
     "run_with_rng_state",
     "saved_description",
     "serialized_types",
@@ -55,12 +56,12 @@ def eager_backend(partition: Partition) -> Callable[[fx.GraphModule, Sequence[An
     Arguments arrive in a list that the graph empties, so each tensor goes after its last reader.
     """
     backend: Callable[..., Any] = aot_autograd(
-        fw_compiler=_run_as_it_is, bw_compiler=_run_as_it_is, partition_fn=partition
+        fw_compiler=run_as_it_is, bw_compiler=run_as_it_is, partition_fn=partition
     )
     return backend
 
 
-def _run_as_it_is(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
+def run_as_it_is(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
     """The graph op by op. It writes into no saved tensor, so a backward pass may retain them."""
     context = TracingContext.try_get()
     if context is not None and context.fw_metadata is not None:
