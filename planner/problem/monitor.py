@@ -39,7 +39,7 @@ class Monitor:
     best_score: Score | None = None
     notes: list[str] = field(default_factory=list)  # limitations of the search, for the report
     stopped_by_clock: bool = False
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=lambda: time.monotonic())  # looked up late: benchmarks replace the clock
     calls: int = 0
     is_optimal: bool = False  # set by an exact search that proved `best` optimal
     peak_bound: int = 0  # bytes, proven lower bound on the peak; a smaller budget is infeasible
