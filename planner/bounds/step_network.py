@@ -104,7 +104,8 @@ class StepModel:
             Csr.of_pairs(problem.tasks, *self.first[::-1]),
         )
         self.done = np.zeros(problem.tasks, bool)  # further tasks that a caller assumes to have run at every step
-        self.undone = reachable_from(self.after, *firsts)
+        self._after, self._ahead = self.after.lists(), self.ahead.lists()
+        self.undone = reachable_from(self._after, firsts)
         self._around: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # task -> tasks before it and after it, of a few
         #: All sizes are multiples of so many bytes.
         self.grain = math.gcd(*problem.size.tolist(), *problem.workspace.tolist()) or 1
@@ -119,7 +120,7 @@ class StepModel:
         if task not in self._around:
             if len(self._around) >= MAX_AROUND:
                 self._around.clear()
-            self._around[task] = reachable_from(self.ahead, task), reachable_from(self.after, task)
+            self._around[task] = reachable_from(self._ahead, [task]), reachable_from(self._after, [task])
         done, undone = self._around[task]
         if goal.strict_phases:
             done = done | ((problem.phase < problem.phase[task]) & ~problem.optional)
@@ -157,7 +158,7 @@ class StepModel:
 
     def behind(self, tasks: np.ndarray) -> np.ndarray:
         """bool[n]: the first run of one of the tasks precedes that of this one in every order."""
-        return reachable_from(self.after, *np.unique(self.after.gather(tasks)))
+        return reachable_from(self._after, self.after.gather(tasks).tolist())
 
     def _precedence(self) -> np.ndarray:
         """int64[2, pairs]: (earlier, later) tasks by first runs, in every order."""
@@ -300,14 +301,14 @@ def _arcs(
     return np.stack([tail, head, zero + cost, zero + size, *(zero + each for each in of)])
 
 
-def reachable_from(rows: Csr, *tasks: int) -> np.ndarray:
-    """bool[n]: reachable from the tasks along the rows, themselves included."""
-    reached = np.zeros(len(rows), bool)
-    layer = np.array(tasks, np.int64)
-    reached[layer] = True
-    while len(layer):
-        check_cancelled()
-        layer = np.unique(rows.gather(layer))
-        layer = layer[~reached[layer]]
-        reached[layer] = True
-    return reached
+def reachable_from(rows: Sequence[Sequence[int]], tasks: Sequence[int]) -> np.ndarray:
+    """bool[n]: reachable from the tasks along the rows, themselves included; O(entries)."""
+    reached, waiting = set(tasks), list(tasks)
+    while waiting:
+        for task in rows[waiting.pop()]:
+            if task not in reached:
+                reached.add(task)
+                waiting.append(task)
+    result = np.zeros(len(rows), bool)
+    result[list(reached)] = True
+    return result

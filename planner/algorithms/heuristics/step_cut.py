@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from graph.cancellation import CancellationError, cancellation_scope
+from graph.cancellation import CancellationError, Deadline, cancellation_scope
 from planner.algorithms.annealing.search import FIRST_RUNS_ALONE, Annealing
 from planner.algorithms.annealing.temperatures import FREE_COLD
 from planner.algorithms.greedy.gap_closing import GapCloser
@@ -27,9 +27,9 @@ from planner.bounds import first_of_set, step_cut
 from planner.bounds.step_branch_and_bound import best_choice, leaf_limit
 from planner.bounds.step_cut import StepCut
 from planner.bounds.step_network import TICK_SCALE, CutPoint, StepModel, StepNetwork, reachable_from
-from planner.problem import Csr, Problem
+from planner.problem import Problem
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Goal, Order
+from planner.problem.plan import Goal, Order, Score
 from planner.problem.recompute import base_order, droppable_before, first_run_step, order_evicting
 from planner.problem.topological import edges
 
@@ -48,16 +48,25 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     base = base_order(problem, goal.strict_phases)
     score = monitor.offer(base)
     if problem.tasks and goal.budget_bytes and score.bytes_over_budget:
-        with suppress(CancellationError), cancellation_scope(monitor.cancel_event):
+        stop = monitor.cancel_event
+        if monitor.iterations is None:
+            stop = Deadline(stop, monitor.started + monitor.seconds)
+        with suppress(CancellationError), cancellation_scope(stop):
             _search(problem, goal, goal.budget_bytes, monitor, base)
     assert monitor.best is not None
     return monitor.best
 
 
 def _search(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Order) -> None:
-    """Offer the orders that cuts suggest, and the cheapest ones after moving first runs and closing gaps."""
-    closing = GapCloser(problem, monitor.should_stop)
-    found = [(monitor.offer(order), order) for order in _cut(problem, goal, budget, monitor, base)]
+    """Offer the orders that cuts suggest, and the cheapest ones after moving first runs and closing gaps.
+
+    By the clock, an order that is proven optimal ends it.
+    """
+    closing, found = GapCloser(problem, monitor.should_stop), list[tuple[Score, Order]]()
+    for order in _cut(problem, goal, budget, monitor, base):
+        found.append((monitor.offer(order), order))
+        if monitor.iterations is None and monitor.should_stop():
+            return
     found.sort(key=lambda pair: (pair[0].cost, pair[0].peak_bytes))
     for score, order in found[:CLOSED]:
         if score.bytes_over_budget and not goal.order_is_given and not monitor.should_stop():
@@ -101,12 +110,14 @@ def _late(problem: Problem, goal: Goal, budget: int, base: Order, tasks: list[in
     At that step one of them can run and the next but one cannot; a cut chooses which other tasks have run.
     """
     after, model = edges(problem), StepModel(problem, goal, budget, firsts=tasks)
-    ahead, producer = after.transposed(problem.tasks), model.producer
+    producer = model.producer
+    rows, ahead = after.lists(), after.transposed(problem.tasks).lists()
     undone, now = model.undone, (problem.phase == problem.phase[tasks[0]]) | (not goal.strict_phases)
     for i in range(0, len(tasks), max(1, len(tasks) // TIMES)):
-        model.done = reachable_from(ahead, *tasks[: i + 1]) & ~undone
+        model.done = reachable_from(ahead, tasks[: i + 1]) & ~undone
         producers = producer[problem.reads.gather(np.array(tasks[i + 2 :], np.int64))]
-        model.undone = undone | reachable_from(after, *producers[(producers >= 0) & (now & ~model.done)[producers]])
+        late = producers[(producers >= 0) & (now & ~model.done)[producers]]
+        model.undone = undone | reachable_from(rows, late.tolist())
         cut = step_cut.cut_of_task(model, tasks[i])
         if cut.task < 0 or not cut.feasible:
             continue
@@ -118,11 +129,11 @@ def _late(problem: Problem, goal: Goal, budget: int, base: Order, tasks: list[in
             yield np.append(order, base[~np.isin(base, order)]), begun[0]
 
 
-def _runnable(ahead: Csr, tasks: Order, done: set[int]) -> list[int]:
+def _runnable(ahead: Sequence[Sequence[int]], tasks: Order, done: set[int]) -> list[int]:
     """The tasks that can run once `done` have run, in their order."""
-    rows, found = ahead.lists(), list[int]()
+    found = list[int]()
     for task in tasks.tolist():
-        if done.issuperset(rows[task]):
+        if done.issuperset(ahead[task]):
             done.add(task)
             found.append(task)
     return found
