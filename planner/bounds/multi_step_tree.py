@@ -99,21 +99,22 @@ class _Tree:
 
     def grow(self, needed: float) -> None:
         """Branch on the weakest leaf until all prove so many ticks of recomputation, or the limits are reached."""
-        goal, left = self.model.goal, seconds_left() * (1 - GROW_PART)
+        goal, left, spent = self.model.goal, seconds_left() * (1 - GROW_PART), 0.0
         allowed = min(MAX_PROGRAMS, MAX_ROWS // max(1, len(self.lp.rows.least)))
         if goal.iterations is None:
             programs = int(allowed * min(1.0, goal.seconds / FULL_TREE_SECONDS))
         else:
             programs = min(allowed, goal.iterations // ITERATIONS_PER_PROGRAM)
         for _ in range(programs):
-            leaf = self.leaves[0][2]
-            if leaf.ticks >= needed * (1 - ROUNDING) or (seconds_left() <= left < math.inf):
+            leaf, before = self.leaves[0][2], seconds_left()
+            if leaf.ticks >= needed * (1 - ROUNDING) or (before - spent <= left < math.inf):
                 break
             try:
                 if not self._improved(leaf):
                     break
             except CancellationError:
                 break
+            spent = before - seconds_left()  # by the last branch; the next one takes as long
 
     def _improved(self, leaf: _Leaf) -> bool:
         """Solve the linear program of the weakest leaf, or branch on it; False if that is not possible."""

@@ -15,11 +15,12 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from graph.cancellation import seconds_left
+from graph.cancellation import CancellationError, seconds_left
 from planner.bounds.claims import Claim, cost_claim
 from planner.bounds.step_network import CutPoint, Multiplier, StepModel, StepNetwork
 from planner.problem import Problem
@@ -29,6 +30,8 @@ from planner.problem.plan import Goal
 MAX_LEAVES, MAX_ARCS = 200, 150_000
 # Goals with at least this many seconds get full trees.
 FULL_TREE_SECONDS = 3.0
+# Shares of the time left that are kept after a tree: for its proof, and for the order made of its best choice.
+PROOF_PART, ORDER_PART = 0.5, 0.1
 # Networks solved for one leaf.
 MAX_CUTS_PER_LEAF = 24
 
@@ -82,11 +85,12 @@ def tree_claim(model: StepModel, root: BranchNode) -> Claim | None:
 def best_choice(model: StepModel, task: int) -> CutPoint | None:
     """The cheapest choice within the budget at the step of `task` that a tree meets; None: none.
 
-    It is the optimum of the step unless the limit on leaves ends the tree. Its `live` buffers have those that the
-    branches fix.
+    It is the optimum of the step unless the limit on leaves or the time ends the tree. Its `live` buffers have those
+    that the branches fix.
     """
     root = make_branch(model, task)
-    grow_trees(model, [root])
+    with suppress(CancellationError):
+        grow_trees(model, [root], kept=ORDER_PART)
     met = [node.within for node in nodes_of(root) if node.within is not None]
     return min(met, key=lambda choice: choice.ticks, default=None)
 
@@ -106,18 +110,18 @@ def leaf_limit(model: StepModel, effort: float = 1.0) -> int:
     return min(MAX_LEAVES, arcs // max(1, len(model.read) + model.problem.tasks))
 
 
-def grow_trees(model: StepModel, roots: list[BranchNode], effort: float = 1.0) -> int:
+def grow_trees(model: StepModel, roots: list[BranchNode], effort: float = 1.0, kept: float = PROOF_PART) -> int:
     """Ticks of the weakest leaf over all trees, once as many leaves are split as allowed.
 
-    Half of the time left is kept for the proof.
+    A share `kept` of the time left is not used.
     """
     count = itertools.count()
     leaves_by_bound = [(root.value, next(count), root) for root in roots]
     heapq.heapify(leaves_by_bound)
-    kept = seconds_left() / 2
+    until = kept * seconds_left()
     for _ in range(1, leaf_limit(model, effort)):
         worst = leaves_by_bound[0][2]
-        if worst.split < 0 or seconds_left() < kept:
+        if worst.split < 0 or seconds_left() < until:
             break
         heapq.heappop(leaves_by_bound)
         dead, live = (make_branch(model, worst.task, {**worst.fixed, worst.split: state}) for state in (0, 1))

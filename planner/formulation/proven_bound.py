@@ -83,29 +83,37 @@ def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> 
     problem, goal, bound = relax_choices(formulation.lowered.problem), formulation.goal, formulation.bound
     budget, quantum = goal.budget_bytes, claims.cost_quantum(formulation.lowered.problem)
     assert budget
+    model = StepModel(problem, goal, budget)
+    roots: dict[int, step_branch_and_bound.BranchNode | None] = {}  # task -> tree of its step
     cuts: list[step_cut.StepCut] = []
+
+    def tree_claim(task: int) -> claims.Claim | None:
+        if task in roots:
+            return None
+        roots[task] = root = step_branch_and_bound.make_tree(model, task)
+        return None if root is None else step_branch_and_bound.tree_claim(model, root)
 
     def cut_claim() -> claims.Claim | None:
         cuts.extend(step_cut.best_cuts(problem, goal, budget, JOINT_STEPS))
         return cuts[0].claim if cuts else None
 
-    bound = _improved(bound, quantum, cut_claim)
-    yield bound
+    methods: list[Callable[[], claims.Claim | None]] = [partial(tree_claim, task) for task in bound_steps(bound)]
+    for find in (*methods, cut_claim):
+        bound = _improved(bound, quantum, find)
+        yield bound
+        if bound.cost >= needed():
+            return
     if not cuts:
         return
-    model, tasks = StepModel(problem, goal, budget), [cut.task for cut in cuts]
-    roots: list[step_branch_and_bound.BranchNode] = []
-
-    def tree_claim(task: int) -> claims.Claim | None:
-        roots.extend(filter(None, [step_branch_and_bound.make_tree(model, task)]))
-        return step_branch_and_bound.tree_claim(model, roots[-1]) if roots else None
+    tasks = [cut.task for cut in cuts]
 
     def joint_claim() -> claims.Claim | None:
-        if not roots or needed() == math.inf:
+        root = roots.get(tasks[0])
+        if root is None or needed() == math.inf:
             return None
-        return multi_step_tree.bound(model, roots[0], [*bound_steps(bound), *tasks], needed())
+        return multi_step_tree.bound(model, root, [*bound_steps(bound), *tasks], needed())
 
-    methods: list[Callable[[], claims.Claim | None]] = [
+    methods = [
         partial(tree_claim, tasks[0]),
         joint_claim,
         lambda: first_of_set.bound(problem, goal, budget, bound.cost),
@@ -121,8 +129,10 @@ def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> 
 
 
 def bound_steps(bound: LowerBound) -> list[int]:
-    """Tasks at whose first runs the proof of a bound over several steps has prices."""
+    """Tasks at whose first runs the proof of a bound has prices; none of a bound over a set or several steps' tree."""
     claim = bound.claims[1]
+    if claim["kind"] in ("moment-cut", "branched-moment"):
+        return list(claim["moments"])
     if claim["kind"] != "several-moments" or "price" not in claim["proof"]:
         return []
     return [task for task, price in zip(claim["moments"], claim["proof"]["price"], strict=True) if price]

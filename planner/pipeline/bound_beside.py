@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 from graph.cancellation import Deadline, cancellation_scope
 from planner.formulation.formulation import Formulation
@@ -13,7 +16,7 @@ from planner.problem.plan import Plan
 from planner.search.portfolio import TINY_TASKS
 
 #: Larger problems are bounded after the search: both are interpreted for long stretches there, and slow each other.
-MAX_TASKS = 300
+MAX_TASKS = 500
 
 
 def is_bounded_beside(formulation: Formulation) -> bool:
@@ -30,9 +33,11 @@ class BoundBeside:
 
     def __init__(self, formulation: Formulation, stop: Deadline, shared: CostBound):
         self.bound, self.shared = formulation.bound, shared
+        self._certified = formulation  # with the bound that the verifier accepts
         self.least_cost = math.inf  # ticks of the best plan within the budget; set by the search
-        self._ended = threading.Event()
-        self._stop = _Either(stop, self._ended)
+        self._ended, self._may_run = threading.Event(), threading.Event()
+        self._may_run.set()
+        self._stop = _Turn(stop, self._ended, self._may_run)
         self._thread = threading.Thread(target=self.run, args=(formulation,), name="remat-bound", daemon=True)
         self._thread.start()
 
@@ -40,13 +45,24 @@ class BoundBeside:
         """What the thread does."""
         with cancellation_scope(self._stop):
             for bound in tightening_bounds(formulation, lambda: self.least_cost):
-                self.bound = bound
-                self.shared.ticks = max(self.shared.ticks, bound.cost)
+                if bound.cost > self.bound.cost:
+                    self.bound = bound
+                    self.shared.ticks = max(self.shared.ticks, bound.cost)
+                    self._certified = certified(formulation, bound)
                 if self._stop.is_set():
                     return
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Scope in which the thread waits at its next check for cancellation, so that it holds no lock of others."""
+        self._may_run.clear()
+        try:
+            yield
+        finally:
+            self._may_run.set()
+
     def end_if_proven(self) -> None:
-        """End the thread if the best plan of the search is proven; else it goes on while addresses are chosen."""
+        """End the thread if the best plan of the search is proven; else it goes on after addresses are chosen."""
         if self.least_cost <= self.bound.cost:
             self._ended.set()
 
@@ -55,22 +71,23 @@ class BoundBeside:
         self._ended.set()
 
     def tightened(self, formulation: Formulation, plan: Plan) -> Formulation:
-        """The formulation with the bound of the thread, as the verifier accepts it, once the thread has ended."""
+        """The formulation with the bound of the thread, once that has ended."""
         if plan.score.cost <= self.bound.cost:
             self._ended.set()
         self._thread.join()
-        return formulation if self.bound.cost <= formulation.bound.cost else certified(formulation, self.bound)
+        return replace(formulation, bound=self._certified.bound, warnings=self._certified.warnings)
 
 
-class _Either(Deadline):
-    """Set once the deadline or the event is."""
+class _Turn(Deadline):
+    """Set once the deadline is or the thread has ended; a check waits until the thread may run."""
 
-    def __init__(self, deadline: Deadline, event: threading.Event):
-        super().__init__(event, math.inf)
-        self._deadline, self._event = deadline, event
+    def __init__(self, deadline: Deadline, ended: threading.Event, may_run: threading.Event):
+        super().__init__(ended, math.inf)
+        self._deadline, self._ended, self._may_run = deadline, ended, may_run
 
     def is_set(self) -> bool:
-        return self._event.is_set() or self._deadline.is_set()
+        self._may_run.wait(self._deadline.seconds_left())
+        return self._ended.is_set() or self._deadline.is_set()
 
     def seconds_left(self) -> float:
         return self._deadline.seconds_left()

@@ -228,7 +228,8 @@ class SolveStages:
 
         monitor = searched.monitor(improved, self.cancel)
         if is_bounded_beside(formulation):
-            stop = self._stop_of_bound(formulation, self.until)
+            # The verifier takes the rest: its time grows with the proof.
+            stop = self._stop_of_bound(formulation, self.until - BESIDE_BOUND_PART * formulation.goal.seconds)
             self.beside = BoundBeside(formulation, stop, monitor.cost_bound)
         try:
             found = lexicographic.search(searched.lowered.problem, searched.goal, planner, monitor, seeds)
@@ -257,9 +258,10 @@ class SolveStages:
         if until is None:
             until = self.until - self._last_bound_part(formulation) * formulation.goal.seconds
         known = (*self.incumbents, *seeds)
-        repaired = arena_repair.repair_arena(
-            formulation, plan, request.layout, request.planner, self.cancel, until, known
-        )
+        with nullcontext() if self.beside is None else self.beside.paused():
+            repaired = arena_repair.repair_arena(
+                formulation, plan, request.layout, request.planner, self.cancel, until, known
+            )
         self.stopped_by_clock |= repaired.stopped_by_clock
         return repaired.plan, repaired.notes
 

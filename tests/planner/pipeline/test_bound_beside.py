@@ -1,0 +1,47 @@
+"""The bound that a thread tightens beside a search gives way to the repair of addresses."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from bench.catalogue import Instance
+from graph.cancellation import CancellationError, Deadline, check_cancelled
+from graph.formats.readers import load
+from planner.formulation.formulate import formulate
+from planner.formulation.formulation import Formulation
+from planner.formulation.metrics import LowerBound
+from planner.pipeline import bound_beside
+from planner.pipeline.bound_beside import BoundBeside
+from planner.problem.monitor import CostBound
+from planner.request.plan_request import parse_request
+
+
+def test_a_paused_bound_makes_no_progress_until_it_is_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = 0
+
+    def endless(formulation: Formulation, _: object) -> Iterator[LowerBound]:
+        nonlocal checks
+        with suppress(CancellationError):
+            while True:
+                check_cancelled()
+                checks += 1
+                time.sleep(0.001)
+                yield formulation.bound
+
+    monkeypatch.setattr(bound_beside, "tightening_bounds", endless)
+    formulation = formulate(load(Instance("chain40").bytes), parse_request({"budget": 0.9, "order": "given"}))
+    beside = BoundBeside(formulation, Deadline(threading.Event(), time.monotonic() + 60), CostBound())
+    with beside.paused():
+        time.sleep(0.02)  # ends the check that had begun
+        before = checks
+        time.sleep(0.05)
+        assert checks == before
+    while checks == before:
+        time.sleep(0.001)
+    beside.end()
+    beside.tightened(formulation, formulation.baseline)
