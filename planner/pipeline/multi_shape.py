@@ -26,12 +26,12 @@ from graph.ir import Graph
 from graph.limits import Limits
 from planner.errors import BadRequest
 from planner.formulation import arena_repair
-from planner.formulation.execution_check import DIFFERENT, ExecutionResult, RealizedPlan, run_and_compare
+from planner.formulation.execution_check import DIFFERENT, NOT_EXECUTED, ExecutionResult, RealizedPlan, run_and_compare
 from planner.formulation.formulate import with_smaller_batch
 from planner.formulation.formulation import Formulation, with_limit
 from planner.formulation.training_graph import gradient_targets, load_model, training_graph
 from planner.pipeline.multi_shape_search import MultiShapeSearch
-from planner.pipeline.progress import LAST_BOUND_PART, Outcome, SolveStages
+from planner.pipeline.progress import LAST_BOUND_PART, OnPlanned, Outcome, SolveStages
 from planner.pipeline.sections import graph_documents, graph_sections
 from planner.problem import same_dataflow
 from planner.problem.plan import Plan
@@ -57,8 +57,14 @@ class ShapeCase:
     formulation: Formulation
 
 
-def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages: SolveStages) -> Outcome:
-    """Plan a model for all of `request.shapes`.
+def solve(
+    model: bytes | Graph,
+    request: Request,
+    limits: Limits | None,
+    stages: SolveStages,
+    on_planned: OnPlanned | None = None,
+) -> Outcome:
+    """Plan a model for all of `request.shapes`. `on_planned` gets the report before the graphs are executed.
 
     Raises BadGraph; BadRequest, also if the sets lead to different graphs or the model is a graph in memory.
     """
@@ -92,16 +98,22 @@ def solve(model: bytes | Graph, request: Request, limits: Limits | None, stages:
         sections = graph_sections(formulations[worst], realized[worst].rewritten, request, stages.cancel)
         if request.gradient_events:
             sections["gradients"] = gradient_report(cases[worst].source, cases[worst].events, gradient_targets(request))
-    with stages.executing():
-        executed = [_execute(model, case, each, limits, stages) for case, each in zip(cases, realized, strict=True)]
     source, rewritten = cases[worst].source, realized[worst].rewritten
     mirrored = formulations[worst].mirrored()
-    sections["shapes"] = _section(cases, realized, executed, worst, request)
-    sections |= graph_documents(request, source, rewritten)
     notes = dict.fromkeys(note for case in cases for note in (*case.notes, *case.formulation.warnings))
-    shown = next((result for result in executed if result.status == DIFFERENT), executed[worst])
-    data = stages.report_data(realized[worst], mirrored, shown, (*notes, *stages.notes), request)
-    return Outcome(build_report(data, model_identity(source), sections), source, rewritten, plans[worst])
+
+    def report_of(executed: list[ExecutionResult]) -> dict[str, Any]:
+        sections["shapes"] = _section(cases, realized, executed, worst, request)
+        shown = next((result for result in executed if result.status == DIFFERENT), executed[worst])
+        data = stages.report_data(realized[worst], mirrored, shown, (*notes, *stages.notes), request)
+        return build_report(data, model_identity(source), sections)
+
+    if on_planned is not None and request.execute != "no":
+        on_planned(report_of([ExecutionResult(NOT_EXECUTED)] * len(cases)))
+    with stages.executing():
+        executed = [_execute(model, case, each, limits, stages) for case, each in zip(cases, realized, strict=True)]
+    sections |= graph_documents(request, source, rewritten)
+    return Outcome(report_of(executed), source, rewritten, plans[worst])
 
 
 def _cases(model: bytes, request: Request, limits: Limits | None, stages: SolveStages) -> list[ShapeCase]:

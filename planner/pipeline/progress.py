@@ -29,6 +29,8 @@ from planner.report.report import ReportData
 from planner.request.plan_request import Request
 from planner.search import lexicographic, portfolio
 
+OnPlanned = Callable[[dict[str, Any]], None]  # gets a report
+
 #: Stages before the first plan.
 STAGES_BEFORE_PLAN = frozenset({"read", "differentiate"})
 #: Planners that run compiled kernels.

@@ -27,13 +27,11 @@ from planner.formulation.formulation import Formulation
 from planner.formulation.search_result import SearchResult
 from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline import multi_shape
-from planner.pipeline.progress import Outcome, Progress, SolveStages
+from planner.pipeline.progress import OnPlanned, Outcome, Progress, SolveStages
 from planner.pipeline.sections import graph_documents, optional_sections
 from planner.problem.plan import Candidate, Plan
 from planner.report.report import build_report
 from planner.request.plan_request import Request
-
-OnPlanned = Callable[[dict[str, Any]], None]
 
 
 def solve(
@@ -52,14 +50,14 @@ def solve(
     `seeds` are legal orders of the planned graph; the result is no worse than any of them. `known` is the search result
     of the same request on an equivalent graph (same up to names); it replaces the search. Setting `cancel` ends the
     search; the best plan so far is then finished and returned. `on_planned` gets the report before the graphs are
-    executed, if they are and there is one set of shapes.
+    executed, if they are.
     Raises BadGraph, BadRequest; IllegalPlan if `known` is about another problem; CancellationError if `cancel` is set
     before the first plan, unless there are seeds or the model is so small that the first plan takes GRACE_CHECKS checks
     or fewer.
     """
     stages = SolveStages(on_progress, cancel or threading.Event(), bool(seeds))
     if request.shapes:
-        return multi_shape.solve(model, request, limits, stages)
+        return multi_shape.solve(model, request, limits, stages, on_planned)
     return _solve(model, request, limits, stages, seeds, known, on_planned)
 
 

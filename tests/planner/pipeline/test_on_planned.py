@@ -31,3 +31,14 @@ def test_there_is_no_answer_before_an_execution_that_was_not_asked_for() -> None
     told: list[dict[str, Any]] = []
     solve(document(4), parse_request(FIELDS | {"execute": "no"}), on_planned=told.append)
     assert not told
+
+
+def test_a_plan_for_several_shapes_is_known_before_any_set_is_executed() -> None:
+    told: list[dict[str, Any]] = []
+    shapes = [{"batch": 2}, {"batch": 4}]
+    request = parse_request(FIELDS | {"execute": "yes", "shapes": shapes})
+    final = solve(document(4), request, on_planned=told.append).report
+    (planned,) = told
+    for report, status in ((planned, "not executed"), (final, "equal")):
+        assert [row["executed"]["status"] for row in report["shapes"]["sets"]] == [status, status]
+    assert {name for name in final if planned[name] != final[name]} == {"executed", "elapsed", "shapes"}
