@@ -56,7 +56,7 @@ def _levers(advice: Mapping[str, Any]) -> list[str]:
             f"{row['parts']} {names[row['lever']]}" if row["parts"] > 1 else names[row["lever"]],
             format_bytes(row["peak_bytes"]),
             format_percent(row["overhead"]),
-            "fits" if row["fits"] else "does not fit",
+            "fits" if row["fits"] else f"does not fit: needs {format_bytes(row.get('needed_bytes'))}",
             "" if row["executed"]["status"] == "not executed" else f"executed: {row['executed']['status']}",
         )
         for row in advice["levers"]

@@ -33,11 +33,11 @@ def recompute_worth(formulation: Formulation, plan: Plan) -> list[dict[str, Any]
             continue
         kept = without_unread_repeats(problem, plan.order[first | (plan.order != task_of[row["node"]])])
         alone = formulation.checked(formulation.evaluated(kept.order, plan.planner, plan.choices))
-        peak = formulation.counted_peak(alone)
+        peak, budget = formulation.counted_peak(alone), formulation.budget_bytes
         row["if_kept"] = {
             "peak_bytes": peak,
             "seconds": alone.score.cost * problem.tick,
-            "fits": formulation.budget_bytes is None or peak <= formulation.budget_bytes,
+            "fits": budget is None or (peak <= budget and formulation.needed_with_addresses(alone) <= budget),
         }
     return rows
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
 from planner.formulation.proven_bound import with_lower_bound
 from planner.formulation.training_graph import load_model, training_graph
-from planner.problem import UPDATE
+from planner.problem import DEVICE, UPDATE
 from planner.problem.alternatives import resolve_choices
 from planner.problem.evaluate import evaluate
 from planner.problem.monitor import CostBound, Monitor
@@ -75,6 +75,13 @@ class _Technique:
     request: Request
     parts: int = 1
     passes: int = 1
+
+
+class _Memory(NamedTuple):
+    """Bytes of a technique's plan, as reported."""
+
+    peak_bytes: int
+    needed_bytes: int  # with addresses, where the runtime uses them
 
 
 def technique_rows(formulation: Formulation, context: TechniqueContext) -> Iterator[dict[str, Any]]:
@@ -184,7 +191,7 @@ def _planned_row(formulation: Formulation, variant: _Technique, context: Techniq
             budget=budget,
             fits=None,
             fraction_of="baseline",
-            layout="none",
+            layout="fast" if formulation.places else "none",
             execute="no",
             advise=False,
             advise_checkpoints=False,
@@ -198,8 +205,8 @@ def _planned_row(formulation: Formulation, variant: _Technique, context: Techniq
     ticks = problem.cost[plan.order]
     once = int(ticks[problem.phase[plan.order] == UPDATE].sum())
     seconds = (variant.passes * (int(ticks.sum()) - once) + once) * problem.tick
-    peak = changed.counted_peak(plan)
-    return _row(formulation, variant.name, variant.parts, peak, seconds, _request_fields(request))
+    needed = _Memory(changed.counted_peak(plan), changed.needed_with_addresses(plan))
+    return _row(formulation, variant.name, variant.parts, needed, seconds, _request_fields(request))
 
 
 def _planned(context: TechniqueContext, request: Request) -> tuple[Formulation, Plan]:
@@ -216,18 +223,18 @@ def _part_of(iterations: int | None) -> int | None:
 
 
 def _row(
-    formulation: Formulation, name: str, parts: int, peak_bytes: int, seconds: float, request: dict[str, Any]
+    formulation: Formulation, name: str, parts: int, memory: _Memory, seconds: float, request: dict[str, Any]
 ) -> dict[str, Any]:
-    """Row of a technique: its peak and time, compared with the baseline and the memory limit."""
+    """Row of a technique: its memory and time, compared with the baseline and the memory limit."""
     limit = formulation.memory_bytes if formulation.budget_bytes in (None, 0) else formulation.budget_bytes
     base = formulation.baseline_cost * formulation.lowered.problem.tick
     return {
         "lever": name,
         "parts": parts,
-        "peak_bytes": peak_bytes,
+        **memory._asdict(),
         "seconds": seconds,
         "overhead": seconds / base - 1 if base else 0.0,
-        "fits": peak_bytes <= (limit or 0),
+        "fits": memory.needed_bytes <= (limit or 0),
         "request": request,
     }
 
@@ -272,7 +279,10 @@ def _offloaded(formulation: Formulation, context: TechniqueContext) -> dict[str,
     used = np.flatnonzero(np.isin(copies.fetch, plan.order))
     if not len(used):
         return {"lever": "offload", "why": "no plan found uses a copy"}
-    row = _row(formulation, "offload", 1, formulation.counted_peak(plan), plan.score.cost * problem.tick, {})
+    on_device = replace(copies.problem, size=np.where(copies.problem.space == DEVICE, copies.problem.size, 0))
+    placing = replace(formulation, lowered=replace(lowered, problem=on_device))
+    memory = _Memory(formulation.counted_peak(plan), placing.needed_with_addresses(plan))
+    row = _row(formulation, "offload", 1, memory, plan.score.cost * problem.tick, {})
     row["executed"] = {"status": "not executed", "how": "", "why": "copies to the host have no kernel here"}
     row["offloaded"] = [formulation.lowered.name_of_buffer(int(b)) for b in copies.buffer[used]]
     return row

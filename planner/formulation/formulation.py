@@ -168,6 +168,10 @@ class Formulation:
         arena = self.arena_bytes(plan) if self.places else None
         return self.counted_peak(plan) if arena is None else arena
 
+    def needed_with_addresses(self, plan: Plan) -> int:
+        """As `needed_bytes`, of a plan that may have no addresses yet: then with quick ones."""
+        return self.needed_bytes(self.placed(plan, "fast") if self.places and plan.offsets is None else plan)
+
     def bytes_over_budget(self, plan: Plan) -> int:
         """Reported bytes that a plan needs above the budget; 0 without a budget, or if the lowest peak is the goal."""
         return max(0, self.needed_bytes(plan) - self.budget_bytes) if self.budget_bytes else 0
@@ -255,7 +259,7 @@ def whole_bytes(formulation: Formulation, budget: Budget) -> int:
     whole = 0 if budget.bytes is not None else formulation.baseline_bytes
     if not formulation.places or budget.fraction != 1:
         return whole
-    return max(whole, formulation.needed_bytes(formulation.placed(formulation.baseline, "fast")))
+    return max(whole, formulation.needed_with_addresses(formulation.baseline))
 
 
 def _smallest_bytes(formulation: Formulation, cancel: threading.Event | None) -> int:

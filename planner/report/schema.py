@@ -343,6 +343,10 @@ class LeverSection(Struct):
         ExecutedSection, Meta(description="comparison of loss and gradients with the unchanged training step")
     ]
     request: Annotated[dict[str, Any], Meta(description="request fields that select the technique")]
+    needed_bytes: Annotated[
+        Integer | UnsetType,
+        Meta(description="bytes that decide whether the plan fits: with addresses, where the runtime uses them"),
+    ] = UNSET
     offloaded: Annotated[list[str] | UnsetType, Meta(description="values copied to the host and back")] = UNSET
 
 

@@ -15,9 +15,11 @@ from graph.builder.builder import Builder
 from graph.ir import Graph
 from planner.advice.advice import recompute_worth
 from planner.advice.techniques import TECHNIQUE_PART, TECHNIQUES
+from planner.formulation import formulation
 from planner.formulation import training_graph as source
 from planner.formulation.formulate import formulate
 from planner.formulation.training_graph import load_model, training_graph
+from planner.layout import place
 from planner.pipeline import solve as pipeline
 from planner.problem import liveness
 from planner.request.budget import Budget
@@ -91,6 +93,21 @@ def test_micro_batches_are_planned_and_can_be_requested():
     assert alone["plan"]["peak_bytes"] == row["peak_bytes"] <= budget
     assert row["fits"] and row["seconds"] == pytest.approx(2 * alone["plan"]["seconds"])
     assert row["overhead"] == pytest.approx(row["seconds"] / whole.report["baseline"]["seconds"] - 1)
+
+
+def test_what_fits_is_decided_by_the_memory_that_addresses_need(monkeypatch: pytest.MonkeyPatch):
+    waste = 1 << 20
+
+    def wasteful(*given: Any) -> tuple[np.ndarray, int]:
+        offsets, arena_bytes = place(*given)
+        return offsets, arena_bytes + waste
+
+    monkeypatch.setattr(formulation, "place", wasteful)
+    asked = {"budget": "70%", "iterations": 10, "advise": True, "return": ["plan", "explain"]}
+    report = pipeline.solve(json.dumps(chain()).encode(), parse_request(asked)).report
+    row, budget = lever(report["advice"], "offload"), report["plan"]["budget_bytes"]
+    assert row["peak_bytes"] <= budget < row["needed_bytes"] and not row["fits"]
+    assert not any(kept["if_kept"]["fits"] for kept in report["explain"]["recomputed"])
 
 
 def test_the_update_runs_once_for_all_micro_batches():
