@@ -21,8 +21,8 @@ from planner.request.plan_request import FIELDS, REQUESTS, Request, RequestField
 from remat.keywords import request_keywords
 
 COMMANDS: Any = typer.main.get_command(typer_app.app)
-#: Fields with names that the schema does not list.
-OPEN_NAMES = {"planner", "fits"}
+#: Fields with names, or profiles of devices, that the schema does not list.
+OPEN_NAMES = {"planner", "fits", "device"}
 SAMPLES: list[Any] = [  # without 1.0, which JSON Schema calls an integer
     *(None, True, False, -1, 0, 1, 2, 256, 257, 2**31, 2**63, 0.5, 1.5, 86_400.5, 1e9 + 0.5),
     *("", "a", "free", "50%", "0%", "101%", "8GiB", "1 GB", "16x3", "arena", "auto", "plan", "x" * 99),
@@ -45,7 +45,7 @@ def test_the_parser_accepts_what_the_schema_allows(row: RequestField) -> None:
     examples = schema["properties"][row.name].get("examples", [])
     assert all(jsonschema_rs.is_valid(schema, {row.name: example}) for example in examples)
     for given in [*SAMPLES, *examples]:
-        is_open = isinstance(given, str) and row.name in OPEN_NAMES
+        is_open = isinstance(given, str | dict) and row.name in OPEN_NAMES
         if not is_open and jsonschema_rs.is_valid(schema, {row.name: given}):
             row.kind.parse(given, row.name)
     with pytest.raises(BadRequest) as refused:

@@ -206,7 +206,7 @@ MAY_IMPORT: dict[str, str] = {
         "graph.training planner.advice planner.bounds planner.errors planner.formulation planner.lowering "
         "planner.problem planner.request planner.verify"
     ),
-    "planner.request": "planner.algorithms planner.errors",
+    "planner.request": "graph.analysis planner.algorithms planner.errors",
     "planner.search": "planner.algorithms planner.bounds planner.problem",
     "planner.verify": "planner.errors planner.problem",
     "planner.warm": "planner.algorithms planner.layout planner.problem",
@@ -349,8 +349,8 @@ def test_the_checker_sees_problems_only() -> None:
     assert all(module.startswith(("planner.problem", "planner.verify", "planner.errors")) for module in ours)
 
 
-#: Beside errors and cancellation, which know nothing of graphs.
-KNOW_GRAPHS = {"advice", "body_plans", "formulation", "lowering", "pipeline", "report", "wraps"}
+#: Beside errors and cancellation, which know nothing of graphs; `request` knows the names of devices.
+KNOW_GRAPHS = {"advice", "body_plans", "formulation", "lowering", "pipeline", "report", "request", "wraps"}
 
 
 def test_algorithms_see_columns_only() -> None:

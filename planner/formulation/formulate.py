@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from graph.analysis.cost import DeviceProfile, resolve_device
+from graph.analysis.devices import resolve_device
 from graph.autodiff.objective import Objective
 from graph.cancellation import GRACE_CHECKS, cancellation_scope, unless_cancelled
 from graph.ir import EMPTY, Graph, producers
@@ -36,7 +34,7 @@ def formulate(
     Without `bodies`, and once `cancel` is set, bodies are not planned. Raises BadRequest for unknown names;
     CancellationError if `cancel` is set and lowering takes more than GRACE_CHECKS checks.
     """
-    device = _device(request.device, "device")
+    device = resolve_device(request.device)
     known, unknown = _checkpoints(source, request)
     keep = _ids(source, request.keep, "keep")
     recompute = _recompute_ids(source, _ids(source, _outside_steps(source, request.recompute), "recompute"), keep)
@@ -45,7 +43,7 @@ def formulate(
         lowered = lower(
             source, device, runtime, checkpoints=_ids(source, known, "checkpoints"), keep=keep, recompute=recompute
         )
-    fits = _device(request.fits, "fits").memory_bytes if isinstance(request.fits, str) else request.fits
+    fits = resolve_device(request.fits).memory_bytes if isinstance(request.fits, str) else request.fits
     if bodies and request.planner != "recurrent":
         planned = partial(with_body_plans, device=device, runtime=runtime, known=groups)
         lowered = unless_cancelled(None if groups else cancel, planned, lowered)
@@ -85,13 +83,6 @@ def with_smaller_batch(
     source, _ = training_graph(model, cut, request, objectives=objectives)
     formulation = formulate(source, replace(request, budget=None, fits=None), groups)
     return replace(formulation, objective=next(iter(objectives), None))
-
-
-def _device(given: str | Mapping[str, Any], field: str) -> DeviceProfile:
-    try:
-        return resolve_device(given)
-    except ValueError as error:
-        raise BadRequest.one("bad_device", field, str(error), "a device", "see `remat devices`") from None
 
 
 def _outside_steps(source: Graph, names: tuple[str, ...]) -> tuple[str, ...]:

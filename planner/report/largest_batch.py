@@ -36,10 +36,7 @@ class Trial:
 def memory_bytes(memory: str) -> int:
     """Bytes of a device's name, or of a size such as 80GiB. Raises BadRequest."""
     given = PARSERS["fits"](memory, "fits")
-    try:
-        return given if isinstance(given, int) else int(resolve_device(given).memory_bytes)
-    except ValueError as error:
-        raise BadRequest.one("bad_device", "fits", str(error), "a device or bytes", "see `remat devices`") from None
+    return given if isinstance(given, int) else int(resolve_device(given).memory_bytes)
 
 
 def largest_batches(

@@ -86,13 +86,28 @@ def _bytes(given: Any, path: str) -> int:
 
 
 def _memory(given: Any, path: str) -> str | int:
-    """Bytes in the grammar of budgets, or a device name, which `formulate` resolves."""
+    """Bytes in the grammar of budgets, or the name of a device."""
     try:
         return _bytes(given, path)
     except BadRequest:
         if isinstance(given, str) and given[:1].isalpha():
-            return given
+            return str(_device(given, path))
         raise
+
+
+def _device(given: Any, path: str) -> str | Mapping[str, Any]:
+    """A device name or profile, as given. An unknown or incomplete one is refused here, before a model is read."""
+    from graph.analysis.devices import DEVICES, resolve_device
+
+    remedy = "see `remat devices`"
+    if isinstance(given, str) and given not in DEVICES:
+        known = "one of " + ", ".join(DEVICES)
+        raise BadRequest.one("bad_device", path, repr(given)[:80], known, nearest(given, DEVICES, remedy))
+    try:
+        resolve_device(_instance_of(str, Mapping)(given, path))
+    except ValueError as error:
+        raise BadRequest.one("bad_device", path, str(error), "a device", remedy) from None
+    return given  # type: ignore[no-any-return]
 
 
 def _planner(given: Any, path: str) -> str:
@@ -271,7 +286,7 @@ MEMORY = Kind(
 PLANNER = Kind(_planner, STRING, "str", FlagValue("NAME", catalogue="planner"))
 RUNTIME = one_of(*RUNTIMES, parse=_runtime)
 OBJECT = Kind(_instance_of(Mapping), ANY_OBJECT, "Mapping[str, Any]")
-DEVICE = Kind(_instance_of(str, Mapping), _any(STRING, ANY_OBJECT), "str | Mapping[str, Any]", DEVICE_FLAG)
+DEVICE = Kind(_device, _any(STRING, ANY_OBJECT), "str | Mapping[str, Any]", DEVICE_FLAG)
 DIFFERENTIATE = Kind(
     _instance_of(bool, Mapping),
     _any({"type": "boolean"}, {"$ref": "#/$defs/Differentiate"}),

@@ -36,8 +36,9 @@ def unknown_field(path: str, name: str, known: Collection[str]) -> Finding:
 
 
 def nearest(name: object, known: Collection[str], otherwise: str) -> str:
-    """Remedy that suggests the closest known name; `otherwise` without a close one."""
-    near = difflib.get_close_matches(str(name), known, 1)
+    """Remedy that suggests the first known name that begins so, else the closest; `otherwise` without a close one."""
+    near = [one for one in known if name and one.startswith(str(name))]
+    near = near or difflib.get_close_matches(str(name), known, 1)
     return f"did you mean {near[0]!r}?" if near else otherwise
 
 
