@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
-from graph.analysis.devices import resolve_device
 from planner.request.target_runtime import RUNTIMES
 
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -73,7 +72,7 @@ def plan_lines(report: Mapping[str, Any], picture: Sequence[str] = ()) -> list[s
 def answer_lines(report: Mapping[str, Any], picture: Sequence[str] = ()) -> list[str]:
     """The part of `plan_lines` that is known before the graphs are executed."""
     model = report["model"]
-    lines = [headline(report), *_fits_anyway(report)]
+    lines = [headline(report), *_fits_as_it_is(report)]
     lines.append(
         f"{model.get('name') or 'model'}: {model['nodes']} nodes, {model['values']} values; "
         f"runtime {report['runtime']}, device {report['device']}"
@@ -113,18 +112,14 @@ def headline(report: Mapping[str, Any]) -> str:
     return f"fits {format_bytes(budget)}: peak {format_bytes(peak)}, {slowdown}{suffix}"
 
 
-def _fits_anyway(report: Mapping[str, Any]) -> list[str]:
-    """Says that no plan is needed, if the request has no goal and the model fits the device as it is."""
-    request, counts = report.get("request", {}), report["plan"]["counts"]
-    if counts != "everything" or any(request.get(name) is not None for name in ("budget", "max_overhead", "fits")):
+def _fits_as_it_is(report: Mapping[str, Any]) -> list[str]:
+    """Says that no plan is needed, if the model fits the memory that was asked for, and what to type to use less."""
+    plan, base = report["plan"], report["baseline"]
+    if report.get("request", {}).get("fits") is None or plan["status"] == "over_budget" or plan["recomputed"]:
         return []
-    peak, memory = report["baseline"]["peak_bytes"], resolve_device(report["device"]).memory_bytes
-    if peak > memory:
+    if plan["peak_bytes"] < base["peak_bytes"]:
         return []
-    return [
-        f"without recomputation it fits too: {format_bytes(peak)} of {format_bytes(memory)}; "
-        "no budget was given, so this is the lowest peak found within 10% extra time"
-    ]
+    return ["the model fits as it is, nothing was changed; --budget 50% plans for half the memory"]
 
 
 def best_found(point: Mapping[str, Any]) -> str:

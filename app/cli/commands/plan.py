@@ -16,9 +16,10 @@ from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
 from app.models.names import named_after
 from app.render import svg, terminal_chart, text
 from app.render.report_sections import optional_sections
+from graph.analysis.devices import resolve_device
 from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
-from planner.request.plan_request import parse_request
+from planner.request.plan_request import FIELDS, GOALS, parse_request
 
 #: Optional report sections of a saved plan, so that `verify`, `explain` and `diff` need one file.
 SAVED_SECTIONS = ("timeline", "layout", "source")
@@ -53,7 +54,7 @@ def run(
     if files.plot is not None:
         svg.demand_picture_path(files.plot)
     demand_writable(model, files.report, files.graph, files.source, files.plot)
-    fields = {"execute": "auto", **fields}
+    fields = {"execute": "auto", **_with_goal(fields)}
     given = {**fields, "return": _sections(fields, files)}
     parse_request(given)  # reject what is wrong before a capture
     data, left = read_model(model, given)
@@ -87,6 +88,14 @@ def run(
         if path is not None:
             print(f"written: {path}", file=sys.stderr)
     return exit_code
+
+
+def _with_goal(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields; without a goal the plan is to fit the device, so that a model that does stays as it is."""
+    if any(fields.get(name) is not None for name in GOALS):
+        return fields
+    device = FIELDS["device"].kind.parse(fields.get("device", FIELDS["device"].default), "device")
+    return {**fields, "fits": device if isinstance(device, str) else resolve_device(device).memory_bytes}
 
 
 def answer_lines(report: Mapping[str, Any], draw: bool | None) -> list[str]:

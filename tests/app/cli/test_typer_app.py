@@ -207,6 +207,19 @@ def test_bad_usage_exits_2_with_a_problem(run: Run, model: Path, arguments: list
     assert "Traceback" not in err
 
 
+def test_a_plan_without_a_goal_leaves_a_model_that_fits_the_device_as_it_is(run: Run, model: Path) -> None:
+    code, out, _ = run("plan", model, "--json")
+    report = json.loads(out)
+    assert (code, report["plan"]["status"], report["plan"]["recomputed"]) == (0, "proven", [])
+    assert report["plan"]["peak_bytes"] == report["baseline"]["peak_bytes"]
+    assert report["request"]["fits"] == "a100-80gb"
+    small = json.dumps({"like": "a100-80gb", "memory_bytes": 100_000})
+    (model.parent / "request.json").write_text(f'{{"device": {small}}}')
+    code, out, _ = run("plan", model, "--request", model.parent / "request.json", "--json")
+    assert json.loads(out)["plan"]["budget_bytes"] == 100_000
+    assert "nothing was changed" not in run("plan", model, "--max-overhead", "10%")[1]
+
+
 def test_every_finding_is_printed_with_its_remedy(run: Run, model: Path) -> None:
     document = chain()
     document["nodes"][0]["inputs"] = ["nowhere"]

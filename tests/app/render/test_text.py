@@ -105,10 +105,10 @@ def test_addresses_that_a_runtime_does_not_use_are_labelled_a_prediction(runtime
     assert [line for line in plan_lines(report) if line.startswith(label)]
 
 
-def test_a_plan_without_a_goal_says_that_the_model_fits_anyway() -> None:
-    (said,) = [line for line in plan_lines(report()) if "fits too" in line]
-    assert said.startswith("without recomputation it fits too: ") and "of 80.00 GiB" in said
-    assert "fits too" not in "\n".join(plan_lines(report(budget="80%")))
+def test_a_model_that_fits_the_memory_is_said_to_be_unchanged() -> None:
+    unchanged = "the model fits as it is, nothing was changed; --budget 50% plans for half the memory"
+    assert plan_lines(report(fits="a100-80gb"))[1] == unchanged
+    assert unchanged not in plan_lines(report(budget="80%")) + plan_lines(report(fits=80_000))
 
 
 def test_the_first_line_of_a_plan_whose_arena_exceeds_the_budget_says_what_it_needs() -> None:
