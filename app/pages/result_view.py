@@ -32,10 +32,12 @@ def result_view(store: Store, operation: Operation) -> dict[str, Any] | None:
 
 
 def _curve(document: bytes) -> dict[str, Any]:
-    """Chart, and one row per budget."""
+    """Charts for wide and narrow screens, and one row per budget."""
     result = msgspec.json.decode(document)
     rows = [{**point, "page": _plan_page(point)} for point in result["points"]]
-    return {"chart": inline_svg(svg.curve(result)), "rows": rows, "baseline": result["baseline"]}
+    charts = {"chart": svg.WIDE, "narrow_chart": svg.NARROW}
+    drawn = {place: inline_svg(svg.curve(result, size)) for place, size in charts.items()}
+    return drawn | {"rows": rows, "baseline": result["baseline"]}
 
 
 def _fit(document: bytes) -> dict[str, Any]:

@@ -192,23 +192,46 @@ def _peak(frame: Panel, series: MemorySeries) -> list[str]:
     return [dot, label(format_bytes(series.peak), x + (-8 if side else 8), y - 7, side)]
 
 
-def curve(document: Mapping[str, Any]) -> str:
+class CurveSize(NamedTuple):
+    """Extent of a curve's picture in pixels, room left of its panel, and number of ticks across."""
+
+    wide: int
+    high: int
+    left: int
+    ticks: int
+
+    def panel(self, y: float, low: float, high: float, top: float) -> Panel:
+        """The panel from `y` down, over budgets from `low` to `high` bytes and overheads from 0 to `top`."""
+        edge = 0.03 * (high - low) or 0.5
+        return Panel(self.left, y, self.wide - self.left - 28, self.high - 52 - y, low - edge, high + edge, top)
+
+    def title(self, name: str | None) -> str:
+        """Title of a model's curve; on a narrow picture without the name, which the page says."""
+        return "overhead over budget" if self is NARROW else f"{axes.printable(name or 'model')}: overhead over budget"
+
+
+WIDE, NARROW = CurveSize(960, 450, 86, 8), CurveSize(400, 340, 56, 4)
+
+
+def curve(document: Mapping[str, Any], size: CurveSize = WIDE) -> str:
     """SVG of a curve document of `remat curve` or `POST /v1/curves`."""
     points, model = sorted(document["points"], key=axes.budget_of), document["model"]
     low, high = axes.budget_of(points[0]), axes.budget_of(points[-1])
-    edge = 0.03 * (high - low) or 0.5
-    top = 1.08 * _top(points)
-    frame = Panel(86, 92, 846, 306, low - edge, high + edge, top)
-    parts = frame.drawn(axes.byte_labels(low, high, 8), axes.share_labels(top, 6), "budget", "overhead")
-    parts += curve_lines(frame, points, axes.budget_of)
     missed = any(point["status"] == "over_budget" for point in points)
-    parts += [
-        part for place, kind in enumerate(LEGEND[: None if missed else -1]) for part in _legend_entry(place, *kind)
-    ]
-    title = f"{axes.printable(model.get('name') or 'model')}: overhead over budget"
-    return picture(960, 450, title, "; ".join(_point_text(point) for point in points), parts)
+    legend = LEGEND[: None if missed else -1]
+    per_line = (size.wide - size.left) // LEGEND_PX
+    top = 1.08 * _top(points)
+    frame = size.panel(92 + LEGEND_LINE_PX * ((len(legend) - 1) // per_line), low, high, top)
+    parts = frame.drawn(axes.byte_labels(low, high, size.ticks), axes.share_labels(top, 6), "budget", "overhead")
+    parts += curve_lines(frame, points, axes.budget_of)
+    for place, (style, shape, words) in enumerate(legend):
+        x, y = size.left + 6 + LEGEND_PX * (place % per_line), 52 + LEGEND_LINE_PX * (place // per_line)
+        parts += _legend_entry(x, y, style, shape, words)
+    description = "; ".join(_point_text(point) for point in points)
+    return picture(size.wide, size.high, size.title(model.get("name")), description, parts)
 
 
+LEGEND_PX, LEGEND_LINE_PX = 170, 18
 #: Legend of a curve: style, shape, text.
 LEGEND = (
     ("proven", "dot", "proven optimal"),
@@ -219,8 +242,7 @@ LEGEND = (
 )
 
 
-def _legend_entry(place: int, style: str, shape: str, words: str) -> list[str]:
-    x, y = 92 + 170 * place, 52
+def _legend_entry(x: int, y: int, style: str, shape: str, words: str) -> list[str]:
     if shape == "line":
         return [_line(style, x - 6, y, x + 14, y), label(words, x + 20, y + 4)]
     return [_point(style, x, y), label(words, x + 12, y + 4)]

@@ -19,7 +19,7 @@ from app.pages.plan.files import PlanId, data_url, file_name, has_png
 from app.pages.plan.stored import read_plan, shapes_of_plans
 from app.pages.shell import frame
 from app.pages.shell.frame import PageRoute
-from app.render import axes, text
+from app.render import axes, svg, text
 from app.render.plan import preview
 from app.render.plan import svg as drawn
 from app.store.measurements import measurements_of
@@ -102,8 +102,13 @@ def _labelled(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def curve_context(report: Mapping[str, Any], points: list[dict[str, Any]]) -> dict[str, Any]:
     """Template variables of `plan_curve.html`; `points`: the plans of the curve."""
-    svg = drawn.curve(points, report["id"], report["model"].get("name") or "model") if len(points) > 1 else ""
-    return {"points": points, "plan_id": report["id"], "curve_svg": drawn.inline_svg(svg)}
+    name, context = report["model"].get("name") or "model", {"points": points, "plan_id": report["id"]}
+    if len(points) < 2:
+        return context
+    return context | {
+        place: drawn.inline_svg(drawn.curve(points, report["id"], name, size=size))
+        for place, size in (("curve_svg", svg.WIDE), ("narrow_curve_svg", svg.NARROW))
+    }
 
 
 def _curve_request(report: Mapping[str, Any]) -> str:

@@ -56,22 +56,29 @@ def _kind_rules() -> tuple[str, str]:
     return edge + light, ".kind{stroke:#16181c}" + dark
 
 
-def curve(points: Sequence[Mapping[str, Any]], chosen: str, name: str, *, linked: bool = True) -> str:
+def curve(
+    points: Sequence[Mapping[str, Any]],
+    chosen: str,
+    name: str,
+    *,
+    linked: bool = True,
+    size: plots.CurveSize = plots.WIDE,
+) -> str:
     """SVG of the Pareto front of one graph's plans over the budget; `chosen` has a ring, points link if `linked`."""
     shown = pareto_front(points)
     own = next(point for point in points if point["id"] == chosen)
     places = [axes.budget_of(point) for point in (*shown, own)]
     low, high = min(places), max(places)
-    edge = 0.03 * (high - low) or 0.5
     times = [point["overhead"] for point in (*shown, own) if point["status"] != "over_budget"]
     top = 1.12 * (max(times, default=0.0) or 0.01)
-    frame = plots.Panel(86, 60, 846, 306, low - edge, high + edge, top)
-    parts = frame.drawn(axes.byte_labels(low, high, 8), axes.share_labels(top, 6), "budget", "overhead")
+    frame = size.panel(60, low, high, top)
+    parts = frame.drawn(axes.byte_labels(low, high, size.ticks), axes.share_labels(top, 6), "budget", "overhead")
     parts += plots.curve_lines(frame, shown, axes.budget_of)
     missed = own["status"] == "over_budget"
     x, y = frame.x_of(axes.budget_of(own)), frame.y if missed else frame.up(own["overhead"])
     parts.append(plots.tag("circle", None, class_="ring", cx=x, cy=y, r=8))
-    parts.append(plots.label("this plan", x + 12, y - 8) if x < 840 else plots.label("this plan", x - 12, y - 8, "end"))
+    at_left = x >= size.wide - 120
+    parts.append(plots.label("this plan", x + (-12 if at_left else 12), y - 8, "end" if at_left else ""))
     for point in shown if linked else ():
         x = frame.x_of(axes.budget_of(point))
         y = frame.y if point["status"] == "over_budget" else frame.up(point["overhead"])
@@ -79,7 +86,7 @@ def curve(points: Sequence[Mapping[str, Any]], chosen: str, name: str, *, linked
         parts.append(plots.tag("a", hit, href=f"/plans/{point['id']}", **{"tabindex": -1, "aria-hidden": "true"}))
     description = f"{len(points)} plans; this one at {format_bytes(axes.budget_of(own))}"
     rules = (".ring{stroke:#333;stroke-width:2;fill:none}.hit{fill-opacity:0}", ".ring{stroke:#eee}")
-    return plots.picture(960, 424, f"{axes.printable(name)}: overhead over budget", description, parts, rules)
+    return plots.picture(size.wide, size.high, size.title(name), description, parts, rules)
 
 
 def inline_svg(svg: str) -> Markup:

@@ -51,8 +51,9 @@ def test_every_timeline_is_a_document_with_title_and_description(
 )
 @settings(max_examples=100, deadline=None)
 def test_every_curve_is_a_document_with_a_mark_a_point(rows: list[tuple[int, float, str]], name: str) -> None:
-    svg = plots.curve(curve(*(point(b, extra, extra / 2, status) for b, extra, status in rows), name=name))
-    ElementTree.fromstring(svg)
+    document = curve(*(point(b, extra, extra / 2, status) for b, extra, status in rows), name=name)
+    svg, narrow = plots.curve(document), plots.curve(document, plots.NARROW)
+    assert len(list(ElementTree.fromstring(svg).iter("circle"))) == len(list(ElementTree.fromstring(narrow).iter("circle")))
     marked = {style: len(shapes(svg, style)) for style in ("proven", "dot", "missed")}
     status = [row[2] for row in rows]
     key = {"proven": 1, "dot": 1, "missed": int("over_budget" in status)}
