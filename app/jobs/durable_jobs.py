@@ -86,7 +86,9 @@ class DurableJobs:
         self._watch.notify(id)
         return self.status(id)
 
-    def list(self, after: str | None, limit: int, state: str | None, tenant: str | None = None) -> Page:
+    def list(
+        self, after: str | None, limit: int, state: str | None, tenant: str | None = None, by_items: bool = False
+    ) -> Page:
         rows = repository.page(self._store, after, limit + 1, state, tenant)
         return Page(tuple(rows[:limit]), rows[limit - 1].id if len(rows) > limit else None)
 

@@ -144,8 +144,13 @@ class Jobs(Protocol):
     def cancel(self, id: str) -> Operation:
         """The operation after a cancel request; a running one stops soon and keeps its best plan as result."""
 
-    def list(self, after: str | None, limit: int, state: str | None, tenant: str | None = None) -> Page:
-        """A page of operations, newest first, older than `after`; of that tenant unless None."""
+    def list(
+        self, after: str | None, limit: int, state: str | None, tenant: str | None = None, by_items: bool = False
+    ) -> Page:
+        """A page of operations, newest first, older than `after`; of that tenant unless None.
+
+        `by_items`: an ended batch with failed items counts as failed, which its own state never is.
+        """
 
     def drain(self) -> None:
         """Reject new work and end all waits and streams; running operations continue."""

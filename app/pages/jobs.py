@@ -57,7 +57,7 @@ async def jobs(
     """List of jobs, newest first."""
 
     def load() -> dict[str, Any]:
-        page = service.jobs.list(cursor or None, JOBS_PER_PAGE, state or None)
+        page = service.jobs.list(cursor or None, JOBS_PER_PAGE, state or None, by_items=True)
         models = _models(service.store, page.operations)
         return {"rows": [_row(operation, models) for operation in page.operations], "next": page.after}
 

@@ -259,8 +259,10 @@ class _Jobs:
         self.status(id)
         return self._jobs.cancel(id)
 
-    def list(self, after: str | None, limit: int, state: str | None, tenant: str | None = None) -> Page:
-        return self._jobs.list(after, limit, state, self._caller.key.tenant)
+    def list(
+        self, after: str | None, limit: int, state: str | None, tenant: str | None = None, by_items: bool = False
+    ) -> Page:
+        return self._jobs.list(after, limit, state, self._caller.key.tenant, by_items)
 
     def drain(self) -> None:
         self._jobs.drain()

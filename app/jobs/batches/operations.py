@@ -142,10 +142,12 @@ class JobsWithBatches:
         repository.cancel(self._store, batch.id)
         return self.status(id)
 
-    def list(self, after: str | None, limit: int, state: str | None, tenant: str | None = None) -> Page:
+    def list(
+        self, after: str | None, limit: int, state: str | None, tenant: str | None = None, by_items: bool = False
+    ) -> Page:
         page = self._jobs.list(after, limit, state, tenant)
         before = None if after is None else repository.batch_id_of(after)
-        own = repository.page(self._store, tenant, before, limit + 1, state)
+        own = repository.page(self._store, tenant, before, limit + 1, state, by_items)
         merged = [*page.operations, *map(as_operation, own)]
         merged.sort(key=lambda operation: operation.id, reverse=True)
         more = len(merged) > limit or page.after is not None

@@ -190,8 +190,9 @@ def test_the_state_of_a_batch_follows_its_items(
         state = next(one for one in shown.page(path).all("span") if "state" in one.attributes.get("class", "").split())
         assert (state.text, state.attributes["class"]) == (text, f"state {mark}"), path
     for state_filter in ("succeeded", "failed", "cancelled"):
-        listed = shown.page(f"/batches?state={state_filter}").all("a", href=f"/batches/{id}")
-        assert bool(listed) == (state_filter == listed_as)
+        for path in ("/batches", "/jobs"):
+            listed = shown.page(f"{path}?state={state_filter}").all("a", href=f"/batches/{id}")
+            assert bool(listed) == (state_filter == listed_as), path
 
 
 def test_items_are_paged(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
