@@ -7,7 +7,6 @@ from functools import partial
 from typing import Annotated, Any
 
 import anyio.to_thread
-import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from app.api.routes.dependencies import ServiceDep
@@ -19,6 +18,7 @@ from app.pages.shell import format_values, frame
 from app.pages.shell.frame import PageRoute
 from app.render import axes
 from app.render.csv_table import as_csv
+from app.render.differences import format_value
 from app.store import records
 from app.store.store import Store
 from app.store.tables import plans
@@ -71,7 +71,7 @@ async def compare_page(
         context |= {"sides": sides, "figures": _figure_rows(reports)}
     if len(ids) == 2:
         differences = await _differences(service, ids[0], ids[1], MAX_SHOWN)
-        rows = [row | {"a": _cell(row["a"]), "b": _cell(row["b"])} for row in differences["rows"]]
+        rows = [_difference_row(row) for row in differences["rows"]]
         context |= {"count": differences["count"], "differences": rows}
     headers = embed_policy(request, service, embed)
     return frame.render_page(
@@ -102,6 +102,12 @@ def _payload(store: Store, rows: Sequence[Mapping[str, Any]], limit: int) -> dic
     return {"reports": [records.report_of(store, row["id"], optional) for row in rows], "most": limit}
 
 
+def _difference_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Template variables of a difference, in words and units."""
+    sides = {side: format_value(row["what"], row[side], MAX_CELL_CHARS) for side in ("a", "b")}
+    return {**row, **sides, "what": row["what"].removesuffix("_bytes").replace("_", " ")}
+
+
 def _side(letter: str, report: Mapping[str, Any]) -> dict[str, Any]:
     """Template variables of one plan."""
     return {
@@ -121,7 +127,8 @@ def _figure_rows(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         values = [report[section].get(field) for report in reports]
         if any(value is not None for value in values):
             changes = ["", *(_change(values[0], value, formatted) for value in values[1:])]
-            shown = ["none" if value is None else formatted(value) for value in values]
+            missing = "over budget" if field == "gap" else "none"
+            shown = [missing if value is None else formatted(value) for value in values]
             rows.append({"name": name, "cells": list(zip(shown, changes, strict=True))})
     return rows
 
@@ -135,9 +142,3 @@ def _change(first: float | None, value: float | None, formatted: Format) -> str:
     sign = "+" if value > first else "−"
     share = f" ({sign}{format_values.format_percent(abs(value / first - 1))})" if first and formatted in SIZES else ""
     return f"{sign}{formatted(abs(value - first))}{share}"
-
-
-def _cell(value: object) -> str:
-    """A value of a difference, cut to `MAX_CELL_CHARS`."""
-    text = "none" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return text if len(text) <= MAX_CELL_CHARS else text[: MAX_CELL_CHARS - 3] + "..."

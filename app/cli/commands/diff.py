@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
 import msgspec
 
 from app.cli.console.files import STANDARD_INPUT, is_report, read_bytes, to_json
 from app.errors import BadUsage
 from app.models.diff import find_differences
-from app.render.text import format_bytes, format_change, format_percent, format_seconds, table
+from app.render.differences import format_value, is_number
+from app.render.text import format_change, table
 from graph.errors import BadGraph
 from graph.formats.readers import load
 from graph.ir import Graph
@@ -80,7 +81,12 @@ def lines(found: list[dict[str, Any]]) -> list[str]:
 def difference_lines(found: list[dict[str, Any]], limit: int) -> list[str]:
     """One line per difference, at most `limit`."""
     rows = [
-        (row["what"], row["where"], _cell(row["what"], row["a"]), _cell(row["what"], row["b"]), _growth(row))
+        (
+            row["what"],
+            row["where"],
+            *(format_value(row["what"], row[side], MAX_CELL_CHARS) for side in ("a", "b")),
+            _growth(row),
+        )
         for row in found[:limit]
     ]
     text = table(("what", "where", "A", "B", "growth"), rows, (4,))
@@ -94,22 +100,7 @@ def _growth(row: Mapping[str, Any]) -> str:
     a, b = row["a"], row["b"]
     share = (
         f"{b / a - 1:+.1%}"
-        if _is_number(a) and _is_number(b) and a > 0 and row["what"].endswith(("_bytes", "seconds"))
+        if is_number(a) and is_number(b) and a > 0 and row["what"].endswith(("_bytes", "seconds"))
         else ""
     )
     return " ".join(filter(None, (format_change(row["bytes"]) if "bytes" in row else "", share)))
-
-
-def _cell(what: str, value: object) -> str:
-    if _is_number(value) and what.endswith("_bytes"):
-        return format_bytes(value)
-    if _is_number(value) and what.endswith("seconds"):
-        return format_seconds(value)
-    if _is_number(value) and what == "overhead":
-        return format_percent(value)
-    text = "absent" if value is None else str(value)
-    return text if len(text) <= MAX_CELL_CHARS else text[: MAX_CELL_CHARS - 3] + "..."
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)

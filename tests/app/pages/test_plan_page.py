@@ -205,7 +205,7 @@ def test_the_map_draws_every_rectangle(client: TestClient, plans: list[str]) -> 
 def test_two_plans_are_compared_as_remat_diff_does(client: TestClient, plans: list[str]) -> None:
     text = client.get("/compare", params={"a": plans[0], "b": plans[1]}).text
     assert re.search(r"<td>96.00 KiB</td><td>128.0+ KiB<span class=\"sub\">\+32.00 KiB \(\+33.3%\)</span></td>", text)
-    assert "budget_bytes" in text and "order, from step" in text
+    assert '<th scope="row">budget</th>' in text and "order, from step" in text
     found = client.get("/compare.csv", params={"a": plans[0], "b": plans[1]}).text
     assert [row["what"] for row in csv.DictReader(io.StringIO(found))][:2] == ["budget_bytes", "peak_bytes"]
     assert "The two plans are equal" in client.get("/compare", params={"a": plans[0], "b": plans[0]}).text
