@@ -9,11 +9,20 @@ from typing import Any
 from app.render import svg
 from app.render.text import format_bytes, format_percent, headline, optimality, plan_lines
 
+#: Scheme -> places in JupyterLab and VS Code, whose theme may differ from the system's.
+THEMED_PLACES = {
+    "light": ('[data-jp-theme-light="true"]', ".vscode-light"),
+    "dark": ('[data-jp-theme-light="false"]', ".vscode-dark"),
+}
+STYLE = "\n".join(
+    svg.rules_within(place, scheme == "dark") for scheme, places in THEMED_PLACES.items() for place in places
+)
+
 
 def report_html(report: Mapping[str, Any]) -> str:
     """The report as an HTML fragment."""
     model = report["model"].get("name") or "model"
-    picture = svg.timeline(report) if "timeline" in report else ""
+    picture = _picture(svg.timeline(report)) if "timeline" in report else ""
     figures = escape("\n".join(plan_lines(report)))
     return (
         f'<div class="remat-report"><p><strong>{escape(model)}</strong>: {escape(headline(report))}; '
@@ -39,7 +48,7 @@ def curve_html(curve: Mapping[str, Any]) -> str:
         f"<strong>{_name(curve)}</strong>: peak {format_bytes(curve['baseline']['peak_bytes'])} without recomputation."
     )
     columns = ("budget", "status", "peak", "memory needed", "overhead", "proven minimum")
-    return f'<div class="remat-curve"><p>{head}</p>{svg.curve(curve)}{_table(columns, rows)}</div>'
+    return f'<div class="remat-curve"><p>{head}</p>{_picture(svg.curve(curve))}{_table(columns, rows)}</div>'
 
 
 def fit_html(fit: Mapping[str, Any]) -> str:
@@ -67,6 +76,11 @@ def document_html(document: Mapping[str, Any]) -> str | None:
     """The document as an HTML fragment, by its `format`; None for another one."""
     shown = HTML.get(document.get("format", ""))
     return None if shown is None else shown(document)
+
+
+def _picture(drawn: str) -> str:
+    """The picture in the theme of the notebook; without one that is known, in that of the system."""
+    return f"<style>{STYLE}</style>{drawn}"
 
 
 def _name(document: Mapping[str, Any]) -> str:

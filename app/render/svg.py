@@ -48,6 +48,11 @@ def _scoped(rules: str) -> str:
     return re.sub(r"(?<![^,}\s])(?=[.a-z][^,{}]*[,{])", "svg.remat ", rules.strip())
 
 
+def rules_within(place: str, dark: bool) -> str:
+    """CSS rules of one scheme for charts within `place`, such as `.dark`, whatever the scheme of the system."""
+    return re.sub(r"(?=svg\.remat )", f"{place} ", _scoped(LIGHT + DARK if dark else LIGHT))
+
+
 STYLE = f"\n{_scoped(LIGHT)}\n@media (prefers-color-scheme:dark){{\n{_scoped(DARK)}\n}}\n"
 
 

@@ -87,7 +87,9 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="package")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    return Settings(data=tmp_path_factory.mktemp("data"), workers=1, queue=2, wait_seconds=60, drain_seconds=1, kill_seconds=60)
+    return Settings(
+        data=tmp_path_factory.mktemp("data"), workers=1, queue=2, wait_seconds=60, drain_seconds=1, kill_seconds=60
+    )
 
 
 @pytest.fixture(scope="package")
