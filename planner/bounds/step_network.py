@@ -92,7 +92,8 @@ class StepModel:
         self.recomputable &= repeats
         self.producer = problem.producer()
         # Buffers written by several tasks or by an optional one are left out, which only weakens the bound.
-        optional = (self.producer >= 0) & problem.optional[np.maximum(self.producer, 0)]
+        optional = self.producer >= 0
+        optional[optional] = problem.optional[self.producer[optional]]
         self.counted = (problem.hold != RESIDENT) & ~problem.has_several_writers() & ~optional
         reader, read = problem.reads.row_of_entry(), problem.reads.index
         kept = self.counted[read] & ~problem.optional[reader]
