@@ -34,7 +34,7 @@ from planner.problem.plan import Candidate, Order, Plan
 from planner.search import continuation
 
 #: Share of the search time reserved for the repair, and more of it once a plan within the budget has an arena above it.
-RESERVED_PART, EXCEEDED_PART = 0.125, 0.3
+RESERVED_PART, EXCEEDED_PART = 0.125, 0.45
 #: Shares of the goal's iterations for a packing and for a plan.
 PACK_ITERATIONS, PLAN_ITERATIONS = 1 / 75, 0.125
 #: Charges to the tasks that run during the excess; then steps of the charge to all tasks, in multiples of the excess.
@@ -133,7 +133,9 @@ class _Repair:
         until = self.until
         if math.isfinite(until):
             self.until -= (1 - self.shares.quick_round) * max(0.0, until - time.monotonic())
-        bisections = BISECTIONS if first.planner != continuation.WALK or self.planner != "auto" else 0
+        # Under an iteration limit, which walks do not share with quick plans, only walks bisect from a walk's plan.
+        by_walks = self.planner == "auto" and first.planner == continuation.WALK and math.isinf(until)
+        bisections = 0 if by_walks else BISECTIONS
         self._descend(first, self._quick_plan, bisections, uniform_first=True)
         self.until = until
         if self.planner == "auto":

@@ -26,7 +26,7 @@ class Shares(NamedTuple):
 
 
 #: With time for packing searches, and for graphs too large for one in the time left.
-SHARES = Shares(0.3, 0.04, 0.04, 0.15, 0.4, 0.2, 0.1, 0.3)
+SHARES = Shares(0.15, 0.02, 0.04, 0.15, 0.7, 0.3, 0.1, 0.3)
 LARGE_SHARES = Shares(0.1, 0.02, 0.1, 0.1, 0.7, 0.6, 0.1, 0.5)
 
 
