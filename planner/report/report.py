@@ -44,7 +44,7 @@ class ReportData:
 def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[str, Any]) -> dict[str, Any]:
     """The report. `model` is the identity of the planned graph; `sections` are optional sections, added last."""
     formulation, request = data.formulation, data.request
-    runs = [list(run) for run in data.runs.runs(formulation.lowered)]
+    runs, baseline = [list(run) for run in data.runs.runs(formulation.lowered)], baseline_metrics(formulation)
     report: dict[str, Any] = {
         "format": FORMAT,
         "id": report_id(model["hash"], request.given, runs),
@@ -54,9 +54,9 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
         "fits": _fits_device(data),
         "fits_device": _fits_device(data),
         "request": dict(request.given),
-        "baseline": baseline_metrics(formulation),
+        "baseline": baseline,
         "reference": {"planner": "mirror", **_result(formulation, data.mirrored)},
-        "plan": _plan(data, runs),
+        "plan": _plan(data, runs, baseline["needed_bytes"]),
         "checked": True,
         "executed": _executed(data),
         "warnings": [*data.warnings, *_gradient_warnings(data.executed), *_arena_warnings(formulation, data.plan)],
@@ -146,8 +146,8 @@ def _allocator_warnings(reserved: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _plan(data: ReportData, runs: list[list[Any]]) -> dict[str, Any]:
-    """Section `plan`."""
+def _plan(data: ReportData, runs: list[list[Any]], baseline_bytes: int) -> dict[str, Any]:
+    """Section `plan`; `baseline_bytes` are those that the step needs without a plan."""
     formulation, plan, request = data.formulation, data.plan, data.request
     lowered, count = formulation.lowered, formulation.count
     result = _result(formulation, plan)
@@ -163,8 +163,8 @@ def _plan(data: ReportData, runs: list[list[Any]]) -> dict[str, Any]:
         **result,
         "peak_by": metrics.peak_by(lowered, plan, count),
         "arena_bytes": formulation.arena_bytes(plan),
-        "saved_bytes": formulation.baseline_bytes - formulation.needed_bytes(plan),
-        "saved": _saved_share(formulation, plan),
+        "saved_bytes": baseline_bytes - formulation.needed_bytes(plan),
+        "saved": 1 - formulation.needed_bytes(plan) / baseline_bytes if baseline_bytes else 0.0,
         "bound": _bound(data),
         "gap": _gap(data),
         **_smallest_budget(data),
@@ -287,12 +287,6 @@ def _fits_device(data: ReportData) -> bool:
     arena = plan.arena_bytes if formulation.places else None
     everything = (plan.score.peak_bytes if arena is None else arena) + formulation.count.reserve_bytes
     return everything <= formulation.memory_bytes
-
-
-def _saved_share(formulation: Formulation, plan: Plan) -> float:
-    """Saved share of the bytes of the step without a plan."""
-    before = formulation.baseline_bytes
-    return 1 - formulation.needed_bytes(plan) / before if before else 0.0
 
 
 def _timeline(data: ReportData) -> dict[str, Any]:
