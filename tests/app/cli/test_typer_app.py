@@ -412,7 +412,7 @@ def test_a_reader_who_has_seen_enough_is_no_fault(unbuffered: str) -> None:
 def test_a_first_try_leaves_a_plan_that_verifies_and_says_what_is_next(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zoo_command, "TRY_SECONDS", 0.2)
+    monkeypatch.setattr(zoo_command, "TRY_SECONDS", 2.0)
     code, out, _ = run("try", "light_squeezenet", "--budget", "60%", "-o", tmp_path / "first")
     assert code == 0 and out.startswith("fits ")
     files = {path.name for path in (tmp_path / "first").iterdir()}
