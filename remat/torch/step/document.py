@@ -30,6 +30,7 @@ from remat.torch.step.joint import (
     storage_of,
     tensors_of,
 )
+from remat.torch.step.workspace import workspace_of
 
 TANGENTS = "tangents"
 COLLECTIVES = ("_c10d_functional", "c10d_functional", "_dtensor")
@@ -183,7 +184,8 @@ class _Writer:
     def _cost(self, node: fx.Node) -> dict[str, Any]:
         if node.name in self.costs:
             return {"cost": self.costs[node.name]}
-        return {"cost": {"flops": flops_of(node), "traffic_bytes": traffic_of(node)}}
+        workspace = {"workspace_bytes": held} if (held := workspace_of(node)) else {}
+        return {"cost": {"flops": flops_of(node), "traffic_bytes": traffic_of(node), **workspace}}
 
     def _effect(self, node: fx.Node) -> dict[str, Any]:
         """Fields about repeats: what draws random numbers, communicates, writes, or reads what changes meanwhile."""

@@ -1,0 +1,101 @@
+"""Workspace of ops that were not measured: what PyTorch's CPU kernels hold beyond inputs and outputs.
+
+Found by measuring (`capture(..., measure=True)`), in float32 on one thread with PyTorch 2.13; `bench/torch_training.py`
+shows how far peaks are off with these figures. Kernels of GPUs and of other types are not modelled: 0.
+
+oneDNN computes convolutions on copies in a blocked layout, but for pointwise ones and for images of up to 4 channels:
+
+    forward     copies of weight and input, until the result is there; then the blocked result beside the result
+    backward    copies of what comes in, or of the weight's gradient, whichever is more
+
+Convolutions and layer norms copy gradients and inputs that are not contiguous.
+
+Needs PyTorch and the standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from remat.torch.step.joint import BATCH_NORM_GRADIENT, tensors_of
+
+PLAIN_CHANNELS = 4  # images of so many channels are read as they lie
+aten = torch.ops.aten
+
+
+def workspace_of(node: fx.Node) -> int:
+    """Bytes of workspace of one run on a CPU; 0 where they are not known."""
+    rule = RULES.get(node.target)
+    results = tensors_of(node)
+    if rule is None or not results or results[0].device.type != "cpu" or results[0].dtype != torch.float32:
+        return 0
+    return rule(results[0], *fx.map_arg(node.args, lambda source: source.meta["val"]))
+
+
+def _convolution(result: Any, data: Any, weight: Any, bias: Any, stride: Any, padding: Any, *others: Any) -> int:
+    _, transposed, _, groups = others
+    if _is_pointwise(weight, stride, padding):
+        return 0
+    if _is_channels_last(data) or groups > 1:
+        return weight.nbytes * (1 if groups > 1 else 2)
+    if transposed:
+        return max(weight.nbytes + data.nbytes, 2 * result.nbytes)
+    return max(weight.nbytes + _copied(data), result.nbytes)
+
+
+def _convolution_gradient(
+    result: Any, gradient: Any, data: Any, weight: Any, bias: Any, stride: Any, padding: Any, *others: Any
+) -> int:
+    _, transposed, _, groups, (of_data, *_) = others
+    if _is_pointwise(weight, stride, padding):
+        return 0
+    if _is_channels_last(data) or groups > 1:
+        return weight.nbytes * (4 if groups > 1 else 3)
+    if transposed:
+        return max(weight.nbytes, gradient.nbytes + data.nbytes + _made_contiguous(gradient))
+    strided = any(step > 1 for step in stride)
+    given = 2 * data.nbytes - weight.nbytes if strided and of_data else gradient.nbytes + _copied(data)
+    return max(weight.nbytes, given) + _made_contiguous(gradient)
+
+
+def _is_pointwise(weight: Any, stride: Any, padding: Any) -> bool:
+    return all(size == 1 for size in (*weight.shape[2:], *stride)) and not any(padding)
+
+
+def _is_channels_last(data: Any) -> bool:
+    return data.dim() == 4 and data.shape[1] > 1 and data.stride(1) == 1 and data.shape[2] * data.shape[3] > 1
+
+
+def _copied(data: Any) -> int:
+    return 0 if data.shape[1] <= PLAIN_CHANNELS else int(data.nbytes)
+
+
+def _made_contiguous(*tensors: Any) -> int:
+    return sum(0 if tensor.is_contiguous() else int(tensor.nbytes) for tensor in tensors)
+
+
+def _norm(result: Any, data: Any, *_: Any) -> int:
+    return _made_contiguous(data)
+
+
+def _norm_gradient(result: Any, gradient: Any, data: Any, *_: Any) -> int:
+    return _made_contiguous(gradient, data)
+
+
+def _as_the_result(result: Any, *_: Any) -> int:
+    return int(result.nbytes)
+
+
+RULES: dict[Any, Callable[..., int]] = {
+    aten.convolution.default: _convolution,
+    aten.convolution_backward.default: _convolution_gradient,
+    BATCH_NORM_GRADIENT: _as_the_result,
+    aten.native_layer_norm.default: _norm,
+    aten.native_layer_norm_backward.default: _norm_gradient,
+    aten.native_dropout.default: _as_the_result,
+    aten.native_dropout_backward.default: _as_the_result,
+}
