@@ -1,25 +1,28 @@
 """Training under a hard cap of memory: plans beside eager, checkpoints and PyTorch's memory budgets.
 
-    python bench/torch_caps.py                                     # small decoder, resnet18, small ViT; 30, 50 and 70%
+    python bench/torch_caps.py                                     # narrow ResNet-18, U-Net and GPT-2; 30, 50 and 70%
     python bench/torch_caps.py --only resnet18 --caps 50% --largest 2
 
 A cap is a share of the peak that eager has at the batch of the instance, and covers all of a step: parameters, buffers,
 inputs, gradients, activations and workspaces. Every way to train runs 20 steps under each cap; it runs out of memory if
 the events of PyTorch's allocator show more than the cap at any time. PyTorch's budgets are tried from the fastest to
-the smallest. Columns: largest batch within the cap, of multiples of the instance's up to `--largest`, and a half and a
-quarter of it; peak in MiB, or `out` of memory, or `no plan`; samples a second (process time of the fastest step, one
-thread); whether the gradients of the first step are those of eager, bit for bit. Runs on a CPU, and needs the
-extra `torch`. Exits 1 if a plan runs out of memory, or its gradients differ.
+the smallest, and with batch norms through PyTorch's decompositions. Columns: peak in MiB, or `out` of memory, or that
+there is no plan, with the lowest peak found and the proven minimum; samples a second (process time of the fastest step,
+one thread); largest batch within the cap, of multiples of the instance's up to `--largest`, a half and a quarter of it;
+whether the gradients of the first step are those of eager bit for bit, or how far they are off as a share of their
+norm. Runs on a CPU, and needs the extra `torch`. Exits 1 if a plan runs out of memory, or its gradients differ.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -29,16 +32,33 @@ from torch import nn
 from torch._functorch import config, partitioners
 
 import remat.torch
-from bench.torch_instances import SMALL, instance
+from bench.run import machine
+from bench.torch_instances import NETWORKS, made
 from bench.torch_peers import with_checkpoints
 from remat.torch.step.aot import eager_backend
 from tests.torch.steps import equal, peak_bytes
 
-MODELS = ("gpt2_small", "resnet18", "vit_base")
+#: Narrow instances, whose activations outweigh parameters and gradients.
+MODELS = {
+    "resnet18": replace(
+        NETWORKS["resnet18"], small={"width": 16, "classes": 10}, small_inputs={"pixels": (16, 3, 128, 128)}
+    ),
+    "unet": replace(
+        NETWORKS["unet"],
+        small={"widths": (8, 16, 32, 64)},
+        small_inputs={"pixels": (4, 3, 128, 128), "labels": (4, 128, 128)},
+    ),
+    "gpt2_small": replace(
+        NETWORKS["gpt2_small"],
+        small={"vocabulary": 512, "width": 128, "layers": 8, "heads": 4},
+        small_inputs={"tokens": (4, 128)},
+    ),
+}
 BUDGETS = (0.7, 0.5, 0.3, 0.2, 0.1)
 STEPS = 20
 MIB = 2**20
 Inputs = dict[str, torch.Tensor]
+Row = dict[str, str]
 Step = Callable[[], torch.Tensor]
 Way = Callable[[nn.Module, Inputs, int, float], Iterator[Step]]
 
@@ -67,9 +87,12 @@ def checkpoints(module: nn.Module, inputs: Inputs, cap: int, seconds: float) -> 
 
 
 def budgets(module: nn.Module, inputs: Inputs, cap: int, seconds: float) -> Iterator[Step]:
+    has_batch_norm = any(isinstance(part, nn.BatchNorm2d) for part in module.modules())
+    # Autograd refuses recomputed batch norms, unless decompositions take them apart.
+    plain = eager_backend(partitioners.min_cut_rematerialization_partition)
     for budget in BUDGETS:
         torch._dynamo.reset()
-        backend = eager_backend(partitioners.min_cut_rematerialization_partition)
+        backend = "aot_eager_decomp_partition" if has_batch_norm else plain
         compiled = torch.compile(module, backend=backend, fullgraph=True, dynamic=False)
         with config.patch(activation_memory_budget=budget):
             compiled(**inputs)
@@ -111,32 +134,83 @@ def trained(step: Step, module: nn.Module, held: int, cap: int, steps: int) -> T
 
 def under_cap(name: str, way: Way, batch: int, cap: int, seconds: float, steps: int = STEPS) -> Trained | str:
     """The first attempt of a way that stays within the cap, or why there is none."""
-    module, inputs = instance(name, full=False, batch=batch)
+    module, inputs = made(MODELS[name], full=False, batch=batch)
     held = sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers(), *inputs.values()))
+    state = [(tensor, tensor.detach().clone()) for tensor in (*module.parameters(), *module.buffers())]
     try:
         for step in way(module, inputs, cap, seconds):
+            restore(module, state)  # an attempt before has trained
             with contextlib.suppress(OutOfMemory):
                 return trained(step, module, held, cap, steps)
-    except remat.torch.BudgetNotMet:
-        return "no plan"
-    except RuntimeError:  # PyTorch's budgets with batch norm: "modified by an inplace operation"
-        return "fails"
+    except remat.torch.BudgetNotMet as error:
+        report = error.report
+        assert report is not None  # without one with Inductor only
+        return f"no plan below {report.peak_bytes / MIB:.1f}, proven {report.bound['peak_bytes'] / MIB:.1f}"
     return "out"
 
 
-def largest(name: str, way: Way, cap: int, seconds: float, most: int) -> int:
-    """The largest batch within the cap, of the multiples and parts of the instance's; 0 if there is none."""
-    base, best = SMALL[name][1]["batch"], 0
-    for batch in sorted({*(base * k for k in range(1, most + 1)), max(1, base // 2), max(1, base // 4)}):
-        if isinstance(under_cap(name, way, batch, cap, seconds, steps=1), str):
+def restore(module: nn.Module, state: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Give parameters and buffers the contents that they had, and drop gradients."""
+    module.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        for tensor, before in state:
+            tensor.copy_(before)
+
+
+def largest(name: str, way: Way, cap: int, seconds: float, most: int, found: Trained | str) -> int:
+    """The largest batch within the cap, 0 if there is none, from what was found at the batch of the instance.
+
+    Tried in turn until one fails: multiples of that batch if it fits; else a half and a quarter of it until one fits.
+    """
+    base = batch_of(name)
+    fits = isinstance(found, Trained)
+    best = base if fits else 0
+    for batch in [base * k for k in range(2, most + 1)] if fits else [base // 2, base // 4]:
+        if isinstance(under_cap(name, way, batch, cap, seconds, steps=1), Trained):
+            best = batch
+            if not fits:
+                break
+        elif fits:
             break
-        best = batch
     return best
+
+
+def difference(found: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
+    """How far gradients are off, as a share of their norm; 0 if they are equal bit for bit."""
+    if equal(found, expected):
+        return 0.0
+    off = sum(float((a - b).double().square().sum()) for a, b in zip(found, expected, strict=True))
+    return math.sqrt(off / sum(float(b.double().square().sum()) for b in expected))
+
+
+def batch_of(name: str) -> int:
+    """The batch of the small instance of a network."""
+    return next(iter(MODELS[name].small_inputs.values()))[0]
+
+
+def rows(name: str, given: argparse.Namespace) -> Iterator[Row]:
+    """A row for each cap and way to train."""
+    batch = batch_of(name)
+    reference = under_cap(name, eager, batch, sys.maxsize, 0, steps=3)
+    assert isinstance(reference, Trained)
+    for cap in given.caps.split(","):
+        allowed = int(reference.peak * float(cap.strip("%")) / 100)
+        for title, way in WAYS.items():
+            found = under_cap(name, way, batch, allowed, given.seconds)
+            most = largest(name, way, allowed, given.seconds, given.largest, found) if given.largest else 0
+            row = {"network": name, "cap": f"{cap}, {allowed / MIB:.1f}", "way": title, "gradients": ""}
+            if isinstance(found, Trained):
+                off = difference(found.gradients, reference.gradients)
+                row |= {"peak": f"{found.peak / MIB:.1f}", "samples": f"{batch / found.seconds:.2f}"}
+                row["gradients"] = "equal" if off == 0 else f"off by {off:.0e}"
+            else:
+                row |= {"peak": found, "samples": ""}
+            yield row | {"largest": str(most) if given.largest else ""}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default=",".join(MODELS), help="networks of the zoo, separated by commas")
+    parser.add_argument("--only", default=",".join(MODELS), help=f"of {', '.join(MODELS)}")
     parser.add_argument("--caps", default="70%,50%,30%", help="shares of the eager peak")
     parser.add_argument(
         "--largest", type=int, default=4, help="largest batch tried, in batches of the instance; 0: none"
@@ -145,28 +219,14 @@ def main() -> int:
     given = parser.parse_args()
     torch.set_num_threads(1)
     failed = False
+    print("| network | cap, MiB | way | peak MiB | samples a second | largest batch | gradients |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for name in given.only.split(","):
-        batch = SMALL[name][1]["batch"]
-        reference = under_cap(name, eager, batch, sys.maxsize, 0, steps=3)
-        assert isinstance(reference, Trained)
-        for cap in given.caps.split(","):
-            allowed = int(reference.peak * float(cap.strip("%")) / 100)
-            for title, way in WAYS.items():
-                found = under_cap(name, way, batch, allowed, given.seconds)
-                most = largest(name, way, allowed, given.seconds, given.largest) if given.largest else 0
-                if isinstance(found, Trained):
-                    right = equal(found.gradients, reference.gradients)
-                    text = f"{found.peak / MIB:7.1f} MiB  {batch / found.seconds:6.2f} samples/s  "
-                    text += "gradients equal" if right else "gradients DIFFER"
-                    failed |= title == "plan" and not right
-                else:
-                    text = f"{found:>7}"
-                    failed |= title == "plan" and found == "out"
-                print(
-                    f"{name:12}  cap {allowed / MIB:7.1f} MiB ({cap})  {title:10}  largest batch {most:3}  "
-                    f"batch {batch}: {text}",
-                    flush=True,
-                )
+        for row in rows(name, given):
+            columns = ("network", "cap", "way", "peak", "samples", "largest", "gradients")
+            print("| " + " | ".join(row[column] for column in columns) + " |", flush=True)
+            failed |= row["way"] == "plan" and (row["gradients"].startswith("off") or row["peak"] == "out")
+    print(f"{machine()}, load {os.getloadavg()[1]:.1f}")
     return int(failed)
 
 

@@ -130,9 +130,13 @@ class WithLoss(nn.Module):
         return output if self.has_loss else output.float().square().mean()
 
 
-def instance(name: str, full: bool, batch: int | None = None) -> tuple[nn.Module, dict[str, torch.Tensor]]:
-    """(module that returns a loss, inputs) of a network in training mode; `batch` replaces the one of the instance."""
-    network = NETWORKS[name]
+def instance(name: str, full: bool) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """(module that returns a loss, inputs) of a network in training mode."""
+    return made(NETWORKS[name], full)
+
+
+def made(network: TorchNetwork, full: bool, batch: int | None = None) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """(module that returns a loss, inputs) in training mode; `batch` replaces the one of the instance."""
     torch.manual_seed(0)
     module = _made(network, network.arguments if full else {**network.arguments, **network.small})
     shapes = network.inputs if full else {**network.inputs, **network.small_inputs}
