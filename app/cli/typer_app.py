@@ -103,7 +103,7 @@ def try_network(
     "remat plan model.onnx --fits a100-80gb -o plan.json   the memory of a device; the report to a file",
     "remat plan model.onnx --budget 8GiB --graph out.onnx  the rewritten graph to a file",
 )
-@options.with_fields(fields_of("plan"), execute="auto")
+@options.with_fields(fields_of("plan"), execute="auto", fits="the device, without another goal")
 def plan(
     model: options.ModelFile,
     request: options.RequestFile = None,
