@@ -330,7 +330,7 @@ def test_a_signal_stops_the_search_and_the_best_so_far_is_written(
         return real(*arguments, **options)
 
     monkeypatch.setattr(plan_command, "solve", signalled)
-    code, out, _ = run("plan", model, "-o", tmp_path / "p.json", "--json")
+    code, out, _ = run("plan", model, "--max-overhead", "10%", "-o", tmp_path / "p.json", "--json")
     assert code == 3
     assert json.loads(out)["plan"]["stopped"] is True
     assert json.loads((tmp_path / "p.json").read_text())["plan"]["reproducible"] is False

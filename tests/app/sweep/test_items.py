@@ -33,7 +33,7 @@ def test_a_manifest_in_a_folder_says_which_models_and_sizes(folder: Path) -> Non
     for named in (folder, folder / "manifest.json"):
         models = find_models(named)
         assert [(model.name, model.file) for model in models] == [("first", str(folder / "one.json"))]
-        items = expand_items(models, ["50%"], fields={"device": "h100-sxm"})
+        items = expand_items(models, ["50%"], fields={"device": "h100-80gb"})
         assert [item.fields["batch"] for item in items] == [2, 4]
         assert items[0].fields["dims"] == {"n": 3} and items[0].fields["loss"] == "l"
     assert [item.fields["batch"] for item in expand_items(models, ["50%"], batches=[7])] == [7]
