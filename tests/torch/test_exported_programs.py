@@ -23,6 +23,7 @@ from remat.torch.step.errors import NotCaptured
 from tests.torch.modules import VOCABULARY, Cells, Convolutions, Decoder, Views
 
 IMAGES, CLASSES = torch.randn(4, 3, 16, 16), torch.randint(0, 5, (4,))
+BUDGET = "90%"
 REQUEST = {"runtime": "torch-eager-cpu", "execute": "no", "planner": "greedy", "iterations": 5}
 MODULES: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
     "decoder": (lambda: Decoder(layers=1), torch.randint(0, VOCABULARY, (4, 32))),
@@ -50,7 +51,7 @@ def rewritten(path: str, change: Callable[[dict[str, Any]], Any]) -> str:
 
 
 def peaks(document: dict[str, Any]) -> tuple[int, int]:
-    report = remat.plan(json.dumps(document).encode(), "80%", **REQUEST)  # type: ignore[arg-type]
+    report = remat.plan(json.dumps(document).encode(), BUDGET, **REQUEST)  # type: ignore[arg-type]
     return report.baseline_peak_bytes, report.peak_bytes
 
 
@@ -122,12 +123,12 @@ def test_the_command_line_plans_and_checks_an_exported_program(
     module = Convolutions(1)
     path = saved(tmp_path, module, IMAGES)
     flags = [f"--{name}={value}" for name, value in REQUEST.items()]
-    assert run(["plan", path, "--loss", "cross_entropy:linear", "--budget", "80%", "--json", *flags]) == 0
+    assert run(["plan", path, "--loss", "cross_entropy:linear", "--budget", BUDGET, "--json", *flags]) == 0
     report = json.loads(capfd.readouterr().out)
     captured = remat.torch.capture(module, IMAGES, loss=lambda scores: functional.cross_entropy(scores, CLASSES))
     assert (report["baseline"]["peak_bytes"], report["plan"]["peak_bytes"]) == peaks(captured.document)
     saved_plan = str(tmp_path / "plan.json")
-    assert run(["plan", path, "--loss", "cross_entropy:linear", "--budget", "80%", "-o", saved_plan, *flags]) == 0
+    assert run(["plan", path, "--loss", "cross_entropy:linear", "--budget", BUDGET, "-o", saved_plan, *flags]) == 0
     assert run(["check", saved_plan, path, "--max-drift", "0%"]) == run(["verify", saved_plan]) == 0
     capfd.readouterr()
     (tmp_path / "other").mkdir()

@@ -173,7 +173,8 @@ def test_a_backend_of_torch_compile_trains_under_the_plan() -> None:
     backend = remat.torch.backend("70%", **QUICK)
     compiled = torch.compile(copy.deepcopy(module), backend=backend, fullgraph=True, dynamic=False)
     assert equal(results(module, args, loss), results(compiled, args, loss))
-    assert [report is not None and report.status for report in backend.reports] == ["found"]
+    (report,) = backend.reports
+    assert report is not None and report.status in ("found", "proven")
 
 
 def test_a_plan_is_read_from_a_file(tmp_path: Path) -> None:
