@@ -113,7 +113,7 @@ def headline(report: Mapping[str, Any]) -> str:
 
 
 def _fits_as_it_is(report: Mapping[str, Any]) -> list[str]:
-    """Says that no plan is needed, if the model fits the memory that was asked for, and what to type to use less."""
+    """The line that no plan is needed, if the model fits the requested memory, with the option that plans for less."""
     plan, base = report["plan"], report["baseline"]
     if report.get("request", {}).get("fits") is None or plan["status"] == "over_budget" or plan["recomputed"]:
         return []
