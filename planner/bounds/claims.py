@@ -82,7 +82,7 @@ def _claim(of: str, goal: Goal, value: int, kind: str, steps: list[int], proof: 
 
 
 def applies_to(claim: Claim, goal: Goal) -> bool:
-    """Whether the claim holds for all plans of the goal."""
+    """Whether the claim holds for all plans of the goal. Both budgets are in live bytes, or in bytes of an arena."""
     return bool(
         claim["repeats"]
         and (claim["order"] == "free" or goal.order_is_given)
@@ -95,8 +95,10 @@ def applies_to(claim: Claim, goal: Goal) -> bool:
 PEAK_KINDS, COST_KINDS = ("peak-cut",), ("moment-cut", "branched-moment", "first-of-some", "several-moments")
 
 
-def other_scope(claim: Claim, goal: Goal) -> str:
+def other_scope(claim: Claim, goal: Goal, alignment: int) -> str:
     """The first field of a searched claim that states another scope than the bounds of the goal do; empty if none."""
+    if claim.get("alignment", 1) != alignment:
+        return "alignment"
     if claim.get("kind") not in (COST_KINDS if claim["of"] == "cost" else PEAK_KINDS):
         return "kind"
     like = _claim(claim["of"], goal, 0, "", [], {})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from graph.cancellation import unless_cancelled
@@ -24,10 +24,11 @@ from planner.bounds import (
 )
 from planner.bounds.step_network import FULL_SECONDS, StepModel
 from planner.errors import IllegalPlan
-from planner.formulation.formulation import Formulation
+from planner.formulation.formulation import ALIGNMENT, Formulation
 from planner.formulation.metrics import LowerBound
+from planner.problem import Problem
 from planner.problem.alternatives import relax_choices
-from planner.problem.plan import Plan
+from planner.problem.plan import Goal, Plan
 
 # Steps with the largest single-step bound: for which branch and bound runs, and from which several are chosen.
 BRANCHED_STEPS, JOINT_STEPS = 2, 6
@@ -42,17 +43,16 @@ def with_lower_bound(formulation: Formulation, quick: bool = False) -> Formulati
     follows.
     """
     goal, bound = formulation.goal, formulation.bound
-    relaxed, quantum = relax_choices(formulation.lowered.problem), claims.cost_quantum(formulation.lowered.problem)
-    budget = goal.budget_bytes
-    if budget:
-        cut = step_cut.bound(relaxed, goal, budget)
-        bound = _tighter(bound, cut.claim, quantum)
+    if goal.budget_bytes:
+        scope = _CostScope.of(formulation)
+        cut = step_cut.bound(scope.problem, scope.goal, scope.budget_bytes)
+        bound = scope.tighter(bound, cut.claim)
         if cut.task >= 0 and cut.feasible:
             effort = QUICK_LEAVES * min(1.0, goal.seconds / FULL_SECONDS)
-            tree = partial(step_branch_and_bound.bound, relaxed, goal, budget, cut.task, effort)
-            bound = _improved(bound, quantum, tree)
-    else:
-        bound = _tighter(bound, peak_cut.bound(relaxed, goal).claim, quantum)
+            tree = partial(step_branch_and_bound.bound, scope.problem, scope.goal, scope.budget_bytes, cut.task, effort)
+            bound = scope.improved(bound, tree)
+    if not goal.budget_bytes or (scope.alignment > 1 and not cut.feasible):
+        bound = _tighter(bound, peak_cut.bound(relax_choices(formulation.lowered.problem), goal).claim)
     formulation = certified(formulation, bound)
     return formulation if quick else with_multi_step_bound(formulation)
 
@@ -67,8 +67,8 @@ def with_multi_step_bound(formulation: Formulation, plan: Plan | None = None) ->
     if not goal.budget_bytes:
         return formulation
     if plan is not None and plan.score.bytes_over_budget:
-        problem, quantum = relax_choices(formulation.lowered.problem), claims.cost_quantum(formulation.lowered.problem)
-        tighter = _improved(bound, quantum, lambda: peak_cut.bound(problem, goal).claim)
+        problem = relax_choices(formulation.lowered.problem)
+        tighter = unless_cancelled(None, lambda known: _tighter(known, peak_cut.bound(problem, goal).claim), bound)
     else:
         needed = math.inf if plan is None else plan.score.cost
         *_, tighter = (bound, *tightening_bounds(formulation, lambda: needed))
@@ -80,9 +80,8 @@ def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> 
 
     Costs within the budget only, before the verifier has seen them. Cancellation ends it.
     """
-    problem, goal, bound = relax_choices(formulation.lowered.problem), formulation.goal, formulation.bound
-    budget, quantum = goal.budget_bytes, claims.cost_quantum(formulation.lowered.problem)
-    assert budget
+    scope, bound = _CostScope.of(formulation), formulation.bound
+    problem, goal, budget = scope.problem, scope.goal, scope.budget_bytes
     model = StepModel(problem, goal, budget)
     roots: dict[int, step_branch_and_bound.BranchNode | None] = {}  # task -> tree of its step
     cuts: list[step_cut.StepCut] = []
@@ -99,7 +98,7 @@ def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> 
 
     methods: list[Callable[[], claims.Claim | None]] = [partial(tree_claim, task) for task in bound_steps(bound)]
     for find in (*methods, cut_claim):
-        bound = _improved(bound, quantum, find)
+        bound = scope.improved(bound, find)
         yield bound
         if bound.cost >= needed():
             return
@@ -124,7 +123,7 @@ def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> 
     for find in methods:
         if bound.cost >= needed():
             return
-        bound = _improved(bound, quantum, find)
+        bound = scope.improved(bound, find)
         yield bound
 
 
@@ -138,9 +137,42 @@ def bound_steps(bound: LowerBound) -> list[int]:
     return [task for task, price in zip(claim["moments"], claim["proof"]["price"], strict=True) if price]
 
 
-def _improved(bound: LowerBound, quantum: int, find: Callable[[], claims.Claim | None]) -> LowerBound:
-    """The bound with the claim that `find` returns if that is tighter; unchanged once cancelled."""
-    return unless_cancelled(None, lambda known: _tighter(known, find(), quantum), bound)
+@dataclass(frozen=True, eq=False, slots=True)
+class _CostScope:
+    """What a bound on the cost is about: bytes of the arena where the runtime uses the planned addresses, else live."""
+
+    problem: Problem  # relaxed over its alternatives; sizes are multiples of the alignment
+    goal: Goal
+    alignment: int  # of addresses in bytes; 1: bytes that are live at once
+    quantum: int  # every cost is a multiple of so many ticks
+
+    @classmethod
+    def of(cls, formulation: Formulation) -> _CostScope:
+        """The scope of a formulation with a budget."""
+        exact, arena, alignment = formulation.lowered.problem, formulation.in_arena_bytes(), 1
+        problem, goal = exact, arena.goal
+        if arena is not formulation:
+            # Takeovers that only rounded sizes allow stay: alternatives may allow them, and they weaken the bound.
+            problem, alignment = replace(arena.lowered.problem, takeover=exact.takeover), ALIGNMENT
+            goal = replace(goal, budget_bytes=-(-(goal.budget_bytes or 0) // alignment) * alignment)
+        return cls(relax_choices(problem), goal, alignment, claims.cost_quantum(exact))
+
+    @property
+    def budget_bytes(self) -> int:
+        return self.goal.budget_bytes or 0
+
+    def tighter(self, bound: LowerBound, claim: claims.Claim | None) -> LowerBound:
+        """The bound with a claim about this scope if that is tighter, else the bound unchanged."""
+        if claim is not None and claim["of"] == "cost":
+            claim = {**claim, "value": -(-claim["value"] // self.quantum) * self.quantum}
+            claim |= {"alignment": self.alignment} if self.alignment > 1 else {}
+        elif self.alignment > 1:
+            return bound  # claims on peaks are about live bytes
+        return _tighter(bound, claim)
+
+    def improved(self, bound: LowerBound, find: Callable[[], claims.Claim | None]) -> LowerBound:
+        """The bound with the claim that `find` returns if that is tighter; unchanged once cancelled."""
+        return unless_cancelled(None, lambda known: self.tighter(known, find()), bound)
 
 
 def certified(formulation: Formulation, bound: LowerBound) -> Formulation:
@@ -161,7 +193,7 @@ def with_claims(formulation: Formulation, given: Sequence[claims.Claim], proof: 
     The value must be all that the proof supports, and the scope that of the goal or of a bound without a search. A
     search that was stopped early has the claims of the formulation, with its `proof`.
     """
-    problem, goal, plain = formulation.lowered.problem, formulation.goal, formulation.bound.claims
+    problem, plain = formulation.lowered.problem, formulation.bound.claims
     if [claim.get("of") for claim in given] != ["peak", "cost"]:
         raise IllegalPlan(
             "plan.bound.certificate.claims: not a claim on the peak and one on the cost; re-plan the graph"
@@ -172,8 +204,8 @@ def with_claims(formulation: Formulation, given: Sequence[claims.Claim], proof: 
         place = f"plan.bound.certificate.claims[{k}]"
         if reason := claims.rejection_reason(problem, [claim]):
             raise IllegalPlan(f"{place}: {reason}; re-plan the graph")
-        if scope := claims.other_scope(claim, goal):
-            raise IllegalPlan(f"{place}.{scope}: not that of the goal; re-plan the graph")
+        if other := claims.other_scope(claim, *_scope_of_claim(formulation, claim)):
+            raise IllegalPlan(f"{place}.{other}: not that of the goal; re-plan the graph")
         if (proven := claims.proven_value(problem, claim)) != claim["value"]:
             raise IllegalPlan(f"{place}.value: the report says {claim['value']}, its proof gives {proven}")
     if proof == formulation.bound.proof and list(given) == list(plain):
@@ -182,11 +214,17 @@ def with_claims(formulation: Formulation, given: Sequence[claims.Claim], proof: 
     return replace(formulation, bound=bound)
 
 
-def _tighter(bound: LowerBound, claim: claims.Claim | None, quantum: int) -> LowerBound:
-    """The bound with `claim` if that is tighter, else the bound unchanged; costs are multiples of `quantum`."""
+def _scope_of_claim(formulation: Formulation, claim: claims.Claim) -> tuple[Goal, int]:
+    """(goal, largest alignment) that a saved claim may state. A claim about live bytes holds for every arena too."""
+    if claim.get("alignment", 1) == 1 or not formulation.goal.budget_bytes:
+        return formulation.goal, 1
+    scope = _CostScope.of(formulation)
+    return scope.goal, scope.alignment
+
+
+def _tighter(bound: LowerBound, claim: claims.Claim | None) -> LowerBound:
+    """The bound with `claim` if that is tighter, else the bound unchanged."""
     peak, cost = bound.claims
-    if claim is not None and claim["of"] == "cost":
-        claim = {**claim, "value": -(-claim["value"] // quantum) * quantum}
     if claim is None or claim["value"] <= (peak if claim["of"] == "peak" else cost)["value"]:
         return bound
     pair = (claim, cost) if claim["of"] == "peak" else (peak, claim)

@@ -20,6 +20,10 @@ A proof gives each inequality a multiplier, an integer ≥ 0 (weak duality). The
 and its minimum over 0 ≤ x ≤ 1 is a bound for any multipliers. A proof may branch on a variable: one proof for 0, one
 for 1. With "first_of", the steps belong to a set of tasks one of which runs first: one proof for each task, under the
 condition that the others have not run.
+
+With an "alignment", the budget limits an arena, from address 0 to the end of its last byte, in which every address is a
+multiple of the alignment. Each storage then takes its size rounded up, and all together the budget rounded up, because
+only the last storage may end at any byte.
 """
 
 from __future__ import annotations
@@ -45,8 +49,11 @@ def verify(document: dict[str, Any]) -> list[str]:
     try:
         if document["format"] != FORMAT:
             raise CertificateRejected(f"unsupported format {document['format']!r}; expected {FORMAT}")
-        columns = _ProblemColumns(document["problem"])
-        return [_verified(columns, claim) for claim in document["claims"]]
+        problem, known = document["problem"], dict[int, _ProblemColumns]()
+        for claim in document["claims"]:
+            if (alignment := _alignment(claim)) not in known:
+                known[alignment] = _ProblemColumns(problem, alignment)
+        return [_verified(known[_alignment(claim)], claim) for claim in document["claims"]]
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         found = f"no {error} in it" if isinstance(error, KeyError) else "a part of the wrong form"
         raise CertificateRejected(f"not a certificate: {found}") from error
@@ -54,7 +61,15 @@ def verify(document: dict[str, Any]) -> list[str]:
 
 def proven_value(problem: dict[str, Any], claim: dict[str, Any]) -> int:
     """The largest value that the proof of the claim supports. Raises CertificateRejected."""
-    return _proven(_ProblemColumns(problem), claim)
+    return _proven(_ProblemColumns(problem, _alignment(claim)), claim)
+
+
+def _alignment(claim: dict[str, Any]) -> int:
+    """The alignment of addresses in bytes; 1 for a claim about the bytes that are live at once."""
+    alignment = _weight(claim.get("alignment", 1))
+    if not alignment or (alignment > 1 and claim["of"] != "cost"):
+        raise CertificateRejected(f"alignment {alignment}: give a claim on the cost one of at least 1 byte")
+    return alignment
 
 
 def _proven(columns: _ProblemColumns, claim: dict[str, Any]) -> int:
@@ -63,7 +78,8 @@ def _proven(columns: _ProblemColumns, claim: dict[str, Any]) -> int:
     if claim["of"] != "cost":
         raise CertificateRejected(f"unknown bound {claim['of']!r}; use 'cost' or 'peak'")
     once = int(sum(cost for cost, optional in zip(columns.cost, columns.optional, strict=True) if not optional))
-    ticks = once + (_minimum(columns, claim, _weight(claim["budget_bytes"])) if claim["moments"] else 0)
+    extra = _minimum(columns, claim, columns.rounded(_weight(claim["budget_bytes"]))) if claim["moments"] else 0
+    ticks = once + extra
     return -(-ticks // columns.quantum) * columns.quantum
 
 
@@ -85,7 +101,8 @@ def _verified(columns: _ProblemColumns, claim: dict[str, Any]) -> str:
         raise CertificateRejected(f"{value} is claimed, {proven} is proven")
     if of == "peak":
         return f"no sequence peaks below {value:,} bytes ({under})"
-    within = f" within {claim['budget_bytes']:,} bytes" if claim["moments"] else ""
+    aligned = "" if _alignment(claim) == 1 else f" of addresses that are multiples of {_alignment(claim)}"
+    within = f" within {claim['budget_bytes']:,} bytes{aligned}" if claim["moments"] else ""
     return f"no sequence{within} takes fewer than {value} ticks ({under})"
 
 
@@ -96,9 +113,13 @@ def _weight(value: Any) -> int:
 
 
 class _ProblemColumns:
-    """Columns of the problem, relaxed over its alternatives (minimum of each), and derived columns."""
+    """Columns of the problem, relaxed over its alternatives (minimum of each), and derived columns.
 
-    def __init__(self, problem: dict[str, Any]):
+    Sizes are rounded up to multiples of the alignment.
+    """
+
+    def __init__(self, problem: dict[str, Any], alignment: int = 1):
+        self.alignment = alignment
         self.cost, self.workspace, self.reads = (list(problem[name]) for name in ("cost", "workspace", "reads"))
         self.writes, self.takeover, self.optional = problem["writes"], problem["takeover"], problem["optional"]
         self.phase, self.hold, self.space = problem["phase"], problem["hold"], problem["space"]
@@ -110,6 +131,7 @@ class _ProblemColumns:
         changed = [cost for row in problem["choices"] for _, cost, *_ in row["tasks"]]
         self.quantum = math.gcd(*self.cost, *changed) or 1  # the cost of every sequence is a multiple of it
         self._relax(problem["choices"])
+        self.workspace, self.size = (list(map(self.rounded, sizes)) for sizes in (self.workspace, self.size))
         device = [size if space == DEVICE else 0 for size, space in zip(self.size, self.space, strict=True)]
         self.bytes = [0 if hold == RESIDENT else size for size, hold in zip(device, self.hold, strict=True)]
         self.always = sum(device) - sum(self.bytes)
@@ -151,6 +173,10 @@ class _ProblemColumns:
                 self.reads[t] = [b for b in self.reads[t] if b in reads]
             for b, size in row["buffers"]:
                 self.size[b] = min(self.size[b], size)
+
+    def rounded(self, size: int) -> int:
+        """Bytes rounded up to a multiple of the alignment."""
+        return -(-size // self.alignment) * self.alignment
 
     def held(self, b: int) -> bool:
         """Whether b, not resident, is live when the sequence ends."""

@@ -8,6 +8,7 @@ import json
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from planner.bounds import claims, held_at_end, largest_task, peak_cut, step_cut
 from planner.problem import Problem, liveness
-from planner.problem.alternatives import relax_choices, resolve_choices
+from planner.problem.alternatives import aligned, relax_choices, resolve_choices
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
 from planner.verify import certificate
@@ -71,6 +72,28 @@ def test_what_is_claimed_holds_under_every_choice_of_alternatives(count: int):
     assert claimed_more > count // 20
 
 
+@pytest.mark.parametrize("count", [25, pytest.param(500, marks=pytest.mark.heavy)])
+def test_a_claim_about_an_arena_holds_for_sizes_rounded_up_to_the_alignment(count: int):
+    rng = random.Random(count)
+    claimed_costs = 0
+    for i in range(count):
+        problem = there_and_back(rng) if i % 3 else with_random_choices(rng, suited(rng, 5))
+        goal, alignment = rng.choice(MODES), rng.choice([2, 3, 8])
+        plain = relax_choices(replace(aligned(problem, alignment), takeover=problem.takeover))
+        peak = liveness.peak(plain, base_order(plain, goal.strict_phases))
+        budget = peak * rng.randint(15, 19) // 20 // alignment * alignment
+        claim = step_cut.bound(plain, goal, budget).claim
+        if claim is None or claim["of"] == "peak":
+            continue
+        claim |= {"alignment": alignment, "budget_bytes": max(0, budget - rng.randrange(alignment))}
+        assert_accepted_and_no_more(problem, claim)
+        for vector in vectors(problem):
+            least = least_cost(aligned(resolve_choices(problem, vector), alignment), goal, budget)
+            assert least is None or claim["value"] <= least
+        claimed_costs += 1
+    assert claimed_costs > count // 20
+
+
 def held_across() -> dict[str, Any]:
     """Two values held across a task: with four bytes less than both need, one of them is made again."""
     problem = drawn("a>c b>c c>d d>e e>f a>f b>f", size={**dict.fromkeys("abcde", 4), "f": 0}, cost={"a": 9, "b": 2})
@@ -95,6 +118,8 @@ def changed(path: list[Any], value: Any) -> dict[str, Any]:
         (["value"], 1000, "1000 is claimed"),
         (["value"], 5.0, "not an integer"),
         (["budget_bytes"], None, "not an integer"),
+        (["alignment"], 0, "alignment 0"),
+        (["alignment"], 2.5, "not an integer"),
         (["order"], "any", "order must be 'free' or 'given'"),
         (["moments"], [17], "unknown or optional"),
         (["moments"], [3, 2], "need not run before"),
