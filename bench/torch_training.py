@@ -1,25 +1,29 @@
 """Training in PyTorch under plans: numbers bit for bit, peak and time measured beside the prediction.
 
-    python bench/torch_training.py                                   # small instances, 3 budgets
-    python bench/torch_training.py --only resnet18 --budgets 95%,90%,80%,70%,65%,60%,55%,50%,45%,40%
+    python bench/torch_training.py                                   # small instances, 10 plans of each
+    python bench/torch_training.py --only resnet18 --budgets 80%,60%,45%
     python bench/torch_training.py --full --only gpt2_small          # full depth and width; needs memory
 
-Each network trains three steps with SGD, without and with each plan, in a process of its own. Columns: status of the
-plan; peak measured beyond what is held before the step, in MiB, and how far the predictions are off, with measured
-workspaces and without; extra time predicted and measured, in seconds of the processor; whether losses, gradients,
-buffers and the state of the generator are equal bit for bit. Below each network: tasks of the step, seconds of the
-processor to record it, to profile it and to plan, and the rank correlation of predicted and measured peaks and times.
-Needs the extra `torch`. Exits 1 if something is not equal.
+Each network trains three steps with SGD, without and with each plan, in a process of its own. Budgets are spread evenly
+from the lowest peak found to the peak without a plan. Columns: status of the plan; peak measured beyond what is held
+before the step, in MiB, and how far the predictions are off, with measured workspaces and without; extra time predicted
+and measured, in seconds of the processor; whether losses, gradients, buffers and the state of the generator are equal
+bit for bit. The table at the end has for each network the tasks of the step, seconds of the processor to record it, to
+profile it and to plan, the largest errors of its rows, and the rank correlation of predicted and measured peaks and
+times. Results are kept in bench/results/torch_training.json; `--shown` prints the last ones. Needs the extra `torch`.
+Exits 1 if something is not equal.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import json
 import multiprocessing
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +31,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch
+from torch import nn
 
 import remat.torch
+from bench.run import machine
 from bench.torch_instances import NETWORKS, instance
 from graph.formats.readers import load
 from planner.formulation.formulate import formulate
@@ -39,6 +45,18 @@ from tests.torch.steps import equal, peak_bytes
 
 STEPS, TIMED = 3, 3
 MIB = 2**20
+RESULTS = Path(__file__).parent / "results" / "torch_training.json"
+COLUMNS = ("network", "budget", "status", "peak MiB", "off", "without profile", "extra", "measured", "equal")
+OF_NETWORKS = (
+    "network",
+    "tasks",
+    "seconds: record, profile, plan",
+    "equal",
+    "peak off",
+    "without profile",
+    "time off",
+    "rank correlation of peaks, times",
+)
 Row = dict[str, Any]
 
 
@@ -56,66 +74,86 @@ def trained(step: Callable[[], Any], module: Any) -> list[torch.Tensor]:
     return [*found, *(buffer.clone() for buffer in module.buffers()), torch.get_rng_state()]
 
 
-def measured(step: Callable[[], Any], module: Any) -> tuple[int, float]:
-    """(peak in bytes, seconds of the processor of the fastest of some) of a step after a warm one."""
+def peak_of(step: Callable[[], Any], module: nn.Module) -> int:
+    """Peak in bytes of a step after a warm one, beyond what is held before."""
 
     def once() -> None:
         module.zero_grad(set_to_none=True)
         step().backward()
 
     once()
-    peak = peak_bytes(once)
-    best = float("inf")
+    module.zero_grad(set_to_none=True)
+    return peak_bytes(once)
+
+
+def slowdown(plain: Callable[[], Any], planned: Callable[[], Any]) -> float:
+    """Extra time of a planned step: seconds of the processor of the fastest of some, which alternate."""
+    fastest = [float("inf"), float("inf")]
     for _ in range(TIMED):
-        began = time.process_time()
-        once()
-        best = min(best, time.process_time() - began)
-    return peak, best
+        for kind, step in enumerate((plain, planned)):
+            began = time.process_time()
+            step().backward()
+            fastest[kind] = min(fastest[kind], time.process_time() - began)
+    return fastest[1] / fastest[0] - 1
 
 
-def rows(name: str, budgets: list[str], full: bool, seconds: float) -> tuple[list[Row], str]:
-    """A row for each budget, and the line below them."""
+def plans_of(captured: remat.torch.Capture, given: argparse.Namespace) -> list[Report]:
+    """Plans within the budgets given, or within budgets from the lowest peak to the one without a plan."""
+    if given.budgets:
+        return [captured.plan(budget, search_seconds=given.seconds) for budget in given.budgets.split(",")]
+    lowest = captured.plan(0, search_seconds=given.seconds)
+    spread = np.linspace(lowest.baseline_peak_bytes, lowest.peak_bytes, given.plans + 1)[1:-1]
+    return [*(captured.plan(int(budget), search_seconds=given.seconds) for budget in spread), lowest]
+
+
+def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
+    """A row for each plan, and the row of the network."""
     torch.set_num_threads(1)
-    module, inputs = instance(name, full)
+    module, inputs = instance(name, given.full)
     clock = [time.process_time()]
     unmeasured = remat.torch.capture(module, **inputs)
     clock.append(time.process_time())
     captured = remat.torch.capture(module, **inputs, measure=True)
     clock.append(time.process_time())
-    reports = [captured.plan(budget, search_seconds=seconds) for budget in budgets]
+    reports = plans_of(captured, given)
     clock.append(time.process_time())
-    held = sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers(), *inputs.values()))
+    tensors = {id(tensor): tensor.nbytes for tensor in (*module.parameters(), *module.buffers(), *inputs.values())}
+    held = sum(tensors.values())
     plain = copy.deepcopy(module)
     expected = trained(lambda: plain(**inputs), plain)
-    _, plain_seconds = measured(lambda: plain(**inputs), plain)
-    found, peaks, times = [], [], []
-    for budget, report in zip(budgets, reports, strict=True):
-        given = copy.deepcopy(module)
-        planned = remat.torch.optimize(given, inputs, plan=report)
+    found = []
+    for report in reports:
+        own = copy.deepcopy(module)
+        planned = remat.torch.optimize(own, inputs, plan=report)
         same = equal(expected, trained(lambda run=planned: run(**inputs), planned))  # type: ignore[misc]
-        peak, taken = measured(lambda run=planned: run(**inputs), planned)  # type: ignore[misc]
-        predicted = report.peak_bytes - held
-        peaks.append((predicted, peak))
-        times.append((report.overhead, taken))
-        found.append(
-            {
-                "network": name,
-                "budget": budget,
-                "status": report.status,
-                "peak": f"{peak / MIB:.1f}",
-                "off": f"{peak / predicted - 1:+.1%}",
-                "without profile": f"{peak / (peak_on(unmeasured.to_json().encode(), report) - held) - 1:+.1%}",
-                "extra": f"{report.overhead:.1%}",
-                "measured": f"{taken / plain_seconds - 1:+.1%}",
-                "equal": "yes" if same else "NO",
-            }
-        )
+        peak = peak_of(lambda run=planned: run(**inputs), planned)  # type: ignore[misc]
+        extra = slowdown(lambda: plain(**inputs), lambda run=planned: run(**inputs))  # type: ignore[misc]
+        row: Row = {
+            "budget": (report.budget_bytes or 0) / report.baseline_peak_bytes,
+            "status": report.status,
+            "predicted": report.peak_bytes - held,
+            "peak": peak,
+            "off": peak / (report.peak_bytes - held) - 1,
+            "without profile": peak / (peak_on(unmeasured.to_json().encode(), report) - held) - 1,
+            "extra": report.overhead,
+            "measured": extra,
+            "equal": same,
+        }
+        found.append(row)
         torch._dynamo.reset()
-    tasks = len(captured.document["nodes"])
     recorded, profiled, planned_in = np.diff(clock)
-    ranks = ", ".join(f"{of} {correlation(pairs):.2f}" for of, pairs in (("peak", peaks), ("time", times)))
-    below = f"{name}: {tasks} tasks; recorded in {recorded:.1f} s, profiled in {profiled - recorded:.1f} s, planned in "
-    return found, below + f"{planned_in / len(budgets):.1f} s; rank correlation of {len(budgets)} plans: {ranks}"
+    whole: Row = {
+        "tasks": len(captured.document["nodes"]),
+        "seconds": [recorded, profiled - recorded, planned_in / len(reports)],
+        "plans": len(found),
+        "equal": sum(row["equal"] for row in found),
+        "off": max((row["off"] for row in found), key=abs),
+        "without profile": max((row["without profile"] for row in found), key=abs),
+        "points": max((row["measured"] - row["extra"] for row in found), key=abs),
+        "peak rank": correlation([(row["predicted"], row["peak"]) for row in found]),
+        "time rank": correlation([(row["extra"], row["measured"]) for row in found]),
+    }
+    return found, whole
 
 
 def correlation(pairs: list[tuple[float, float]]) -> float:
@@ -139,22 +177,50 @@ def peak_on(document: bytes, report: Report) -> int:
     return formulation.counted_peak(formulation.plan_of(Candidate(order, "given")))
 
 
+def line(cells: Iterable[object]) -> str:
+    """A line of a table in Markdown."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def of_plan(name: str, row: Row) -> str:
+    """The line of a plan."""
+    off = (f"{row[key]:+.2%}" for key in ("off", "without profile"))
+    extra = (f"{row[key]:.1%}" for key in ("extra", "measured"))
+    budget, equal = (f"{row['budget']:.1%}" if row["budget"] else "lowest"), ("yes" if row["equal"] else "NO")
+    return line([name, budget, row["status"], f"{row['peak'] / MIB:.1f}", *off, *extra, equal])
+
+
+def of_network(name: str, row: Row) -> str:
+    """The line of a network."""
+    seconds = ", ".join(f"{taken:.1f}" for taken in row["seconds"])
+    errors = f"{row['off']:+.2%}", f"{row['without profile']:+.2%}", f"{100 * row['points']:+.1f} points"
+    ranks = f"{row['peak rank']:.2f}, {row['time rank']:.2f}"
+    return line([name, row["tasks"], seconds, f"{row['equal']} of {row['plans']}", *errors, ranks])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default=",".join(NETWORKS), help="networks of bench/torch_instances.py")
-    parser.add_argument("--budgets", default="80%,60%,45%")
-    parser.add_argument("--seconds", type=float, default=10.0, help="search time of each plan")
+    parser.add_argument("--plans", type=int, default=10, help="plans of each network")
+    parser.add_argument("--budgets", help="budgets of the plans, in place of a number of them")
+    parser.add_argument("--seconds", type=float, default=3.0, help="search time of each plan")
     parser.add_argument("--full", action="store_true", help="networks at their full size")
+    parser.add_argument("--shown", action="store_true", help="the table of the last runs")
     given = parser.parse_args()
-    failed = False
-    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        for name in given.only.split(","):
-            found, below = pool.apply(rows, (name, given.budgets.split(","), given.full, given.seconds))
-            for row in found:
-                print("| " + " | ".join(map(str, row.values())) + " |", flush=True)
-                failed |= row["equal"] != "yes"
-            print(below, flush=True)
-    return int(failed)
+    wholes: dict[str, Row] = json.loads(RESULTS.read_text())["networks"] if RESULTS.exists() else {}
+    if not given.shown:
+        print(f"{line(COLUMNS)}\n{line(['---'] * len(COLUMNS))}")
+        with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+            for name in given.only.split(","):
+                found, whole = pool.apply(rows, (name, given))
+                print("\n".join(of_plan(name, row) for row in found), flush=True)
+                wholes[f"{name}, full size" if given.full else name] = whole
+                RESULTS.parent.mkdir(exist_ok=True)
+                RESULTS.write_text(json.dumps({"machine": machine(), "networks": wholes}, indent=1) + "\n")
+    print(f"\n{line(OF_NETWORKS)}\n{line(['---'] * len(OF_NETWORKS))}")
+    print("\n".join(of_network(name, whole) for name, whole in wholes.items()))
+    print(f"{machine()}, load {os.getloadavg()[1]:.1f}")
+    return int(any(whole["equal"] < whole["plans"] for whole in wholes.values()))
 
 
 if __name__ == "__main__":
