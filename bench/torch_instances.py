@@ -1,4 +1,7 @@
-"""Networks for the benches of PyTorch: small ones that train in a few seconds, and the same at their full size."""
+"""Networks for the benches of PyTorch: at their full size, and narrow ones that train in a few seconds.
+
+Narrow networks keep their depth or most of it, and activations outweigh parameters and gradients as at full size.
+"""
 
 from __future__ import annotations
 
@@ -40,32 +43,36 @@ def _of_zoo(name: str, inputs: Mapping[str, Shape], small: Mapping[str, Any], **
 
 
 def _written(title: str, arguments: Mapping[str, Any], tokens: Shape, small: Mapping[str, Any]) -> TorchNetwork:
-    """A network over tokens of `bench.torch_networks`; small, at two sequences of at most 128."""
+    """A network over tokens of `bench.torch_networks`; small, at eight sequences of at most 128."""
     inputs = {"tokens": tokens}
-    return TorchNetwork(f"bench.torch_networks.{title}", arguments, inputs, small, {"tokens": (2, min(128, tokens[1]))})
+    return TorchNetwork(f"bench.torch_networks.{title}", arguments, inputs, small, {"tokens": (8, min(128, tokens[1]))})
 
 
-_TEXT = {"vocabulary": 3000, "layers": 6, "width": 384, "heads": 6}
+_TEXT = {"vocabulary": 512, "layers": 6, "width": 128, "heads": 4}
+_IMAGES = {"width": 16, "classes": 10}
 _GPT2 = {"vocabulary": 50257, "longest": 1024, "width": 768, "layers": 12, "heads": 12}
 _BERT = {**_GPT2, "vocabulary": 30522, "longest": 512}
 _DECODER = {"vocabulary": 32000, "width": 4096, "layers": 32, "heads": 32, "key_heads": 32, "hidden": 11008}
 
 NETWORKS: dict[str, TorchNetwork] = {
-    "resnet18": _of_zoo("resnet18", {"pixels": (32, 3, 224, 224)}, {}, pixels=(4, 3, 128, 128)),
-    "resnet50": _of_zoo("resnet50", {"pixels": (32, 3, 224, 224)}, {}, pixels=(2, 3, 128, 128)),
+    "resnet18": _of_zoo("resnet18", {"pixels": (32, 3, 224, 224)}, _IMAGES, pixels=(8, 3, 128, 128)),
+    "resnet50": _of_zoo("resnet50", {"pixels": (32, 3, 224, 224)}, _IMAGES, pixels=(4, 3, 128, 128)),
     "vit_base": _of_zoo(
         "vit_base",
         {"pixels": (8, 3, 224, 224)},
-        {"image": 96, "layers": 6, "width": 384, "heads": 6},
-        pixels=(4, 3, 96, 96),
+        {"image": 96, "layers": 6, "width": 128, "heads": 4, "classes": 10},
+        pixels=(16, 3, 96, 96),
     ),
     "convnext_tiny": _of_zoo(
-        "convnext_tiny", {"pixels": (16, 3, 224, 224)}, {"depths": (2, 2, 4, 2)}, pixels=(2, 3, 96, 96)
+        "convnext_tiny",
+        {"pixels": (16, 3, 224, 224)},
+        {"depths": (2, 2, 4, 2), "widths": (24, 48, 96, 192), "classes": 10},
+        pixels=(4, 3, 96, 96),
     ),
     "unet": _of_zoo(
         "unet",
         {"pixels": (4, 3, 256, 256), "labels": (4, 256, 256)},
-        {"widths": (16, 32, 64, 128, 256)},
+        {"widths": (8, 16, 32, 64, 128)},
         pixels=(2, 3, 128, 128),
         labels=(2, 128, 128),
     ),
@@ -76,44 +83,44 @@ NETWORKS: dict[str, TorchNetwork] = {
         {"depths": (2, 2, 2), "width": 32},
         {"pixels": (2, 3, 112, 112)},
     ),
-    "bert_base": _of_zoo("bert_base", {"tokens": (8, 512)}, _TEXT, tokens=(2, 128)),
+    "bert_base": _of_zoo("bert_base", {"tokens": (8, 512)}, _TEXT, tokens=(8, 128)),
     "bert_base_dropout": _written("Dropped", {**_BERT, "norm_first": False}, (8, 512), _TEXT),
-    "gpt2_small": _of_zoo("gpt2_small", {"tokens": (8, 512)}, _TEXT, tokens=(2, 128)),
+    "gpt2_small": _of_zoo("gpt2_small", {"tokens": (8, 512)}, _TEXT, tokens=(8, 128)),
     "gpt2_small_dropout": _written("Dropped", {**_GPT2, "norm_first": True}, (8, 512), _TEXT),
     "t5_small": _written(
         "T5",
         {"vocabulary": 32128, "width": 512, "layers": 6, "heads": 8, "hidden": 2048},
         (8, 512),
-        {"vocabulary": 3000, "width": 128, "layers": 3, "heads": 4, "hidden": 512},
+        {"vocabulary": 512, "width": 64, "layers": 3, "heads": 4, "hidden": 256},
     ),
     "llama_1b": _of_zoo(
         "llama_1b",
         {"tokens": (1, 2048)},
-        {"vocabulary": 3000, "width": 256, "layers": 6, "heads": 8, "key_heads": 2, "hidden": 704},
-        tokens=(2, 128),
+        {"vocabulary": 512, "width": 128, "layers": 6, "heads": 8, "key_heads": 2, "hidden": 344},
+        tokens=(8, 128),
     ),
     "decoder_32": TorchNetwork(
         "app.zoo.networks.language.Llama",
         _DECODER,
         {"tokens": (1, 2048)},
-        {"vocabulary": 3000, "width": 128, "heads": 4, "key_heads": 4, "hidden": 344},
-        {"tokens": (1, 64)},
+        {"vocabulary": 512, "width": 64, "heads": 4, "key_heads": 4, "hidden": 172},
+        {"tokens": (4, 128)},
         dtype=torch.bfloat16,
     ),
     "experts": _written(
         "Mixture",
         {"vocabulary": 32000, "longest": 1024, "width": 768, "layers": 12, "heads": 12, "experts": 8},
         (4, 512),
-        {"vocabulary": 3000, "width": 128, "layers": 4, "heads": 4},
+        {"vocabulary": 512, "width": 64, "layers": 4, "heads": 4},
     ),
     "mamba": _written(
         "Mamba",
         {"vocabulary": 50280, "width": 768, "layers": 8},
         (8, 32),
-        {"vocabulary": 3000, "width": 64, "layers": 2},
+        {"vocabulary": 512, "width": 32, "layers": 2},
     ),
     "lstm_dropout": _written(
-        "DroppedLstm", {"vocabulary": 10000, "width": 650, "layers": 2}, (20, 64), {"vocabulary": 1000, "width": 64}
+        "DroppedLstm", {"vocabulary": 10000, "width": 650, "layers": 2}, (20, 64), {"vocabulary": 512, "width": 32}
     ),
 }
 
