@@ -103,6 +103,17 @@ def test_gradients_are_those_of_inductor_with_a_lower_peak_as_predicted(tmp_path
     assert again.__dict__["remat_backend"].compiled[-1].saved == found.saved
 
 
+def test_gradients_in_bfloat16_are_those_of_inductor_if_it_rounds_as_eager_does() -> None:
+    module = mixed().bfloat16()
+    images = IMAGES.bfloat16()
+    with torch._inductor.config.patch(emulate_precision_casts=True):
+        plan = remat.torch.capture(module, images, compiler="inductor").plan("50%", iterations=30)
+        plain = torch.compile(copy.deepcopy(module), fullgraph=True, dynamic=False)
+        planned = remat.torch.optimize(copy.deepcopy(module), (images,), plan=plan, compiler="inductor", measure=False)
+        assert planned.__dict__["remat_backend"].compiled[-1].recomputed
+        assert equal(results(plain, (images,), itself), results(planned, (images,), itself))
+
+
 def test_a_plan_of_another_step_or_of_the_eager_executor_is_refused() -> None:
     module = Decoder(0.1, layers=1)
     plan = remat.torch.capture(module, TOKENS, compiler="inductor").plan("80%", iterations=5)
