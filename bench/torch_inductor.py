@@ -1,6 +1,6 @@
 """Training compiled by Inductor, with and without plans: gradients bit for bit, peaks measured beside the prediction.
 
-    python bench/torch_inductor.py                                   # the narrow networks of bench/torch_caps.py
+    python bench/torch_inductor.py                                   # small instances, float32 and bfloat16
     python bench/torch_inductor.py --only resnet18 --budgets 80%
 
 Gradients are compared with those of Inductor alone. In bfloat16 Inductor rounds as eager PyTorch does
@@ -23,7 +23,6 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +34,11 @@ from torch import nn
 
 import remat.torch
 from bench.run import machine
-from bench.torch_caps import MODELS
-from bench.torch_instances import NETWORKS, made
+from bench.torch_instances import instance
 from bench.torch_training import MIB, line, peak_of, trained
 from tests.torch.steps import equal
 
-_DECODER = {"small": MODELS["gpt2_small"].small, "small_inputs": MODELS["gpt2_small"].small_inputs}
-NARROW = {**MODELS, "gpt2_small_dropout": replace(NETWORKS["gpt2_small_dropout"], **_DECODER)}
+MODELS = ("unet", "resnet18", "gpt2_small", "gpt2_small_dropout")
 KINDS = {"float32": (torch.float32, False), "bfloat16": (torch.bfloat16, False), "as eager": (torch.bfloat16, True)}
 COLUMNS = ("network", "numbers", "budget", "alone MiB", "off", "plan MiB", "off", "recomputed", "equal", "from float64")
 TOLERANCE = 0.05
@@ -61,8 +58,8 @@ def distance(found: nn.Module, exact: nn.Module) -> float:
 
 
 def cast(name: str, dtype: torch.dtype) -> tuple[nn.Module, Inputs]:
-    """A narrow network in a dtype, and its inputs."""
-    module, inputs = made(NARROW[name], full=False)
+    """The small instance of a network in a dtype, and its inputs."""
+    module, inputs = instance(name, full=False)
     as_dtype = {key: tensor.to(dtype) if tensor.is_floating_point() else tensor for key, tensor in inputs.items()}
     return module.to(dtype), as_dtype
 
@@ -136,7 +133,7 @@ def collected(name: str, kind: str, budgets: list[str], seconds: float) -> list[
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default=",".join(NARROW), help=f"of {', '.join(NARROW)}")
+    parser.add_argument("--only", default=",".join(MODELS), help=f"of {', '.join(MODELS)}")
     parser.add_argument("--kinds", default=",".join(KINDS), help=f"of {', '.join(KINDS)}")
     parser.add_argument("--budgets", default="85%,70%", help="shares of the peak of Inductor alone")
     parser.add_argument("--seconds", type=float, default=5.0, help="search time of all candidates")
