@@ -1,12 +1,14 @@
-"""Branch and bound over several steps: the tree of one step, continued where what is best there does not fit elsewhere.
+"""Branch and bound over several steps whose inequalities are relaxed together, by linear programs.
 
                  first step of the chain, by minimum cuts        several steps, by linear programs
     root ─┬─ buffer 3 not live ── 12 ticks: enough
           └─ buffer 3 live ────┬─ buffer 7 not live ── 10 ticks ─┬─ at step 2 buffer 4 not live ── 12 ticks: enough
                                └─ ...                            └─ at step 2 buffer 4 live ────── 13 ticks: enough
 
-A leaf of the first tree that proves less than the plan found takes is branched on: its linear program has the
-inequalities of all steps, and the largest buffer that is neither live nor dead in its optimum is fixed at that step.
+If the linear program of all steps has a price at several of them, the tree begins at its root and uses the steps from
+the first such step to the last. Else it continues the tree of the one step: a leaf that proves less than the plan found
+takes is branched on. The branch fixes a buffer that is neither live nor dead at a step in the optimum of the linear
+program, the one with the most bytes between both.
 
 Source: branch and bound with linear relaxations, Land and Doig, 1960; the rest is the project's own.
 """
@@ -16,7 +18,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,14 +30,16 @@ from planner.bounds.step_lp import StepLp, StepSolution, Variable
 from planner.bounds.step_network import UNKNOWN, StepModel
 from planner.verify import certificate
 
-# Limits on the steps, on the linear programs, and on their rows in total.
-MAX_STEPS, MAX_PROGRAMS, MAX_ROWS = 6, 400, 600_000
+# Limits on the steps, on the linear programs, and on their rows in total; the clock allows MORE_BY_CLOCK times as many.
+MAX_STEPS, MAX_PROGRAMS, MAX_ROWS, MORE_BY_CLOCK = 6, 400, 600_000, 10
 # Iterations of a search, where they are limited instead of its time, for each linear program.
 ITERATIONS_PER_PROGRAM = 50
 # Share of the time left for branching; the rest is for the proof.
 GROW_PART = 0.6
 # A value in 0..1 nearer to 0 or 1 than this is whole. Solvers err by so much of a bound.
 WHOLE, ROUNDING = 1e-6, 1e-9
+# Multipliers of a step at most this are 0.
+PRICED = 1e-9
 # Order in which fractional variables are branched on.
 KINDS = ("L", "D", "A")
 
@@ -52,18 +56,21 @@ class _Leaf:
     below: tuple[_Leaf, _Leaf] | None = None  # children: `split` is 0, is 1
 
 
-def bound(model: StepModel, root: BranchNode, tasks: Sequence[int], needed: float) -> Claim | None:
-    """The claim of a tree over several steps that continues the tree of a single one, or None if nothing is proven.
+def bound(
+    model: StepModel, root: BranchNode, tasks: Sequence[int], needed: Callable[[], float], quantum: int = 1
+) -> Claim | None:
+    """The claim of a tree over several steps, or None if nothing is proven. `root` is the tree of one step.
 
     Of `tasks`, those are used as further steps whose first runs have an order among them in every sequence. Branching
-    ends once `needed` ticks are proven. Shorter goals (in seconds or iterations) get smaller trees.
+    ends once `needed()` ticks are proven, if every cost is a multiple of `quantum`. Shorter goals (in seconds or
+    iterations) get smaller trees.
     """
     chain, once = comparable(model, [root.task, *tasks]), model.problem.single_run_ticks()
     if len(chain) < 2:
         return None
-    tree = _Tree(model, chain, chain.index(root.task), root)
-    tree.grow(needed - once)
-    claim = cost_claim(model.goal, model.budget_bytes, 0, "several-moments", chain, tree.proof(root))
+    tree = _Tree(model, chain, root)
+    tree.grow(lambda: needed() - once - quantum * (1 - WHOLE))
+    claim = cost_claim(model.goal, model.budget_bytes, 0, "several-moments", tree.chain, tree.proof())
     value = certificate.proven_value(problem_columns(model.problem), claim)
     return {**claim, "value": value} if value > once else None
 
@@ -79,15 +86,47 @@ def comparable(model: StepModel, tasks: Sequence[int]) -> list[int]:
 
 
 class _Tree:
-    """The leaves below the tree of one step."""
+    """The tree below the root of the linear programs, or below the leaves of the tree of one step."""
 
-    def __init__(self, model: StepModel, chain: list[int], at: int, root: BranchNode):
-        self.model, self.chain, self.at = model, chain, at
-        self.lp = StepLp(model, chain, step_windows(len(chain)))
+    def __init__(self, model: StepModel, chain: list[int], root: BranchNode):
+        self.model, self.chain, self.root = model, chain, root
+        self.lp = StepLp(model, chain, step_windows(len(chain)), branches=True)
         self.count = itertools.count()
         self.leaves: list[tuple[float, int, _Leaf]] = []
         self.of_single: dict[int, _Leaf] = {}
-        for node in nodes_of(root):
+        self.solved = 0  # linear programs
+        self.joint_root = self._joint_root()
+        if self.joint_root is None:
+            self._continue_single()
+        else:
+            self._push(self.joint_root)
+
+    def _joint_root(self) -> _Leaf | None:
+        """The root, with the steps between the first with a price and the last; None if fewer than two have one."""
+        found = self._solved({})
+        priced = [] if found is None else [k for k, row in enumerate(self.lp.price) if found.dual[row] > PRICED]
+        if len(priced) < 2:
+            return None
+        if (between := self.chain[priced[0] : priced[-1] + 1]) != self.chain:
+            lp = StepLp(self.model, between, step_windows(len(between)), branches=True)
+            self.solved += 1
+            if (found := lp.solved({})) is None:
+                return None
+            self.chain, self.lp = between, lp
+        assert found is not None
+        return _Leaf({}, found.ticks, None, found, self._fractional(found))
+
+    def _solved(self, fixed: dict[Variable, int]) -> StepSolution | None:
+        """The optimum with the `fixed` variables; None if it is not reached or the limit on linear programs is."""
+        if self.solved >= self._allowed():
+            return None
+        self.solved += 1
+        return self.lp.solved(fixed)
+
+    def _continue_single(self) -> None:
+        """Begin with the leaves of the tree of one step."""
+        at = self.chain.index(self.root.task)
+        for node in nodes_of(self.root):
             if node.below is None:
                 fixed: dict[Variable, int] = {("L", at, b): state for b, state in node.fixed.items()}
                 leaf = _Leaf(fixed, float(node.value), node)
@@ -97,17 +136,20 @@ class _Tree:
     def _push(self, leaf: _Leaf) -> None:
         heapq.heappush(self.leaves, (leaf.ticks, next(self.count), leaf))
 
-    def grow(self, needed: float) -> None:
-        """Branch on the weakest leaf until all prove so many ticks of recomputation, or the limits are reached."""
-        goal, left, spent = self.model.goal, seconds_left() * (1 - GROW_PART), 0.0
-        allowed = min(MAX_PROGRAMS, MAX_ROWS // max(1, len(self.lp.rows.least)))
+    def _allowed(self) -> int:
+        """Linear programs that the limits allow."""
+        goal, more = self.model.goal, MORE_BY_CLOCK if seconds_left() < math.inf else 1
+        allowed = more * min(MAX_PROGRAMS, MAX_ROWS // max(1, len(self.lp.rows.least)))
         if goal.iterations is None:
-            programs = int(allowed * min(1.0, goal.seconds / FULL_TREE_SECONDS))
-        else:
-            programs = min(allowed, goal.iterations // ITERATIONS_PER_PROGRAM)
-        for _ in range(programs):
+            return int(allowed * min(1.0, goal.seconds / FULL_TREE_SECONDS))
+        return min(allowed, goal.iterations // ITERATIONS_PER_PROGRAM)
+
+    def grow(self, needed: Callable[[], float]) -> None:
+        """Branch on the weakest leaf until all prove so many ticks of recomputation, or the limits are reached."""
+        left, spent = seconds_left() * (1 - GROW_PART), 0.0
+        while True:
             leaf, before = self.leaves[0][2], seconds_left()
-            if leaf.ticks >= needed * (1 - ROUNDING) or (before - spent <= left < math.inf):
+            if leaf.ticks >= needed() * (1 - ROUNDING) or (before - spent <= left < math.inf):
                 break
             try:
                 if not self._improved(leaf):
@@ -119,7 +161,7 @@ class _Tree:
     def _improved(self, leaf: _Leaf) -> bool:
         """Solve the linear program of the weakest leaf, or branch on it; False if that is not possible."""
         if leaf.solution is None:
-            found = self.lp.solved(leaf.fixed)
+            found = self._solved(leaf.fixed)
             if found is None:
                 return False
             heapq.heappop(self.leaves)
@@ -131,7 +173,7 @@ class _Tree:
             return False
         sides = [_Leaf({**leaf.fixed, leaf.split: value}, leaf.ticks) for value in (0, 1)]
         for side in sides:
-            if (found := self.lp.solved(side.fixed)) is None:
+            if (found := self._solved(side.fixed)) is None:
                 return False
             side.solution, side.split, side.ticks = found, self._fractional(found), max(leaf.ticks, found.ticks)
         heapq.heappop(self.leaves)
@@ -141,21 +183,29 @@ class _Tree:
         return True
 
     def _fractional(self, found: StepSolution) -> Variable | None:
-        """The variable to branch on: a buffer before a task, the largest first; None if all are whole."""
+        """The variable to branch on: buffers first, the one with the most bytes between; None if all are whole."""
         size, cost = self.model.size, self.model.problem.cost
-        rows = [name for name, value in found.values.items() if name[0] in KINDS and WHOLE < value < 1 - WHOLE]
+        rows = [(name, value) for name, value in found.values.items() if name[0] in KINDS and WHOLE < value < 1 - WHOLE]
 
-        def rank(name: Variable) -> tuple[int, int, Variable]:
+        def rank(row: tuple[Variable, float]) -> tuple[int, float, Variable]:
+            name, value = row
             weight = size[name[-1]] if name[0] == "L" else cost[name[-1]]
-            return -KINDS.index(name[0]), int(weight), name[1:]
+            return -KINDS.index(name[0]), int(weight) * min(value, 1 - value), name[1:]
 
-        return max(rows, key=rank, default=None)
+        return max(rows, key=rank)[0] if rows else None
 
-    def proof(self, node: BranchNode) -> dict[str, Any]:
-        """The proof of the whole tree from a node of that of one step."""
+    def proof(self) -> dict[str, Any]:
+        """The proof of the whole tree."""
+        if self.joint_root is not None:
+            return self._leaf_proof(self.joint_root)
+        return self._single_proof(self.root)
+
+    def _single_proof(self, node: BranchNode) -> dict[str, Any]:
+        """The proof from a node of the tree of one step."""
+        at = self.chain.index(self.root.task)
         if node.below is not None:
-            zero, one = (self.proof(below) for below in node.below)
-            return {"branch": ["L", self.at, node.split], "zero": zero, "one": one}
+            zero, one = (self._single_proof(below) for below in node.below)
+            return {"branch": ["L", at, node.split], "zero": zero, "one": one}
         return self._leaf_proof(self.of_single[id(node)])
 
     def _leaf_proof(self, leaf: _Leaf) -> dict[str, Any]:
@@ -169,7 +219,7 @@ class _Tree:
             assert weights is not None
             return weights
         assert single is not None
-        return _at_step(tree_proof(self.model, single), self.at, len(self.chain))
+        return _at_step(tree_proof(self.model, single), self.chain.index(self.root.task), len(self.chain))
 
 
 def _at_step(proof: dict[str, Any], at: int, steps: int) -> dict[str, Any]:

@@ -70,7 +70,9 @@ class _Window:
 class StepLp:
     """Variables in 0..1: L of each step and buffer, A of each window and task, and R and D where they are not known."""
 
-    def __init__(self, model: StepModel, chain: list[int], windows: list[tuple[int, int]]):
+    def __init__(self, model: StepModel, chain: list[int], windows: list[tuple[int, int]], branches: bool = False):
+        """With `branches` the program is solved many times, each from the last basis."""
+        self.branches = branches
         self.model, self.chain, self.end = model, chain, len(chain)
         self.rows = _ProofRows()
         self.cost: list[float] = []  # of each column
@@ -184,7 +186,7 @@ class StepLp:
     def solved(self, fixed: Mapping[Variable, int]) -> StepSolution | None:
         """The optimum with the `fixed` variables; None if GLOP did not reach it."""
         if self._solver is None:
-            self._solver = _Solver(self.rows, self.cost, set(self.excess))
+            self._solver = _Solver(self.rows, self.cost, set(self.excess), self.branches)
         known = {self.column[variable]: value for variable, value in fixed.items() if variable in self.column}
         found = self._solver.solve(known, self.worthless)
         if found is None:
@@ -233,9 +235,9 @@ class StepLp:
 
 
 class _Solver:
-    """GLOP on the rows, which continues from the last basis."""
+    """GLOP on the rows. With `continues` it starts from the last basis, which its preprocessing would lose."""
 
-    def __init__(self, rows: _ProofRows, cost: Sequence[float], unlimited: Collection[int]):
+    def __init__(self, rows: _ProofRows, cost: Sequence[float], unlimited: Collection[int], continues: bool):
         from ortools.linear_solver import pywraplp  # heavy: imported where a model is solved
 
         self.optimal, self.solver = pywraplp.Solver.OPTIMAL, pywraplp.Solver.CreateSolver("GLOP")
@@ -251,7 +253,8 @@ class _Solver:
                 row.SetCoefficient(self.columns[c], factor)
             self.rows.append(row)
         limit = SECONDS_PER_ROW * (len(rows.least) + 1)
-        self.solver.SetSolverSpecificParametersAsString(f"max_deterministic_time: {limit}")
+        preprocessing = f"use_preprocessing: {'false' if continues else 'true'}"
+        self.solver.SetSolverSpecificParametersAsString(f"max_deterministic_time: {limit} {preprocessing}")
 
     def solve(self, fixed: Mapping[int, int], worthless: float) -> tuple[float, list[float], np.ndarray] | None:
         """(objective, values of the columns, dual values of the rows, at least 0); None if not solved."""

@@ -85,6 +85,7 @@ def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> 
     model = StepModel(problem, goal, budget)
     roots: dict[int, step_branch_and_bound.BranchNode | None] = {}  # task -> tree of its step
     cuts: list[step_cut.StepCut] = []
+    priced: list[int] = []  # steps with prices in the linear program over many steps
 
     def tree_claim(task: int) -> claims.Claim | None:
         if task in roots:
@@ -110,14 +111,19 @@ def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> 
         root = roots.get(tasks[0])
         if root is None or needed() == math.inf:
             return None
-        return multi_step_tree.bound(model, root, [*bound_steps(bound), *tasks], needed())
+        return multi_step_tree.bound(model, root, [*bound_steps(bound), *priced, *tasks], needed, scope.quantum)
+
+    def linear_claim() -> claims.Claim | None:
+        claim = multi_step_lp.bound(problem, goal, budget, tasks[0])
+        priced.extend([] if claim is None else priced_steps(claim))
+        return claim
 
     methods = [
         partial(tree_claim, tasks[0]),
         joint_claim,
         lambda: first_of_set.bound(problem, goal, budget, bound.cost),
         *(partial(tree_claim, task) for task in tasks[1:BRANCHED_STEPS]),
-        lambda: multi_step_lp.bound(problem, goal, budget, tasks[0]),
+        linear_claim,
         joint_claim,
     ]
     for find in methods:
@@ -129,7 +135,11 @@ def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> 
 
 def bound_steps(bound: LowerBound) -> list[int]:
     """Tasks at whose first runs the proof of a bound has prices; none of a bound over a set or several steps' tree."""
-    claim = bound.claims[1]
+    return priced_steps(bound.claims[1])
+
+
+def priced_steps(claim: claims.Claim) -> list[int]:
+    """Tasks at whose first runs the proof of a claim has prices, as of `bound_steps`."""
     if claim["kind"] in ("moment-cut", "branched-moment"):
         return list(claim["moments"])
     if claim["kind"] != "several-moments" or "price" not in claim["proof"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ def test_a_tree_over_several_steps_proves_no_more_than_the_optimum(count: int):
         least = least_cost(problem, goal, budget)
         tasks = [*(cut.task for cut in cuts), *rng.sample(range(problem.tasks), 2)]
         tasks = [task for task in tasks if not problem.optional[task]]
-        claim = multi_step_tree.bound(model, root, tasks, math.inf if least is None else least)
+        claim = multi_step_tree.bound(model, root, tasks, partial(float, math.inf if least is None else least))
         if claim is None:
             continue
         assert claims.rejection_reason(problem, [claim]) == ""
@@ -60,7 +61,8 @@ def test_a_tree_over_two_steps_proves_two_recomputations():
     model, steps = StepModel(problem, goal, 9), [cut.task for cut in step_cut.best_cuts(problem, goal, 9, 4)]
     root = step_branch_and_bound.make_tree(model, steps[0])
     assert root is not None
-    single, joint = step_branch_and_bound.tree_claim(model, root), multi_step_tree.bound(model, root, steps, once + 2)
+    single = step_branch_and_bound.tree_claim(model, root)
+    joint = multi_step_tree.bound(model, root, steps, lambda: once + 2)
     assert single is not None and joint is not None
     assert (single["value"], joint["value"], least_cost(problem, goal, 9)) == (once + 1, once + 2, once + 2)
 
@@ -80,9 +82,9 @@ def test_an_iteration_limit_limits_the_linear_programs(monkeypatch: pytest.Monke
         model, count = StepModel(problem, replace(goal, iterations=iterations), 9), 0
         root = step_branch_and_bound.make_tree(model, steps[0])
         assert root is not None
-        multi_step_tree.bound(model, root, steps, math.inf)
+        multi_step_tree.bound(model, root, steps, lambda: math.inf)
         counts.append(count)
-    assert counts == [0, 1, 1]
+    assert counts[:2] == [0, 1] and counts[2] > 1
 
 
 def test_steps_without_an_order_between_them_are_not_used_together():

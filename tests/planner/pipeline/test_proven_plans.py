@@ -25,6 +25,8 @@ SECONDS = 60.0
         ("vgg16_b32", 0.9),
         ("layered_n100_s1", 0.7),
         pytest.param("unet_b4", 0.9, marks=pytest.mark.heavy),
+        pytest.param("chain40", 0.8, marks=pytest.mark.heavy),
+        pytest.param("layered_n100_s1", 0.6, marks=pytest.mark.heavy),
     ],
 )
 def test_an_optimal_plan_is_proven_before_the_time_is_over(name: str, budget: float) -> None:
