@@ -43,8 +43,18 @@ def parameters(item: pytest.Item) -> dict[str, object]:
 @pytest.fixture(params=["quick", pytest.param("all", marks=pytest.mark.heavy)])
 def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Solves with quick bounds only, in heavy runs also with multi-step bounds, which take most of the time."""
+    if request.param == "quick":
+        leave_out_multi_step_bounds(monkeypatch)
+
+
+@pytest.fixture
+def quick_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Solves with quick bounds only."""
+    leave_out_multi_step_bounds(monkeypatch)
+
+
+def leave_out_multi_step_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     from planner.pipeline import progress
 
-    if request.param == "quick":
-        monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
-        monkeypatch.setattr(progress, "is_bounded_beside", lambda formulation: False)
+    monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+    monkeypatch.setattr(progress, "is_bounded_beside", lambda formulation: False)

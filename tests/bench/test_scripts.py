@@ -117,7 +117,7 @@ def test_the_plans_of_a_generated_document_are_the_stored_ones(only):
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@pytest.mark.usefixtures("bounds")
+@pytest.mark.usefixtures("quick_bounds")
 def test_a_changed_plan_is_named_and_fails(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(digests, "FILE", tmp_path / "digests.json")
     monkeypatch.setattr(digests, "INSTANCES", ("chain40",))

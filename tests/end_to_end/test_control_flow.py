@@ -12,7 +12,7 @@ from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
 from tests.graph.ops.control_flow.building import COUNT, FLAG, bodies, body_of
 
-pytestmark = pytest.mark.usefixtures("bounds")
+pytestmark = pytest.mark.usefixtures("quick_bounds")
 
 ROW, SQUARE = TensorType("float32", (8, 16)), TensorType("float32", (16, 16))
 TRIPS = 6

@@ -40,8 +40,8 @@ def test_a_random_graph_goes_the_whole_way(seed: int) -> None:
 
 
 @pytest.mark.heavy
-def test_a_thousand_random_graphs_go_the_whole_way() -> None:
+def test_many_random_graphs_go_the_whole_way() -> None:
     first = int(os.environ.get("REMAT_TEST_SEED", random.SystemRandom().randrange(10**9)))
     print(f"REMAT_TEST_SEED={first}")
-    for seed in range(first, first + 1000):
+    for seed in range(first, first + 500):
         goes_the_whole_way(seed)

@@ -24,7 +24,7 @@ from tests.graph.formats.caffe2.nets import LSTM_SHAPES
 from tests.graph.formats.caffe2.nets import lstm as lstm_net
 from tests.recurrent_cells import CELLS, Cell, lstm
 
-pytestmark = pytest.mark.usefixtures("bounds")
+pytestmark = pytest.mark.usefixtures("quick_bounds")
 
 STEPS, ROWS, SIZE = 24, 4, 8
 

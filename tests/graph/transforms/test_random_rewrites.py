@@ -20,7 +20,7 @@ from graph.transforms.attention_fusion import with_fused_attention
 from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
 
-FEW, MANY = range(40), range(40, 200)
+FEW, MANY = range(40), range(40, 120)
 
 
 class Drawn:

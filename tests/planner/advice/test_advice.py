@@ -26,7 +26,7 @@ from planner.request.budget import Budget
 from planner.request.plan_request import Request, parse_request
 from tests.app.conftest import chain
 
-pytestmark = pytest.mark.usefixtures("bounds")
+pytestmark = pytest.mark.usefixtures("quick_bounds")
 
 DECODER = (Path(__file__).parents[2] / "models" / "decoder.onnx").read_bytes()
 SHAPES = {"batch": 8, "dims": {"sequence": 8}}

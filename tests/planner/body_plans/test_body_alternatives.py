@@ -31,7 +31,7 @@ from tests.graph.autodiff.gradients.control_flow.test_loop import powers
 from tests.graph.autodiff.gradients.control_flow.test_scan import recurrence as small_recurrence
 from tests.graph.ops.control_flow.building import ROW, ROWS, bodies, body_of, loss_of
 
-pytestmark = pytest.mark.usefixtures("bounds")
+pytestmark = pytest.mark.usefixtures("quick_bounds")
 
 DEVICE, RUNTIME = device_named("a100-80gb"), runtime_named("arena")
 

@@ -11,7 +11,7 @@ import pytest
 from app import catalogue
 from app.cli.typer_app import run
 
-pytestmark = pytest.mark.usefixtures("bounds")
+pytestmark = pytest.mark.usefixtures("quick_bounds")
 
 MODEL = str(Path(__file__).parents[3] / "models" / "decoder.onnx")
 FLAGS = ["--batch", "8", "--dim", "sequence=8", "--budget", "80%", "--iterations", "10", "--execute", "no"]
