@@ -10,6 +10,7 @@ from graph.builder.builder import Builder
 from graph.ir import Cost, Graph, Phase, Role, TensorType
 
 SHAPE = (3, 4)
+KINDS = ("unary", "binary", "product", "view", "computed_view", "split", "draw", "shape_only", "overwrite")
 
 
 def random_graph(rng: random.Random, nodes: int = 12) -> Graph:
@@ -32,8 +33,7 @@ class _Growing:
 
     def grown(self, count: int) -> Graph:
         for _ in range(count):
-            kind = self.rng.choice(["unary", "binary", "product", "view", "split", "draw", "shape_only", "overwrite"])
-            getattr(self, f"_{kind}")()
+            getattr(self, f"_{self.rng.choice(KINDS)}")()
         made = [v for node in self.builder.nodes for v in node.writes if v in self.readable]
         outputs = self.rng.sample(made, min(len(made), self.rng.randint(1, 2)))
         return self.builder.build(outputs)
@@ -63,6 +63,14 @@ class _Growing:
     def _view(self) -> None:
         shape = self.rng.choice([(2, 6), (12,)])
         self.readable += self.builder.node("Reshape", [self._pick(), self.shapes[shape]])
+
+    def _computed_view(self) -> None:
+        """A view whose shape a node computes."""
+        other = self.rng.choice(self.readable)
+        (shape,) = self.builder.node("Shape", [other])
+        type = self.builder.values[other].type
+        assert type is not None
+        self.readable += self.builder.node("Reshape", [self._pick(), shape], types=[TensorType("float32", type.shape)])
 
     def _split(self) -> None:
         v = self._pick()

@@ -2,6 +2,9 @@
 
 value ──▶ storage (a view shares the storage of its source) ──▶ buffer
 node that only makes views ──▶ no task; every other node ──▶ one task, in the document's order
+
+A view is made once if it reads more than its storage, or if a kernel makes it beside other outputs: its node is a task,
+and neither that nor the task that writes the storage runs again.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from graph.analysis.aliasing import inplace_candidates, is_view, last_uses, storage_roots
+from graph.analysis.aliasing import inplace_candidates, is_view, last_uses, storage_roots, views_of
 from graph.analysis.cost import DeviceProfile, seconds_of, workspace_of
 from graph.analysis.effects import effect_of
 from graph.cancellation import cancellable
@@ -135,12 +138,16 @@ class _Lowering:
         self.graph, self.device, self.runtime = graph, device, runtime
         self.checkpoints, self.keep, self.recompute = checkpoints, keep, recompute
         self.roots, self.producer = storage_roots(graph), producers(graph)
-        self.task_node = [n for n, node in enumerate(cancellable(graph.nodes)) if not is_view(graph, node)]
+        free = self._free_views()
+        self.task_node = [n for n in range(len(graph.nodes)) if n not in free]
         self.node_task = [-1] * len(graph.nodes)
         for task, n in enumerate(self.task_node):
             self.node_task[n] = task
         self.nodes = [graph.nodes[n] for n in self.task_node]
         self.effects = [effect_of(graph, node) for node in self.nodes]
+        self.made_once = self._made_once()
+        writers = (self.producer[self.roots[v]] for v in self.made_once)
+        self.unrepeated = {*self.made_once.values(), *(self.node_task[n] for n in writers if n >= 0)}
         self._number_buffers()
         self._list_content_readers()
 
@@ -156,6 +163,31 @@ class _Lowering:
             self.buffer_value,
             self._categories(),
         )
+
+    def _free_views(self) -> set[int]:
+        """Nodes that only make views of one storage and read nothing else that a task makes."""
+        free: set[int] = set()
+        for n, node in enumerate(cancellable(self.graph.nodes)):
+            if not is_view(self.graph, node):
+                continue
+            sources = {node.inputs[source] for _, source in views_of(self.graph, node)}
+            storages = {self.roots[v] for v in sources}
+            others = (v for v in node.reads if v not in sources)
+            if (
+                len(storages) == 1
+                and all(v in storages or self.producer[v] in free for v in sources)
+                and all(self.producer[self.roots[v]] < 0 for v in others)
+            ):
+                free.add(n)
+        return free
+
+    def _made_once(self) -> dict[int, int]:
+        """View -> its task, for the views that tasks make."""
+        return {
+            node.outputs[output]: task
+            for task, node in enumerate(self.nodes)
+            for output, _ in views_of(self.graph, node)
+        }
 
     def _number_buffers(self) -> None:
         """Number the buffers: one for each storage; an in-place update of a resident storage shares its buffer."""
@@ -190,7 +222,10 @@ class _Lowering:
     def _reads_of(self, node: Node) -> tuple[list[int], list[int]]:
         """(buffers whose bytes a node reads, buffers whose shape only it reads)."""
         record, buffer = find_op(node.op), self.value_buffer
-        only = () if record is None or node.bodies else record.shape_only
+        only: Collection[int] = () if record is None or node.bodies else record.shape_only
+        if is_view(self.graph, node):
+            sources = {source for _, source in views_of(self.graph, node)}
+            only = [i for i in range(len(node.inputs)) if i not in sources]
         if not only:
             return _unique([buffer[v] for v in (node.reads if node.bodies else node.inputs) if v != ABSENT]), []
         full = dict.fromkeys(buffer[v] for i, v in enumerate(node.inputs) if v != ABSENT and i not in only)
@@ -299,6 +334,9 @@ class _Lowering:
                 for reader in self.content_readers[new]:
                     first[writer].append(reader)
         chain: dict[Effect, int] = {}  # effect -> last task with it; such tasks keep their order
+        for task, node in enumerate(self.nodes if self.made_once else ()):
+            for maker in {self.made_once.get(self._seen_through(v), task) for v in node.reads} - {task}:
+                first[maker].append(task)
         for task, (node, effect) in enumerate(zip(self.nodes, self.effects, strict=True)):
             for before in map(self._task_behind, node.after):
                 if before >= 0:
@@ -308,6 +346,13 @@ class _Lowering:
                     first[chain[effect]].append(task)
                 chain[effect] = task
         return every, first
+
+    def _seen_through(self, v: int) -> int:
+        """The value that free views lead to from `v`: a storage, or a view that a task makes."""
+        while (n := self.producer[v]) >= 0 and self.node_task[n] < 0:
+            node = self.graph.nodes[n]
+            v = next(node.inputs[source] for output, source in views_of(self.graph, node) if node.outputs[output] == v)
+        return v
 
     def _task_behind(self, n: int) -> int:
         """Task of node `n`, or of the producer of the storage it views; -1 for a storage that exists at the start."""
@@ -319,7 +364,7 @@ class _Lowering:
     def _repeat(self, task: int, node: Node) -> int:
         """Whether a task may run more than once (`Problem.repeat`)."""
         effect = self.effects[task]
-        if task in self.in_place:
+        if task in self.in_place or task in self.unrepeated:
             return columns.NEVER
         if effect is Effect.PURE:
             return columns.FREE

@@ -84,8 +84,13 @@ def node_sequence(lowered: LoweredGraph, plan: Plan) -> NodeSequence:
     for v in lowered.graph.outputs:
         k = leaving[lowered.roots[v]]
         if producer[v] >= 0:
-            is_view = lowered.node_task[producer[v]] < 0
-            returned[v] = view_place[producer[v], k] if is_view else int(position[lifetimes.writer_step[k]])
+            task = lowered.node_task[producer[v]]
+            if task < 0:
+                returned[v] = view_place[producer[v], k]
+            elif lowered.roots[v] == v:
+                returned[v] = int(position[lifetimes.writer_step[k]])
+            else:  # a view that its task makes once
+                returned[v] = int(position[np.flatnonzero(plan.order == task)[-1]])
     return NodeSequence(lowered.graph, nodes, position, np.asarray(byte_list, np.int64), returned)
 
 

@@ -150,3 +150,46 @@ def test_dropout_in_inference_mode_is_deterministic_and_recomputable() -> None:
     (again,) = b.node("Dropout", [x, ratio, on], outputs=["again"], stream="s")
     repeat = lowered(b.build([idle, drawn, again])).problem.repeat
     assert repeat.tolist() == [columns.FREE, columns.NEVER, columns.FREE]
+
+
+def test_a_view_that_reads_what_a_later_node_makes_waits_for_it() -> None:
+    #   x ── make ── a ── view ── v ── use ── c
+    #    ╰── size ── s ────╯
+    b = Builder()
+    x = b.value("x", F8, Role.INPUT)
+    (a,) = b.node("acme::Make", [x], name="make", types=[F8])
+    (s,) = b.node("acme::Size", [x], name="size", types=[TensorType("int64", (1,))])
+    (v,) = b.node("acme::View", [a, s], name="view", types=[F8], views=((0, 0),))
+    (c,) = b.node("acme::Use", [v], name="use", types=[F8])
+    problem = lowered(b.build([c])).problem
+    make, _, view, use = range(4)
+    assert problem.repeat[[make, view]].tolist() == [columns.NEVER] * 2
+    assert use in problem.after_first.lists()[view] and len(problem.shape_reads.lists()[view]) == 1
+
+
+def test_views_of_two_storages_are_made_once_after_both() -> None:
+    #   x ── left ── a ──╮
+    #    ╰── right ── b ─┴─ barrier ── (va, vb)
+    b = Builder()
+    x = b.value("x", F8, Role.INPUT)
+    (left,) = b.node("acme::Left", [x], types=[F8])
+    (right,) = b.node("acme::Right", [x], types=[F8])
+    va, vb = b.node("acme::Barrier", [left, right], outputs=2, types=[F8, F8], views=((0, 0), (1, 1)))
+    (c,) = b.node("acme::Use", [vb], types=[F8])
+    (d,) = b.node("acme::Use", [va], types=[F8])
+    low = lowered(b.build([c, d]))
+    assert len(low.task_node) == 5 and low.problem.repeat[:3].tolist() == [columns.NEVER] * 3
+    assert sorted(low.problem.reads.lists()[2]) == sorted([low.value_buffer[left], low.value_buffer[right]])
+
+
+def test_a_view_made_beside_other_outputs_is_made_once() -> None:
+    #   x ── make ── a ── split ── v (view of a), w      with a run again, v would be a view of the old bytes
+    b = Builder()
+    x = b.value("x", F8, Role.INPUT)
+    (a,) = b.node("acme::Make", [x], types=[F8])
+    v, w = b.node("acme::Split", [a], outputs=2, types=[F8, F8], views=((0, 0),))
+    (c,) = b.node("acme::Use", [v], types=[F8])
+    (d,) = b.node("acme::Use", [w], types=[F8])
+    problem = lowered(b.build([c, d])).problem
+    assert problem.repeat.tolist() == [columns.NEVER, columns.NEVER, columns.FREE, columns.FREE]
+    assert 2 in problem.after_first.lists()[1]
