@@ -54,8 +54,8 @@ MAY_IMPORT: dict[str, str] = {
     "app.cli": (
         "app.api app.api.auth app.api.middleware app.atomic_files app.catalogue app.client app.errors app.jobs "
         "app.jobs.batches app.models app.render app.settings app.solver app.store app.sweep app.telemetry app.zoo "
-        "graph.analysis graph.errors graph.formats graph.formats.document graph.ir graph.limits graph.transforms "
-        "planner.algorithms planner.errors planner.formulation planner.layout planner.pipeline planner.report "
+        "graph.analysis graph.errors graph.formats graph.formats.document graph.formats.stablehlo graph.ir graph.limits "
+        "graph.transforms planner.algorithms planner.errors planner.formulation planner.layout planner.pipeline planner.report "
         "planner.request planner.verify planner.wraps"
     ),
     "app.client": (
@@ -149,6 +149,7 @@ MAY_IMPORT: dict[str, str] = {
         "graph.builder graph.errors graph.formats.document graph.formats.native graph.ir graph.limits "
         "graph.ops.registry graph.ssa"
     ),
+    "graph.formats.stablehlo": ("graph.errors graph.formats.document graph.formats.native graph.ir graph.limits"),
     "graph.limits": "graph.ir",
     "graph.loop_remat": "graph.errors graph.ir graph.ops.control_flow graph.ops.registry graph.validate",
     "graph.ops.composite": ("graph.builder graph.errors graph.ir graph.ops.nn graph.ops.numeric graph.ops.registry"),
@@ -219,7 +220,7 @@ MAY_IMPORT: dict[str, str] = {
         "planner.pipeline planner.report planner.request remat.errors remat.keywords remat.report remat.request_fields"
     ),
     "remat.jax": (
-        "graph.analysis graph.formats planner.bounds planner.formulation planner.problem planner.request remat.facade "
+        "graph.analysis graph.formats graph.formats.stablehlo planner.bounds planner.formulation planner.problem planner.request remat.facade "
         "remat.report remat.steps"
     ),
     "remat.keywords": "planner.request",

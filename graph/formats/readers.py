@@ -22,6 +22,7 @@ READERS = {
     "onnx": "onnx.read",
     "caffe2": "caffe2",
     "paddle": "paddle.load",
+    "stablehlo": "stablehlo",
 }
 
 
@@ -31,7 +32,9 @@ def importer_of(data: bytes) -> str:
         if _module(name).sniff(data):
             return name
     kind, remedy = describe(data)
-    raise BadGraph.one("unknown_format", "document", kind, "a remat/1, ONNX, MXNet, Caffe2 or Paddle file", remedy)
+    raise BadGraph.one(
+        "unknown_format", "document", kind, "a remat/1, ONNX, MXNet, Caffe2, Paddle or StableHLO file", remedy
+    )
 
 
 def name_of_file(path: str | os.PathLike[str], data: bytes) -> str | None:

@@ -19,6 +19,9 @@ from planner.errors import BadRequest
 from planner.request.plan_request import Request
 from planner.request.target_runtime import runtime_named
 
+#: Readers of files that get no backward pass unless it is requested: the documents' own, and one of opaque ops only.
+AS_THEY_STAND = frozenset({"native", "stablehlo"})
+
 
 def load_model(
     model: bytes | Graph, request: Request, limits: Limits | None = None, nodes: Collection[str] = ()
@@ -57,7 +60,7 @@ def training_graph(
         forward = expand_rnns(forward)
     if differentiate is None:
         has_backward = any(node.phase is not Phase.FORWARD for node in forward.nodes)
-        framework_file = isinstance(model, bytes) and importer_of(model) != "native"
+        framework_file = isinstance(model, bytes) and importer_of(model) not in AS_THEY_STAND
         differentiate = request.loss is not None or (framework_file and not has_backward)
     if differentiate is False:
         for name, is_set in (

@@ -23,7 +23,7 @@ from torch import fx, nn
 from torch.nn import functional
 
 from remat.torch.capturing import capture
-from remat.torch.child import answer_request
+from remat.steps.child import answer_request
 from remat.torch.step.aot import FakeTensorMode, serialized_types
 from remat.torch.step.errors import NotCaptured
 

@@ -25,7 +25,7 @@ from torch import nn
 
 from app.cli.console.files import read_report
 from remat.torch.capturing import Loss, WithLoss
-from remat.torch.child import answer_request
+from remat.steps.child import answer_request
 from remat.torch.step.aot import allocated_peak
 from remat.torch.step.errors import BudgetNotMet, NotCaptured, OtherStep
 from remat.torch.step.planning import PlanSource

@@ -45,6 +45,7 @@ ACCEPTED_BODIES: dict[str, Any] = {
     "application/vnd.caffe2.net": BINARY,
     "application/vnd.caffe2.net+text": {"type": "string"},
     "application/vnd.paddle.program": BINARY,
+    "application/vnd.stablehlo": {"type": "string"},
     "application/vnd.paddle.program+json": ref("PaddleProgram"),
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from app.atomic_files import check_writable, write_atomic
-from app.cli.console import torch_process
+from app.cli.console import framework_process
 from app.cli.console.files import read_report, to_json
 from app.errors import BadUsage
 from app.render.text import format_bytes, format_percent, format_seconds, table
@@ -40,7 +40,7 @@ def run(
     request = {"target": target, "steps": steps, "memory": "arena" if arena else "allocator", **fields}
     if plan is not None:
         request["plan"] = str(plan)
-    document = torch_process.answer(CHILD, request, target, "ran the steps", code="not_measured")
+    document = framework_process.answer(CHILD, request, target, "ran the steps", code="not_measured")
     if server is not None and report is not None:
         from app.client.blocking import Client
 

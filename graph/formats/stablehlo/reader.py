@@ -76,8 +76,9 @@ def _text(data: bytes) -> str:
 
 def _document(module: Module) -> Document:
     main = module.main
-    constants = [op for op in main.ops if op.kind == "constant" and _CONTENT.search(op.text)]
-    tasks = tasks_of(Body(main.inputs, [op for op in main.ops if op not in constants], main.results))
+    ops = _without_dead(main)
+    constants = [op for op in ops if op.kind == "constant" and _CONTENT.search(op.text)]
+    tasks = tasks_of(Body(main.inputs, [op for op in ops if op not in constants], main.results))
     needed = {*main.results, *(value for task in tasks for value in task.reads)}
     updates = _in_place(module, tasks)
     values = [_value(value, "input") for value in main.inputs]
@@ -95,6 +96,20 @@ def _document(module: Module) -> Document:
         inputs=[value.name for value in main.inputs],
         annotations={IMPORT_WARNINGS: _warnings(tasks)},
     )
+
+
+def _without_dead(body: Body) -> list[Op]:
+    """The ops whose results or effects are of use, as XLA keeps them."""
+    needed, kept = set(body.results), list[Op]()
+    for op in reversed(body.ops):
+        if _effect_of(op) == "once" or not needed.isdisjoint(op.outputs):
+            needed.update(op.reads)
+            kept.append(op)
+    return kept[::-1]
+
+
+def _effect_of(op: Op) -> EffectWord | None:
+    return "once" if "has_side_effect = true" in op.text else EFFECTS.get(op.kind)
 
 
 def _warnings(tasks: Sequence[Task]) -> list[str]:
@@ -154,7 +169,6 @@ def _in_place(module: Module, tasks: Sequence[Task]) -> dict[Op, dict[str, str]]
 
 def _node(task: Task, phase: PhaseWord, in_place: dict[str, str], needed: Collection[Value]) -> NodeRow:
     root, done = task.root, work_of(task)
-    effect = "once" if "has_side_effect = true" in root.text else EFFECTS.get(root.kind)
     inputs = dict.fromkeys([*(value.name for value in task.reads), *in_place.values()])
     notes = {"module": root.location, "line": root.line}
     return NodeRow(
@@ -165,7 +179,7 @@ def _node(task: Task, phase: PhaseWord, in_place: dict[str, str], needed: Collec
         attributes={"ops": [_text_of(op) for op in task.ops]},
         phase=phase,
         cost=CostRow(flops=done.flops, traffic_bytes=done.traffic_bytes, workspace_bytes=done.workspace_bytes),
-        effect=effect,
+        effect=_effect_of(root),
         alias_of={new.name: old.name for new, old in _views(root) if new in needed},
         in_place=in_place,
         heavy=root.kind in HEAVY or None,

@@ -248,7 +248,8 @@ class _Parser:
                     self.lexer.skip_balanced()
             elif text == "reducer":
                 self.lexer.take()
-                block = self._declared_list()
+                while self.lexer.peek().text == "(":  # one list for each operand
+                    block += self._declared_list()
             elif text == ":" and depth == 0 and not statement.types:
                 end = end or token.start
                 self.lexer.take()

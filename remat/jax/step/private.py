@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from jax._src import source_info_util
+from jax._src.interpreters import mlir
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
 
 
 def source_line(equation: Any) -> str:
@@ -27,3 +30,13 @@ def is_sharded(equation: Any) -> bool:
     """Whether a nested `jit` names the sharding of its arguments or results."""
     named = (*equation.params.get("in_shardings", ()), *equation.params.get("out_shardings", ()))
     return any(type(sharding).__name__ != "UnspecifiedValue" for sharding in named)
+
+
+def mlir_text(bytecode: bytes) -> str:
+    """Text of a StableHLO module in bytecode, portable or not, with locations."""
+    with mlir.make_ir_context() as context:
+        try:
+            module = stablehlo.deserialize_portable_artifact(context, bytecode)
+        except ir.MLIRError:
+            module = ir.Module.parse(bytecode)
+        return str(module.operation.get_asm(enable_debug_info=True))

@@ -1,26 +1,15 @@
-"""What XLA computes in one kernel: equations whose results never reach memory belong to the task that reads them.
-
-    equations   dot ──▶ mul ──▶ tanh ──▶ add ──▶ reduce_sum         tasks   dot ──▶ reduce_sum
-                                                                            (mul, tanh and add computed inside)
-
-- Reshapes, transposes and names belong to each task that reads them, and one at the end of the step to the task before
-  it.
-- Elementwise equations belong to the only task that reads them. If they are cheap and read one array of their size,
-  several tasks compute them.
-- Other equations are tasks of their own.
-"""
+"""Equations that XLA computes in one kernel, as `graph.formats.stablehlo.fusion` groups them, are one task."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
+from graph.formats.stablehlo.fusion import Fusion, Kind
 from remat.jax.step.program import Equation, Program, Value
 
-MAX_EQUATIONS, MAX_TASKS = 64, 8  # in a task; that compute one equation
 CALLS = ("custom_jvp_call", "custom_vjp_call", "jit")
-Kind = Literal["view", "cheap", "expensive", "reduction", "other"]
 _NAMES: tuple[tuple[Kind, str], ...] = (
     ("view", "name reshape squeeze expand_dims transpose stop_gradient"),
     (
@@ -62,68 +51,14 @@ def tasks_of(program: Program, fused: bool = True) -> list[Task]:
     """The tasks of a program, in an order that can run; without `fused` one for each equation."""
     if not fused:
         return [Task(equation, (equation,)) for equation in program.equations]
-    homes = _Homes(program).homes
-    members: dict[Equation, list[Equation]] = {}
-    for equation in program.equations:
-        for home in homes[equation]:
-            members.setdefault(home, []).append(equation)
-    return [Task(root, tuple(members[root])) for root in program.equations if root in homes[root]]
-
-
-class _Homes:
-    """For each equation the roots of the tasks that compute it."""
-
-    def __init__(self, program: Program):
-        self.homes: dict[Equation, tuple[Equation, ...]] = {}
-        self.sizes: dict[Equation, int] = {}
-        self.generated: dict[Equation, bool] = {}  # whether kernels of XLA compute all that reads an inlined equation
-        self.held = {atom for atom in program.results if isinstance(atom, Value)}
-        self.readers: dict[Value, list[Equation]] = {}
-        self.made_by = {value: equation for equation in program.equations for value in equation.writes}
-        for equation in program.equations:
-            for value in equation.reads:
-                self.readers.setdefault(value, []).append(equation)
-        for equation in reversed(program.equations):
-            homes = self._inlined_into(equation)
-            self.homes[equation] = homes or (equation,)
-            is_generated = kind_of(equation.source) != "other"
-            self.generated[equation] = is_generated and (not homes or self._all_generated(equation))
-            for home in self.homes[equation]:
-                self.sizes[home] = self.sizes.get(home, 0) + 1
-
-    def _inlined_into(self, equation: Equation) -> tuple[Equation, ...]:
-        """The roots that compute an equation; none if it is a root itself."""
-        if len(equation.writes) != 1 or self.held.intersection(equation.writes):
-            return ()
-        readers, kind = self.readers[equation.writes[0]], kind_of(equation.source)
-        homes = tuple(dict.fromkeys(home for reader in readers for home in self.homes[reader]))
-        if len(homes) > MAX_TASKS or any(self.sizes[home] >= MAX_EQUATIONS for home in homes):
-            return ()
-        if kind == "view":
-            return homes
-        if kind in ("other", "reduction"):
-            return homes if len(readers) == 1 and self._is_last_view(readers[0]) else ()
-        if not self._all_generated(equation):
-            return ()
-        if len(homes) == 1 or (kind == "cheap" and self._arrays_read(equation) <= 1):
-            return homes
-        return ()
-
-    def _is_last_view(self, reader: Equation) -> bool:
-        return self.homes[reader] == (reader,) and kind_of(reader.source) == "view"
-
-    def _all_generated(self, equation: Equation) -> bool:
-        return all(self.generated[reader] for value in equation.writes for reader in self.readers[value])
-
-    def _arrays_read(self, equation: Equation) -> int:
-        """Operands as large as the result; what is broadcast to that size counts as small."""
-        elements = prod(equation.writes[0].aval.shape)
-        large = [value for value in equation.reads if prod(value.aval.shape) >= elements]
-        return len([value for value in large if not self._is_broadcast(value)])
-
-    def _is_broadcast(self, value: Value) -> bool:
-        made = self.made_by.get(value)
-        return made is not None and made.primitive in ("broadcast_in_dim", "iota")
+    fusion = Fusion(
+        program.equations,
+        [atom for atom in program.results if isinstance(atom, Value)],
+        kind_of=lambda equation: kind_of(equation.source),
+        elements_of=lambda value: prod(value.aval.shape),
+        is_broadcast=lambda equation: equation.primitive in ("broadcast_in_dim", "iota"),
+    )
+    return [Task(root, tuple(members)) for root, members in fusion.members().items()]
 
 
 def kind_of(source: Any) -> Kind:

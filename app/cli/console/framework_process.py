@@ -1,4 +1,4 @@
-"""A program of `remat.torch` in a process of its own, which PyTorch, or what it runs, may take down."""
+"""A program of `remat.torch` or `remat.jax` in a process of its own, which the framework, or what it runs, may take down."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,8 +17,24 @@ from app.errors import BadUsage
 STANDARD_ERROR = 2  # what the process prints is no part of the result
 
 
+class Framework(NamedTuple):
+    """A framework that a process needs; its package is also the extra that installs it."""
+
+    package: str
+    name: str
+
+
+TORCH, JAX = Framework("torch", "PyTorch"), Framework("jax", "JAX")
+
+
 def answer(
-    module: str, request: Mapping[str, Any], subject: str, doing: str, code: str, seconds: float | None = None
+    module: str,
+    request: Mapping[str, Any],
+    subject: str,
+    doing: str,
+    code: str,
+    seconds: float | None = None,
+    framework: Framework = TORCH,
 ) -> dict[str, Any]:
     """The JSON object that `python -m module FILE` writes for the request on its standard input.
 
@@ -27,12 +43,14 @@ def answer(
         doing: What the process does.
         code: Of the error.
         seconds: Time limit.
+        framework: What the module imports.
 
     Raises:
-        BadUsage: PyTorch is not installed, the process reports a problem, ends without an answer or takes longer.
+        BadUsage: The framework is not installed, the process reports a problem, ends without an answer or takes longer.
     """
-    if importlib.util.find_spec("torch") is None:
-        raise BadUsage(f"{subject}: needs PyTorch; install it with pip install 'remat[torch]'", code="missing_extra")
+    if importlib.util.find_spec(framework.package) is None:
+        remedy = f"install it with pip install 'remat[{framework.package}]'"
+        raise BadUsage(f"{subject}: needs {framework.name}; {remedy}", code="missing_extra")
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [sys.executable, "-m", module, str(result)]
