@@ -54,9 +54,9 @@ MAY_IMPORT: dict[str, str] = {
     "app.cli": (
         "app.api app.api.auth app.api.middleware app.atomic_files app.catalogue app.client app.errors app.jobs "
         "app.jobs.batches app.models app.render app.settings app.solver app.store app.sweep app.telemetry app.zoo "
-        "graph.analysis graph.errors graph.formats graph.formats.document graph.formats.stablehlo graph.ir graph.limits "
-        "graph.transforms planner.algorithms planner.errors planner.formulation planner.layout planner.pipeline planner.report "
-        "planner.request planner.verify planner.wraps"
+        "graph.analysis graph.errors graph.formats graph.formats.document graph.formats.stablehlo graph.ir "
+        "graph.limits graph.transforms planner.algorithms planner.errors planner.formulation planner.layout "
+        "planner.pipeline planner.report planner.request planner.verify planner.wraps"
     ),
     "app.client": (
         "app.render graph.autodiff graph.errors graph.formats graph.formats.document graph.formats.native graph.ir "
@@ -220,8 +220,8 @@ MAY_IMPORT: dict[str, str] = {
         "planner.pipeline planner.report planner.request remat.errors remat.keywords remat.report remat.request_fields"
     ),
     "remat.jax": (
-        "graph.analysis graph.formats graph.formats.stablehlo planner.bounds planner.formulation planner.problem planner.request remat.facade "
-        "remat.report remat.steps"
+        "graph.analysis graph.formats graph.formats.stablehlo planner.bounds planner.formulation planner.problem "
+        "planner.request remat.facade remat.report remat.steps"
     ),
     "remat.keywords": "planner.request",
     "remat.memory_check": (

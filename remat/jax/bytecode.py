@@ -1,7 +1,7 @@
 """StableHLO modules in MLIR bytecode, as `jax.export` stores them, as text.
 
-Run as a program, it writes the text of the file that the request on standard input names, or a problem, to the file of its
-argument: `remat plan` runs it, with limits.
+Run as a program, it writes the text of the file that the request on standard input names, or a problem, to the file of
+its argument: `remat plan` runs it, with limits.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
-from remat.torch.capturing import capture
 from remat.steps.child import answer_request
+from remat.torch.capturing import capture
 from remat.torch.step.aot import FakeTensorMode, serialized_types
 from remat.torch.step.errors import NotCaptured
 

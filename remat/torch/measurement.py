@@ -24,8 +24,8 @@ import torch
 from torch import nn
 
 from app.cli.console.files import read_report
-from remat.torch.capturing import Loss, WithLoss
 from remat.steps.child import answer_request
+from remat.torch.capturing import Loss, WithLoss
 from remat.torch.step.aot import allocated_peak
 from remat.torch.step.errors import BudgetNotMet, NotCaptured, OtherStep
 from remat.torch.step.planning import PlanSource

@@ -1,4 +1,4 @@
-"""A program of `remat.torch` or `remat.jax` in a process of its own, which the framework, or what it runs, may take down."""
+"""A program of `remat.torch` or `remat.jax` in a process of its own, which the framework may take down."""
 
 from __future__ import annotations
 

@@ -23,10 +23,12 @@ STEP = """
 module @jit_step attributes {mhlo.num_partitions = 1 : i32} {
   func.func public @main(%arg0: tensor<8x4xf32> {tf.aliasing_output = 0 : i32} loc("w"), %arg1: tensor<16x8xf32>)
       -> (tensor<8x4xf32> {jax.result_info = "result"}) {
-    %0 = stablehlo.dot_general %arg1, %arg0, contracting_dims = [1] x [0] : (tensor<16x8xf32>, tensor<8x4xf32>) -> tensor<16x4xf32> loc(#loc8)
+    %0 = stablehlo.dot_general %arg1, %arg0, contracting_dims = [1] x [0] : (
+        tensor<16x8xf32>, tensor<8x4xf32>) -> tensor<16x4xf32> loc(#loc8)
     %1 = call @half(%0) : (tensor<16x4xf32>) -> tensor<16x4xf32> loc(#loc8)
     %2 = stablehlo.tanh %1 : tensor<16x4xf32> loc(#loc8)
-    %3 = stablehlo.dot_general %arg1, %2, contracting_dims = [0] x [0] : (tensor<16x8xf32>, tensor<16x4xf32>) -> tensor<8x4xf32> loc(#loc9)
+    %3 = stablehlo.dot_general %arg1, %2, contracting_dims = [0] x [0] : (
+        tensor<16x8xf32>, tensor<16x4xf32>) -> tensor<8x4xf32> loc(#loc9)
     %4 = stablehlo.subtract %arg0, %3 : tensor<8x4xf32> loc(#loc10)
     return %4 : tensor<8x4xf32> loc(#loc10)
   }
@@ -122,7 +124,8 @@ LOOP = """
     } do {
       %2 = stablehlo.tanh %x : tensor<8xf32>
       %3 = stablehlo.reshape %2 : (tensor<8xf32>) -> tensor<1x8xf32>
-      %4 = stablehlo.dynamic_update_slice %all, %3, %i, %c : (tensor<5x8xf32>, tensor<1x8xf32>, tensor<i32>, tensor<i32>) -> tensor<5x8xf32>
+      %4 = stablehlo.dynamic_update_slice %all, %3, %i, %c : (
+        tensor<5x8xf32>, tensor<1x8xf32>, tensor<i32>, tensor<i32>) -> tensor<5x8xf32>
       %one = stablehlo.constant dense<1> : tensor<i32>
       %5 = stablehlo.add %i, %one : tensor<i32>
       stablehlo.return %5, %2, %4 : tensor<i32>, tensor<8xf32>, tensor<5x8xf32>
@@ -168,8 +171,10 @@ def test_a_reduction_in_both_forms_and_a_sort_with_a_comparator() -> None:
     graph = main(
         """
     %z = stablehlo.constant dense<0.0> : tensor<f32>
-    %0 = stablehlo.reduce(%a init: %z) applies stablehlo.add across dimensions = [0] : (tensor<8xf32>, tensor<f32>) -> tensor<f32>
-    %1:2 = stablehlo.reduce(%a init: %z), (%a init: %z) across dimensions = [0] : (tensor<8xf32>, tensor<8xf32>, tensor<f32>, tensor<f32>) -> (tensor<f32>, tensor<f32>)
+    %0 = stablehlo.reduce(%a init: %z) applies stablehlo.add across dimensions = [0] : (
+        tensor<8xf32>, tensor<f32>) -> tensor<f32>
+    %1:2 = stablehlo.reduce(%a init: %z), (%a init: %z) across dimensions = [0] : (
+        tensor<8xf32>, tensor<8xf32>, tensor<f32>, tensor<f32>) -> (tensor<f32>, tensor<f32>)
      reducer(%l: tensor<f32>, %r: tensor<f32>) (%k: tensor<f32>, %m: tensor<f32>)  {
       %5 = stablehlo.add %l, %r : tensor<f32>
       stablehlo.return %5, %m : tensor<f32>, tensor<f32>
@@ -251,7 +256,7 @@ def test_constants_with_contents_are_residents_and_types_have_their_names() -> N
         (STEP.replace("%arg1: tensor<16x8xf32>", "%arg1: tensor<16x8xi9>"), "'i9'"),
         (STEP.replace("tanh %1", "tanh %9"), "%9"),
         (STEP.replace("call @half(%0)", "call @main(%arg0, %arg1)"), "calls at most"),
-        (STEP.replace("%4 = stablehlo", "%4 = = stablehlo"), "line 14"),
+        (STEP.replace("%4 = stablehlo", "%4 = = stablehlo"), "line 16"),
         ("module @empty {\n}\n", "no function"),
         (
             "func.func @f(%a: tensor<!quant.uniform<i8:f32, 1.0>>) -> tensor<f32> {\n return %a : tensor<f32>\n}",
@@ -289,7 +294,10 @@ def test_functions_that_call_twice_each_stay_within_the_limit_of_nodes() -> None
         f" %1 = call @f{n + 1}(%0) : (tensor<f32>) -> tensor<f32>\n return %1 : tensor<f32>\n}}"
         for n in range(40)
     )
-    last = "func.func private @f40(%a: tensor<f32>) -> tensor<f32> {\n %0 = stablehlo.tanh %a : tensor<f32>\n return %0 : tensor<f32>\n}"
+    last = (
+        "func.func private @f40(%a: tensor<f32>) -> tensor<f32> {\n"
+        " %0 = stablehlo.tanh %a : tensor<f32>\n return %0 : tensor<f32>\n}"
+    )
     with pytest.raises(BadGraph, match="once calls are inlined"):
         load(f"module {{\n{functions}\n{last}\n}}".encode(), Limits(nodes=1000))
 
