@@ -99,7 +99,7 @@ class Request:
     differentiate: bool | Mapping[str, Any] | None = of_model(
         nullable(kinds.DIFFERENTIATE),
         None,
-        "Whether to append the backward pass, or options for it; default: for framework files without one but StableHLO",
+        "Whether to append the backward pass, or its options; default: for framework files without one but StableHLO",
         MODEL,
         flag="--no-differentiate",
         flag_help="Plan the graph as given, without a backward pass",
