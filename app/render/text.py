@@ -212,6 +212,8 @@ class ProgressPrinter:
         self.drawn = 0
 
     def __call__(self, progress: Any) -> None:
+        if progress.stage == "execute" and progress.nodes_run is None:
+            return  # entered also where nothing is executed
         if progress.stage != self.stage:
             self._end_stage()
             self.stage, self.began, name = progress.stage, time.monotonic(), STAGES.get(progress.stage, progress.stage)

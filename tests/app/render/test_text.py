@@ -86,6 +86,7 @@ def test_progress_is_one_line_a_stage_with_its_duration_where_nobody_looks(monke
     progress = ProgressPrinter(stream)
     for stage, peak in (("read", None), ("plan", 4096), ("plan", 2048), ("layout", 2048)):
         progress(Told(stage, 9.0, None if peak is None else 0.1, peak, 0.05, None))
+    progress(Told("execute", 9.0))  # nothing has run, and may not
     progress(Told("execute", 9.0, nodes_run=1200, nodes=3400))
     progress.close()
     assert stream.getvalue().splitlines() == [
