@@ -43,7 +43,8 @@ class _TrainingMode:
         self.builder = Builder.from_graph(graph)
         self.builder.nodes.clear()
         self.emit = Emit(self.builder, "training")
-        self.count: Counter[str] = Counter() if outer is None else outer.count
+        #: of notes, each as it is said of one layer and of several
+        self.count: Counter[tuple[str, str]] = Counter() if outer is None else outer.count
         self.warnings: list[str] = [] if outer is None else outer.warnings  # notes on nodes that stay in inference mode
         self.latest: dict[int, int] = {}  # running statistic -> its latest version
         readers: Counter[int] = Counter()
@@ -58,7 +59,9 @@ class _TrainingMode:
             node = replace(node, after=tuple(place[n] for n in node.after))
             place.append(len(self.builder.nodes))
             if node.annotations.get(FROZEN) is True and node.op in _FREEZABLE:
-                self.count[f"{node.op} layers are frozen by the file: they stay in inference mode"] += 1
+                frozen = ("layer is frozen by the file: it stays", "layers are frozen by the file: they stay")
+                one, several = (f"{node.op} {words} in inference mode" for words in frozen)
+                self.count[one, several] += 1
                 self.builder.nodes.append(node)
             elif node.op == "BatchNormalization":
                 self._batch_normalization(node)
@@ -69,7 +72,7 @@ class _TrainingMode:
                 place[-1] = len(self.builder.nodes) - 1
             else:
                 self.builder.nodes.append(_with_stream(self.graph, self._with_bodies(node)))
-        notes = [f"{count} {label}" for label, count in self.count.items()]
+        notes = [f"{count} {several if count > 1 else one}" for (one, several), count in self.count.items()]
         if self.is_body:  # checked with the outer graph, which has the captures
             values, nodes = tuple(self.builder.values), tuple(self.builder.nodes)
             return replace(self.graph, values=values, nodes=nodes), notes
@@ -130,7 +133,8 @@ class _TrainingMode:
                 attributes=MappingProxyType({"epsilon": epsilon}),
             )
         )
-        self.count["BatchNorm layers run in training mode (batch statistics)"] += 1
+        mode = "in training mode (batch statistics)"
+        self.count[f"BatchNorm layer runs {mode}", f"BatchNorm layers run {mode}"] += 1
         own = not self.is_body  # values of a body are new in every iteration
         stored = own and all(values[v].role in _STORED and v not in self.graph.outputs for v in (mean, variance))
         given = [v for v in node.outputs[1:] if v != ABSENT]
@@ -177,7 +181,8 @@ class _TrainingMode:
             self.warnings.append(f"training mode of {quoted(node.name)} is known at run time only")
         else:
             mode = self.emit.constant(True, "bool").id
-            self.count["Dropout layers draw random masks; recomputation replays them"] += 1
+            masks = "random masks; recomputation replays them"
+            self.count[f"Dropout layer draws {masks}", f"Dropout layers draw {masks}"] += 1
         if ratio == ABSENT:
             ratio = self.emit.constant(np.float32(0.5)).id
         return replace(node, inputs=(node.inputs[0], ratio, mode), stream=node.stream or node.name)

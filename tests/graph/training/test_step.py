@@ -230,7 +230,7 @@ def test_running_statistics_are_updated_in_place_once(attributes):
     assert held["var"] == pytest.approx(0.8 * NORMALISED["var"] + 0.2 * x.var((0, 2)))
     assert sum(node.op == "remat::RunningStatistics" for node in step.nodes) == 1
     assert step.values[step.value_named("mean")].role is Role.STATE
-    assert any("BatchNorm layers run in training mode" in note for note in notes)
+    assert any("1 BatchNorm layer runs in training mode" in note for note in notes)
 
 
 def test_a_normalisation_used_twice_updates_its_statistics_twice_in_order():
@@ -267,7 +267,7 @@ def dropped(*rest: np.ndarray | None) -> Graph:
 def test_dropout_in_training_mode_has_its_own_stream(rest):
     step, notes = training_step(dropped(*rest))
     node = next(node for node in step.nodes if node.op == "Dropout")
-    assert node.stream == "drop" and "1 Dropout layers draw random masks; recomputation replays them" in notes
+    assert node.stream == "drop" and "1 Dropout layer draws random masks; recomputation replays them" in notes
     found = evaluate(step, {"w": np.ones((50, 20))})
     ratio = 0.25 if rest and rest[0] is not None else 0.5
     assert (found["y"] == 0).mean() == pytest.approx(ratio, abs=0.05)
