@@ -291,7 +291,8 @@ def measure(
     ] = False,
     steps: Annotated[int, typer.Option(metavar="N", min=1, help="Timed steps without and with the plan.")] = 5,
     server: Annotated[
-        str | None, typer.Option("--server", metavar="URL", help="Service of the plan, which stores the result.")
+        str | None,
+        typer.Option("--server", metavar="URL", callback=options.service_url, help="Service that stores the result."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the JSON document.")

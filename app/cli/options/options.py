@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.options import completion
+from app.errors import BadUsage
 from planner.errors import BadRequest
 from planner.request.named_lengths import DIGITS, parse_named_lengths
 from planner.request.plan_request import FIELDS, GOALS, RequestField
@@ -24,6 +25,14 @@ def _flag(
     help: str, metavar: str, *names: str, complete: completion.Completer | None = None, group: str | None = None
 ) -> Any:
     return typer.Option(*names, metavar=metavar or None, help=help, autocompletion=complete, rich_help_panel=group)
+
+
+def service_url(given: str | None) -> str | None:
+    """The URL of a service as it was given. Raises BadUsage for another scheme, or none."""
+    scheme, _, place = (given or "http://").rpartition("://")
+    if scheme.lower() not in ("http", "https"):
+        raise BadUsage(f"--server: found {given}, expected a URL; did you mean http://{place}?")
+    return given
 
 
 _output = functools.partial(_flag, group="Output")
@@ -71,7 +80,15 @@ Form = Annotated[
 Transform = Annotated[list[str], _flag('Pass to apply, as JSON: {"pass": "prune"}; repeatable.', "JSON")]
 Versions = Annotated[bool, typer.Option("--versions", help="Show SSA versions of names, and lints, instead.")]
 Data = Annotated[Path | None, _flag("Data folder; default: REMAT_DATA.", "FOLDER", "--data")]
-Server = Annotated[str | None, _flag("Service URL; default: REMAT_URL or http://127.0.0.1:8000.", "URL", "--server")]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        callback=service_url,
+        help="Service URL; default: REMAT_URL or http://127.0.0.1:8000.",
+    ),
+]
 SchemaName = Annotated[
     str,
     typer.Argument(

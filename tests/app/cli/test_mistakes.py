@@ -46,6 +46,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("plan .", "`remat batch`"),
         ("batch model.json", "--budgets 90%,50%"),
         ("serve --port 99999", "65535"),
+        ("top --server localhost:8000", "did you mean http://localhost:8000?"),
+        ("top --server htp://localhost:8000", "did you mean http://localhost:8000?"),
     ],
 )
 def test_a_mistake_is_answered_by_what_to_type(
