@@ -9,11 +9,13 @@ from typing import Annotated, Any
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 
+from app.api.auth.tenant_view import plan_scope
 from app.api.routes.dependencies import ServiceDep
 from app.api.service.service import Service
 from app.pages.plan.files import data_url
 from app.pages.plan.page import Embed, embed_policy, headline
 from app.pages.plan.stored import summary_of
+from app.pages.savings_query import SavingsFilter, SavingsQuery
 from app.pages.shell import format_values, frame
 from app.pages.shell.frame import PageRoute
 from app.render import axes
@@ -28,6 +30,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 MAX_SHOWN, MAX_CSV_ROWS = 200, 200_000  # differences
 MAX_CELL_CHARS = 80
+MAX_RECENT = 20  # plans to pick from
 LETTERS = "ABCDEF"
 MAX_PLANS = len(LETTERS)
 PlanIdQuery = Annotated[str, Query(max_length=128, description="id of a plan")]
@@ -59,12 +62,15 @@ async def compare_page(
     b: PlanIdQuery = "",
     embed: Embed = False,
 ) -> Response:
-    """Comparison of the plans `a`, `b` and each `plan` with the first of them; with less than two, a form for ids."""
+    """Comparison of the plans `a`, `b` and each `plan` with the first of them; for less than two, the newest."""
     ids = [id for id in (a, b, *plan) if id]
     if len(ids) > MAX_PLANS:
         expected = f"at most {MAX_PLANS} plans"
         raise BadRequest.one("bad_parameter", "query.plan", f"{len(ids)} plans", expected, "leave some out")
-    context: dict[str, Any] = {"ids": ids, "letters": LETTERS, "sides": [], "differences": None}
+    context: dict[str, Any] = {"ids": ids, "letters": LETTERS, "sides": [], "differences": None, "recent": []}
+    if len(ids) < 2 and not embed:
+        newest = SavingsQuery(service.store, plan_scope(service))
+        context["recent"] = await anyio.to_thread.run_sync(newest.rows, SavingsFilter(), MAX_RECENT)
     if len(ids) > 1:
         reports = [await anyio.to_thread.run_sync(summary_of, service.store, id) for id in ids]
         sides = [_side(letter, report) for letter, report in zip(LETTERS, reports, strict=False)]
@@ -104,7 +110,9 @@ def _payload(store: Store, rows: Sequence[Mapping[str, Any]], limit: int) -> dic
 
 def _difference_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Template variables of a difference, in words and units."""
-    sides = {side: format_value(row["what"], row[side], MAX_CELL_CHARS) for side in ("a", "b")}
+    sides = {
+        side: format_value(row["what"], row[side], MAX_CELL_CHARS, format_values.format_seconds) for side in ("a", "b")
+    }
     return {**row, **sides, "what": row["what"].removesuffix("_bytes").replace("_", " ")}
 
 

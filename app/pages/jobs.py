@@ -82,10 +82,12 @@ async def job(request: Request, service: ServiceDep, operation_id: str, follow: 
     def load() -> dict[str, Any]:
         operation = service.jobs.status(operation_id)
         row = _row(operation, _models(service.store, [operation]))
-        row["fields"] = [(name, operation.fields[name]) for name in SHOWN_FIELDS if name in operation.fields]
+        shown = {name: operation.fields[name] for name in SHOWN_FIELDS if name in operation.fields}
+        row["fields"] = [(name, f"{value:g}" if isinstance(value, float) else value) for name, value in shown.items()]
         if operation.kind == "plan" and operation.result is not None:
             plan = msgspec.json.decode(records.report_of(service.store, operation.result, ("plan",)))["plan"]
-            row |= {"plan_figures": plan, "best": _plan_best(plan)}
+            is_over_budget = plan["status"] == "over_budget"
+            row |= {"plan_figures": plan, "best": _plan_best(plan), "is_over_budget": is_over_budget}
         return row | {"found": result_view(service.store, operation)}
 
     row = await anyio.to_thread.run_sync(load)
@@ -163,16 +165,19 @@ def _row(operation: Operation, models: Mapping[str, Mapping[str, Any]]) -> dict[
     plan = None if operation.result is None else f"/plans/{operation.result}"
     is_batch, progress = kind == "batch", operation.progress or {}
     goal = f"{progress.get('total', 0)} plans" if is_batch else goal_text(operation.fields, kind)
+    best = _progress_best(progress)
     failed, total = progress.get("items", {}).get("failed", 0), progress.get("total", 0)
     return wire | {
         "model": model.get("name") or kind,
         "shape": format_shape({"batch": wire["batch"], "inputs": None if is_rebound else model.get("inputs")}),
         "page": f"/batches/{batch_id_of(operation.id)}" if is_batch else f"/jobs/{operation.id}",
         "goal": goal,
+        "goal_text": f"budget {goal}" if kind == "plan" and operation.fields.get("budget") else goal,
+        "is_over_budget": plan is not None and best["peak_bytes"] is not None and best["overhead"] is None,
         "shown_state": batch_state(operation.state, failed, total) if is_batch else None,
         "expected_seconds": operation.fields.get("search_seconds"),
         "finished": operation.finished,
-        "best": _progress_best(progress),
+        "best": best,
         "stage_note": f": {_stage(operation)}" if operation.state == "running" and operation.stage else "",
         "plan": plan,
         "can_retry": operation.finished and kind in SEARCH_SECONDS,

@@ -85,7 +85,13 @@ def demand_same_origin(request: Request) -> None:
 
 def _login_form(request: Request, next: str, error: str = "") -> Response:
     return render_page(
-        request, "login.html", title="Log in", status=401 if error else 200, next=_local_path(next), error=error
+        request,
+        "login.html",
+        title="Log in",
+        here="/login",
+        status=401 if error else 200,
+        next=_local_path(next),
+        error=error,
     )
 
 

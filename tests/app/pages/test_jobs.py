@@ -46,7 +46,12 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
         {"state": "failed", "ended_at": now, "error": PROBLEM},
         {"state": "cancelled", "ended_at": now},
         {"state": "succeeded", "ended_at": now, "result": plan},
-        {"state": "succeeded", "ended_at": now, "result": over},
+        {
+            "state": "succeeded",
+            "ended_at": now,
+            "result": over,
+            "progress": {"incumbent": {"peak_bytes": 60, "overhead": None}, "bound": {"overhead": 0.0}, "gap": None},
+        },
         {"state": "failed", "ended_at": now, "error": PROBLEM, "kind": "curve"},
     ]
     for place, row in enumerate(rows):
@@ -79,6 +84,19 @@ def test_the_page_of_a_job_shows_its_outcome(client: TestClient) -> None:
     assert page(client, 4).all("a", id="plan")[0].attributes["href"].startswith("/plans/")
     over = page(client, 5).text
     assert "No plan within the budget was found" in over and "60 B" in over and "Increase the budget" in over
+
+
+def test_a_plan_over_its_budget_is_marked_and_has_no_gap(client: TestClient) -> None:
+    rows = parsed(client.get("/jobs").text).all("tbody")[0].all("tr")
+    assert ["over budget" in row.text for row in rows] == [False, True, False, False, False, False, False]
+    over = page(client, 5)
+    assert "over budget" in over.all("span", id="state")[0].text
+    assert over.all("p", id="gap")[0].text == "over budget"
+
+
+def test_a_job_shows_the_times_that_have_come(client: TestClient) -> None:
+    terms = [{term.text for term in page(client, place).all("dt")} & {"Started", "Finished"} for place in (0, 4)]
+    assert terms == [set(), {"Finished"}]
 
 
 def test_a_second_retry_returns_the_job_of_the_first(client: TestClient) -> None:

@@ -206,10 +206,20 @@ def test_two_plans_are_compared_as_remat_diff_does(client: TestClient, plans: li
     text = client.get("/compare", params={"a": plans[0], "b": plans[1]}).text
     assert re.search(r"<td>96.00 KiB</td><td>128.0+ KiB<span class=\"sub\">\+32.00 KiB \(\+33.3%\)</span></td>", text)
     assert '<th scope="row">budget</th>' in text and "order, from step" in text
+    assert "µs</td>" in text and " us</td>" not in text and "[&#34;" not in text
+    assert "µs</td>" in text and " us<" not in text and "[&#34;" not in text
     found = client.get("/compare.csv", params={"a": plans[0], "b": plans[1]}).text
     assert [row["what"] for row in csv.DictReader(io.StringIO(found))][:2] == ["budget_bytes", "peak_bytes"]
     assert "The two plans are equal" in client.get("/compare", params={"a": plans[0], "b": plans[0]}).text
     assert "Enter the ids of two to six plans" in client.get("/compare").text
+
+
+def test_plans_to_compare_are_picked_from_the_newest(client: TestClient, plans: list[str]) -> None:
+    shown = parsed(client.get("/compare").text)
+    assert {one.attributes["value"] for one in shown.all("input", type="checkbox")} >= set(plans)
+    one = parsed(client.get(f"/compare?plan={plans[0]}").text)
+    picked = [each for each in one.all("input", type="checkbox") if "checked" in each.attributes]
+    assert [each.attributes["value"] for each in picked] == [plans[0]]
 
 
 def test_up_to_six_plans_are_compared_with_the_first(client: TestClient, plans: list[str]) -> None:

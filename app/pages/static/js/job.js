@@ -69,6 +69,20 @@ function draw() {
   place.ariaLabel = `After ${seconds.at(-1).toFixed(1)} s: best overhead ${percent(best.at(-1))}, proven minimum ${percent(bound.at(-1))}`;
 }
 
+/** Figures of the best plan so far; a plan over the budget has neither overhead nor gap. */
+function showBest({ incumbent, bound, gap }) {
+  if (job.dataset.kind !== "layout") document.getElementById("best").hidden = false;
+  if (bound) setText("bound", share(bound.overhead, 2));
+  if (!incumbent) return;
+  const keeps = document.getElementById("keeps"), missing = incumbent.overhead == null ? "no plan fits yet" : "unknown";
+  if (keeps) keeps.hidden = false;
+  setText("peak", size(incumbent.peak_bytes));
+  for (const [id, value] of [["overhead", incumbent.overhead], ["gap", gap]]) {
+    setText(id, value == null ? missing : share(value, 2));
+    document.getElementById(id).classList.toggle("no-figure", value == null);
+  }
+}
+
 function onProgress(progress, stage) {
   if (stage && !FINISHED.has(state)) {
     state = "running";
@@ -79,12 +93,7 @@ function onProgress(progress, stage) {
   seconds.push(Math.max(progress.seconds ?? 0, seconds.at(-1) ?? 0));
   best.push(plan?.overhead ?? best.at(-1) ?? null);
   bound.push(progress.bound?.overhead ?? bound.at(-1) ?? null);
-  if (!FINISHED.has(initialState) && job.dataset.kind !== "layout") document.getElementById("best").hidden = false;
-  if (plan) setText("peak", size(plan.peak_bytes));
-  if (plan && document.getElementById("keeps")) document.getElementById("keeps").hidden = false;
-  if (plan?.overhead != null) setText("overhead", share(plan.overhead, 2));
-  if (progress.bound) setText("bound", share(progress.bound.overhead, 2));
-  if (plan) setText("gap", progress.gap == null ? "—" : share(progress.gap, 2)); // none of a plan over the budget
+  if (!FINISHED.has(initialState)) showBest(progress); // the page of a finished job has the figures of its plan
   if (!isDrawScheduled) {
     isDrawScheduled = true;
     setTimeout(draw, DRAW_DELAY_MS);

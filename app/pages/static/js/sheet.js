@@ -129,6 +129,13 @@ export function drawScales(context, box, steps, bytes, toX, toY, hasByteLabels =
   if (hasByteLabels) for (const [value, label] of rows) context.fillText(label, box.x - 6, toY(value));
   context.textAlign = "center";
   for (const [value, label] of columns) context.fillText(label, toX(value), box.y + box.high + 13);
+  nameSteps(context, box, 13);
+}
+
+/** The unit of an axis of steps, before its first label, `below` a panel. */
+export function nameSteps(context, box, below) {
+  context.textAlign = "right";
+  context.fillText("step", box.x - 12, box.y + box.high + below);
 }
 
 /** Outline of the area inside the margins. */

@@ -2,7 +2,7 @@
 
 import { seconds } from "./format.js";
 import { byteTicks, countTicks, roundUp, ticks } from "./scale.js";
-import { drawGrid, ink, label } from "./sheet.js";
+import { drawGrid, ink, label, nameSteps } from "./sheet.js";
 import { STACK } from "./stacks.js";
 
 const LABEL_WIDTH = 96, LABEL_HEIGHT = 40; // pixels between labels of the scales
@@ -28,6 +28,7 @@ export function drawAxes(context, box, [low, high], top, toX, toY, isTimed, hasT
   if (!hasTimes) return;
   context.textAlign = "center";
   for (const [value, text] of columns) context.fillText(text, toX(value), box.y + box.high + STRIP + 12);
+  if (!isTimed) nameSteps(context, box, STRIP + 12);
 }
 
 /** A path over columns of heights; `columns` from `pick`, -1: no step. */
