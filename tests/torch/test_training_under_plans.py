@@ -105,6 +105,29 @@ def test_gradients_accumulate_over_steps() -> None:
     assert equal([p.grad for p in module.parameters()], [p.grad for p in planned.parameters()])  # type: ignore[misc]
 
 
+def test_mixed_precision_with_loss_scaling_has_the_same_numbers() -> None:
+    module, args, _ = made("decoder")
+    with torch.autocast("cpu", torch.bfloat16):
+        planned = remat.torch.optimize(copy.deepcopy(module), args, "70%", **QUICK)
+    report = remat.torch.report_of(planned)
+    assert report is not None and report.recomputed
+    found = []
+    for trained in (module, planned):
+        torch.manual_seed(1)
+        optimizer = torch.optim.SGD(trained.parameters(), 0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**110, growth_interval=2)  # the first step overflows
+        for _ in range(4):
+            optimizer.zero_grad(set_to_none=True)
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = trained(*args)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        found.append([loss.detach(), torch.tensor(scaler.get_scale()), *(p.detach() for p in trained.parameters())])
+    assert equal(*found)
+    assert len(planned.__dict__["remat_backend"].reports) == 1
+
+
 def test_the_module_given_is_shared_and_stays_as_it_is() -> None:
     module, args, _ = made("convolutions")
     before = [tensor.clone() for tensor in module.state_dict().values()]

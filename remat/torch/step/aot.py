@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch._functorch.config
 import torch.profiler
 from torch import fx
 from torch._C._profiler import _EventType
@@ -53,12 +54,17 @@ Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 def eager_backend(partition: Partition) -> Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
     """A backend of `torch.compile` that divides the joint graph by `partition` and runs both parts op by op.
 
-    Arguments arrive in a list that the graph empties, so each tensor goes after its last reader.
+    Arguments arrive in a list that the graph empties, so each tensor goes after its last reader. A module that is
+    called under autocast has its backward pass recorded without, as it runs in eager PyTorch.
     """
-    backend: Callable[..., Any] = aot_autograd(
-        fw_compiler=run_as_it_is, bw_compiler=run_as_it_is, partition_fn=partition
-    )
-    return backend
+    backend = aot_autograd(fw_compiler=run_as_it_is, bw_compiler=run_as_it_is, partition_fn=partition)
+
+    def compiled(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        with torch._functorch.config.patch(backward_pass_autocast="off"):
+            run: Callable[..., Any] = backend(graph, examples)
+        return run
+
+    return compiled
 
 
 def run_as_it_is(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:

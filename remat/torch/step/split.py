@@ -32,6 +32,7 @@ from remat.torch.step.errors import OtherStep
 from remat.torch.step.joint import BATCH_NORM, BATCH_NORM_GRADIENT, Joint, Result, is_random, tensors_of
 
 BATCH_NORM_ALONE = torch.ops.aten._native_batch_norm_legit.no_stats
+DROPOUT_GRADIENT = torch.ops.aten.native_dropout_backward.default
 
 Order = Sequence[tuple[str, int]]
 
@@ -220,6 +221,8 @@ class _Pass:
         if task.target is BATCH_NORM_GRADIENT and task.args[7]:  # in training it reads no running statistics
             args = tuple(None if i in (3, 4) else fx.map_arg(given, self.argument) for i, given in enumerate(task.args))
             return self._create(task.target, args, {}, task.meta)
+        if task.target is DROPOUT_GRADIENT and _rounds_its_scale(task):
+            return self._create(dropout_gradient, fx.map_arg(task.args, self.argument), {}, task.meta)
         return self.graph.node_copy(task, self.argument)
 
     def _random_call(self, run: _Run) -> fx.Node:
@@ -245,6 +248,19 @@ class _Pass:
     def finish(self, outputs: Sequence[fx.Node | None], saved: Sequence[fx.Node], descriptions: list[Any]) -> None:
         values = [None if output is None else self.argument(output) for output in outputs]
         self.graph.output((*values, *saved)).meta["desc"] = descriptions
+
+
+def dropout_gradient(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
+    """The gradient of dropout as autograd computes it on a CPU: the mask is scaled in the type of the gradient.
+
+    PyTorch's own op multiplies by the unrounded scale, so gradients in bfloat16 and float16 differ from eager ones.
+    """
+    return gradient * mask.to(gradient.dtype).div_(1 / scale)
+
+
+def _rounds_its_scale(task: fx.Node) -> bool:
+    (gradient,) = tensors_of(task)
+    return gradient.device.type == "cpu" and gradient.dtype in (torch.bfloat16, torch.float16)
 
 
 def results_read(joint: Joint, run: _Run) -> list[Result]:
