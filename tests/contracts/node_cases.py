@@ -16,6 +16,18 @@ from graph.formats.onnx.read.protos import raw_node
 from graph.ops.registry.onnx_fallback import dtype_name
 
 NEWEST = defs.onnx_opset_version()
+#: Reason -> ops of the standard of which no node test can be run.
+NO_CASE = {
+    "takes or returns sequences or optional values": (
+        "ConcatFromSequence Optional SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert "
+        "SequenceLength SequenceMap SplitToSequence"
+    ),
+    "takes or returns text": "RegexFullMatch StringConcat StringNormalizer StringSplit",
+    "has bodies, which the tests of control flow run": "If Loop Scan",
+    "has no node test": (
+        "GlobalLpPool MaxRoiPool Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike"
+    ),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +43,12 @@ class NodeCase:
 
     def __str__(self) -> str:
         return self.name
+
+
+def ops_with_cases() -> set[str]:
+    """Ops of the standard that have a node test: known without making the tests, which takes seconds."""
+    ops = {schema.name for schema in defs.get_all_schemas() if schema.domain == "" and not schema.deprecated}
+    return ops - {op for listed in NO_CASE.values() for op in listed.split()}
 
 
 @cache
