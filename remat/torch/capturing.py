@@ -23,6 +23,7 @@ from remat.torch.step.recording import (
     require_choice,
     step_backend,
 )
+from remat.torch.step.trace import with_times
 
 if TYPE_CHECKING:
     from remat.report import Report
@@ -46,6 +47,23 @@ class Capture:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the document to a file for `remat plan`. Raises OSError."""
         Path(path).write_text(self.to_json())
+
+    def with_times(self, trace: str | os.PathLike[str]) -> Capture:
+        """The step with the time of its ops in a trace of PyTorch's profiler, in place of flops and bytes moved.
+
+        >>> with torch.profiler.profile(record_shapes=True) as profile:
+        ...     train_one_step()
+        >>> profile.export_chrome_trace("trace.json")
+        >>> captured.with_times("trace.json").plan("50%")
+
+        An op has the median time of the calls with its name and shapes, on a GPU that of their kernels; an op that the
+        trace does not have keeps its cost.
+
+        Raises:
+            OSError: The file cannot be read.
+            ValueError: It is no trace with shapes of the ops of this step.
+        """
+        return Capture(with_times(self.document, trace), self.device)
 
     def plan(self, budget: str | float | int | None = None, **request: Any) -> Report:
         """Plan the step: `remat.plan` with the runtime and device at hand, unless `request` names others."""
