@@ -6,9 +6,9 @@
                                └─ ...                            └─ at step 2 buffer 4 live ────── 13 ticks: enough
 
 If the linear program of all steps has a price at several of them, the tree begins at its root and uses the steps from
-the first such step to the last. Else it continues the tree of the one step: a leaf that proves less than the plan found
-takes is branched on. The branch fixes a buffer that is neither live nor dead at a step in the optimum of the linear
-program, the one with the most bytes between both.
+the first such step to the last. Else it continues the tree of the one step, with the steps at which the best choice of
+that step costs more: a leaf that proves less than the plan found takes is branched on. The branch fixes a buffer that
+is neither live nor dead at a step in the optimum of the linear program, the one with the most bytes between both.
 
 Source: branch and bound with linear relaxations, Land and Doig, 1960; the rest is the project's own.
 """
@@ -26,12 +26,15 @@ from graph.cancellation import CancellationError, seconds_left
 from planner.bounds.claims import Claim, cost_claim, problem_columns
 from planner.bounds.multi_step_lp import step_windows
 from planner.bounds.step_branch_and_bound import FULL_TREE_SECONDS, BranchNode, nodes_of, tree_proof
+from planner.bounds.step_conflicts import conflicting_steps
 from planner.bounds.step_lp import StepLp, StepSolution, Variable
 from planner.bounds.step_network import UNKNOWN, StepModel
 from planner.verify import certificate
 
 # Limits on the steps, on the linear programs, and on their rows in total; the clock allows MORE_BY_CLOCK times as many.
 MAX_STEPS, MAX_PROGRAMS, MAX_ROWS, MORE_BY_CLOCK = 6, 400, 600_000, 10
+# Further steps with which the best choice of the one step conflicts.
+MAX_CONFLICTS = 2
 # Iterations of a search, where they are limited instead of its time, for each linear program.
 ITERATIONS_PER_PROGRAM = 50
 # Share of the time left for branching; the rest is for the proof.
@@ -66,9 +69,9 @@ def bound(
     iterations) get smaller trees.
     """
     chain, once = comparable(model, [root.task, *tasks]), model.problem.single_run_ticks()
-    if len(chain) < 2:
-        return None
     tree = _Tree(model, chain, root)
+    if len(tree.chain) < 2:
+        return None
     tree.grow(lambda: needed() - once - quantum * (1 - WHOLE))
     claim = cost_claim(model.goal, model.budget_bytes, 0, "several-moments", tree.chain, tree.proof())
     value = certificate.proven_value(problem_columns(model.problem), claim)
@@ -96,6 +99,9 @@ class _Tree:
         self.of_single: dict[int, _Leaf] = {}
         self.solved = 0  # linear programs
         self.joint_root = self._joint_root()
+        if self.joint_root is None and (conflicts := conflicting_steps(model, root, MAX_CONFLICTS)):
+            self.chain = comparable(model, [root.task, *conflicts])
+            self.lp = StepLp(model, self.chain, step_windows(len(self.chain)), branches=True)
         if self.joint_root is None:
             self._continue_single()
         else:
@@ -103,7 +109,7 @@ class _Tree:
 
     def _joint_root(self) -> _Leaf | None:
         """The root, with the steps between the first with a price and the last; None if fewer than two have one."""
-        found = self._solved({})
+        found = self._solved({}) if len(self.chain) > 1 else None
         priced = [] if found is None else [k for k, row in enumerate(self.lp.price) if found.dual[row] > PRICED]
         if len(priced) < 2:
             return None

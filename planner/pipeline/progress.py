@@ -93,6 +93,7 @@ class SolveStages:
         self.started = time.monotonic()
         self.elapsed: dict[str, float] = {}  # stage -> seconds
         self.stopped_by_clock = False
+        self.seconds = 0.0  # `search_seconds`, once their clock runs
         self.until = math.inf  # end of `search_seconds` on the monotonic clock, once that runs
         self.notes: list[str] = []
         self.incumbents: list[Candidate] = []  # of the last search, within the budget, best first
@@ -164,7 +165,8 @@ class SolveStages:
     def start_clock(self, formulation: Formulation) -> None:
         """Start the time of the search, which covers all from the first bound to the last address."""
         if formulation.goal.iterations is None:
-            self.until = time.monotonic() + formulation.goal.seconds
+            self.seconds = formulation.goal.seconds
+            self.until = time.monotonic() + self.seconds
 
     def bounded(self, formulation: Formulation) -> Formulation:
         """Add the quick lower bound, or return the formulation unchanged once `cancel` is set or its time is over."""
@@ -232,7 +234,9 @@ class SolveStages:
         if is_bounded_beside(formulation):
             # The verifier takes the rest: its time grows with the proof.
             stop = self._stop_of_bound(formulation, self.until - BESIDE_BOUND_PART * formulation.goal.seconds)
-            self.beside = BoundBeside(formulation, stop, monitor.cost_bound)
+            # Limits of bounds follow from the seconds asked for, not from those that a busy machine has left.
+            asked = replace(formulation, goal=replace(formulation.goal, seconds=self.seconds))
+            self.beside = BoundBeside(asked, stop, monitor.cost_bound)
         try:
             found = lexicographic.search(searched.lowered.problem, searched.goal, planner, monitor, seeds)
         finally:

@@ -31,8 +31,9 @@ WORKERS = 2
 FIRST_RUN_PERCENT = 60
 # Shares of the search at which rounds end, and the least share of a round; rounds may end before.
 ROUND_ENDS, MIN_ROUND_SHARE = (0.1, 0.2, 1.0), 0.05
-# Rounds without a better order that end the search; each has twice the moves of the one before.
-MAX_IDLE_ROUNDS = 3
+# Rounds without a better order that end the search; each has twice the moves of the one before. By the clock, more of
+# them follow within a share of the time, while the best order is not proven.
+MAX_IDLE_ROUNDS, IDLE_SHARE = 3, 0.5
 # Range of the initial limit of a later round with fixed first runs, as a share of the budget.
 LIMIT_SHARES = (0.85, 1.1)
 # Share of the first round for the order alone.
@@ -71,7 +72,14 @@ class _ParallelAnnealing:
         self.once = problem.single_run_ticks()
 
     def is_over(self) -> bool:
-        return self.idle >= MAX_IDLE_ROUNDS or self.is_proven() or self.monitor.should_stop()
+        return self.is_idle() or self.is_proven() or self.monitor.should_stop()
+
+    def is_idle(self) -> bool:
+        """Whether the last rounds found nothing better, and further ones are not likely to."""
+        if self.idle < MAX_IDLE_ROUNDS:
+            return False
+        by_clock = self.monitor.iterations is None and bool(self.goal.budget_bytes)
+        return not by_clock or self.monitor.progress() >= self.begin + IDLE_SHARE * (1 - self.begin)
 
     def is_proven(self) -> bool:
         """Whether the lower bound proves that no plan within the budget costs less."""
@@ -103,7 +111,9 @@ class _ParallelAnnealing:
             start = annealing.reorder(base_order(problem, goal.strict_phases), budget, ORDER_SHARE)
             if liveness.peak(problem, start) <= budget:
                 return start
-        found = annealing.within(start, budget, 1.0, temperature, self.once, limit_share, 2**self.idle)
+        found = annealing.within(
+            start, budget, 1.0, temperature, self.once, limit_share, 2 ** min(self.idle, MAX_IDLE_ROUNDS - 1)
+        )
         if liveness.peak(problem, found) <= budget:
             return found
         return annealing.lowered(order, budget, NO_BEST)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import random
+import threading
+import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
+from graph.cancellation import Deadline, cancellation_scope
 from planner.bounds import claims, multi_step_tree, step_branch_and_bound, step_cut
 from planner.bounds.multi_step_tree import ITERATIONS_PER_PROGRAM
+from planner.bounds.step_conflicts import conflicting_steps
 from planner.bounds.step_lp import StepLp
 from planner.bounds.step_network import StepModel
 from planner.problem import Problem, liveness
@@ -38,7 +43,9 @@ def test_a_tree_over_several_steps_proves_no_more_than_the_optimum(count: int):
         least = least_cost(problem, goal, budget)
         tasks = [*(cut.task for cut in cuts), *rng.sample(range(problem.tasks), 2)]
         tasks = [task for task in tasks if not problem.optional[task]]
-        claim = multi_step_tree.bound(model, root, tasks, partial(float, math.inf if least is None else least))
+        needed = partial(float, math.inf if least is None else least)
+        with an_hour() if i % 3 else nullcontext():
+            claim = multi_step_tree.bound(model, root, tasks, needed)
         if claim is None:
             continue
         assert claims.rejection_reason(problem, [claim]) == ""
@@ -47,6 +54,11 @@ def test_a_tree_over_several_steps_proves_no_more_than_the_optimum(count: int):
         further += single is None or claim["value"] > single["value"]
         met += claim["value"] == least
     assert further and met > count // 6
+
+
+def an_hour() -> AbstractContextManager[None]:
+    """Scope with a time limit that is never reached."""
+    return cancellation_scope(Deadline(threading.Event(), time.monotonic() + 3600))
 
 
 def two_repeats() -> Problem:
@@ -65,6 +77,15 @@ def test_a_tree_over_two_steps_proves_two_recomputations():
     joint = multi_step_tree.bound(model, root, steps, lambda: once + 2)
     assert single is not None and joint is not None
     assert (single["value"], joint["value"], least_cost(problem, goal, 9)) == (once + 1, once + 2, once + 2)
+
+
+def test_a_step_whose_recomputation_the_best_choice_of_another_does_not_contain_conflicts_with_it():
+    problem, goal = two_repeats(), Goal(9, order_is_given=True)
+    model = StepModel(problem, goal, 9)
+    root = step_branch_and_bound.make_tree(model, 2)
+    assert root is not None and conflicting_steps(model, root, 9) == []  # only within a time limit
+    with an_hour():
+        assert conflicting_steps(model, root, 9) == [6]
 
 
 def test_an_iteration_limit_limits_the_linear_programs(monkeypatch: pytest.MonkeyPatch):
