@@ -8,10 +8,10 @@ Each network trains three steps with SGD, without and with each plan, in a proce
 from the lowest peak found to the peak without a plan. Columns: status of the plan; peak measured beyond what is held
 before the step, in MiB, and how far the predictions are off, with measured workspaces and without; extra time predicted
 and measured, in seconds of the processor; whether losses, gradients, buffers and the state of the generator are equal
-bit for bit. The table at the end has for each network the tasks of the step, seconds of the processor to record it, to
-profile it and to plan, the largest errors of its rows, and the rank correlation of predicted and measured peaks and
-times. Results are kept in bench/results/torch_training.json; `--shown` prints the last ones. Needs the extra `torch`.
-Exits 1 if something is not equal.
+bit for bit. The table at the end has for each network the tasks of the step, seconds of the processor to record it
+without and with a profile and to plan, the largest errors of its rows, and the rank correlation of predicted and
+measured peaks and times. Results are kept in bench/results/torch_training.json; `--shown` prints the last ones. Needs
+the extra `torch`. Exits 1 if something is not equal.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ COLUMNS = ("network", "budget", "status", "peak MiB", "off", "without profile", 
 OF_NETWORKS = (
     "network",
     "tasks",
-    "seconds: record, profile, plan",
+    "seconds: record, with profile, plan",
     "equal",
     "peak off",
     "without profile",
@@ -144,7 +144,7 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
     recorded, profiled, planned_in = np.diff(clock)
     whole: Row = {
         "tasks": len(captured.document["nodes"]),
-        "seconds": [recorded, profiled - recorded, planned_in / len(reports)],
+        "seconds": [recorded, profiled, planned_in / len(reports)],
         "plans": len(found),
         "equal": sum(row["equal"] for row in found),
         "off": max((row["off"] for row in found), key=abs),
