@@ -109,6 +109,8 @@ def test_a_job_over_budget_shows_what_to_change(served: Served, opened: Callable
     page = ask(opened, served, model, budget="1%", search_seconds="1").page
     expect(page.get_by_role("heading", name="No plan within the budget was found")).to_be_visible(timeout=PATIENCE_MS)
     expect(page.locator(".notice")).to_contain_text("Increase the budget")
+    expect(page.locator("#gap")).to_have_text("over budget")  # also once its events have been read
+    expect(page.locator("#state")).to_have_text("succeeded, over budget")
 
 
 def test_an_invalid_model_file_shows_the_findings(

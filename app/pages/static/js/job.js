@@ -14,7 +14,9 @@ let state = initialState;
 let updateChart = null;
 let isDrawScheduled = false;
 
+/** Shows the state; the page of a finished job has it, and its outcome. */
 function showState(stage) {
+  if (FINISHED.has(initialState)) return;
   const label = document.createElement("span");
   label.className = `state ${state}`;
   label.textContent = state + (state === "running" && stage ? `: ${stages[stage] ?? stage}` : "");
