@@ -29,6 +29,8 @@ def advice(message: str, command: str, arguments: Sequence[str]) -> str:
         budget = next((word for word in words if BUDGET.fullmatch(word)), None)
         if budget is not None:
             return f"{budget!r} is no file. Did you mean `--budget {budget}`?"
+        if command == "remat batch":  # the shell has replaced a pattern by the names of its files
+            return f"`{command}` takes one folder or pattern; quote the pattern, such as `{command} 'models/*.onnx'`."
         return f"{' '.join(words)!r}: more arguments than `{command}` takes; give options before or after one model"
     if message.startswith("Missing argument 'MODEL"):
         return f"Name a model file, such as `{command} model.onnx`; `remat try` plans a bundled model."

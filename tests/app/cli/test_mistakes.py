@@ -45,6 +45,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("curve model.json --budget 50%", "--budgets"),
         ("plan .", "`remat batch`"),
         ("batch model.json", "--budgets 90%,50%"),
+        ("batch model.json decoder.onnx --budgets 50%", "quote the pattern"),
         ("serve --port 99999", "65535"),
         ("top --server localhost:8000", "did you mean http://localhost:8000?"),
         ("top --server htp://localhost:8000", "did you mean http://localhost:8000?"),
