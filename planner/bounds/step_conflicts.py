@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 from graph.cancellation import seconds_left
-from planner.bounds.step_branch_and_bound import BranchNode, nodes_of
+from planner.bounds.step_branch_and_bound import FULL_TREE_SECONDS, BranchNode, nodes_of
 from planner.bounds.step_lp import StepLp
 from planner.bounds.step_network import UNKNOWN, StepModel
 
@@ -26,10 +26,11 @@ MIN_RISE = 1e-6
 def conflicting_steps(model: StepModel, root: BranchNode, count: int) -> list[int]:
     """Up to `count` tasks whose steps raise the cost of the best choice in the tree of a step, the largest rise first.
 
-    The steps of highest memory are tried. Empty without a time limit, because that alone ends it early.
+    The steps of highest memory are tried. Empty without a time limit, which alone ends it early, and for goals of so few
+    seconds that the programs would take the time of the tree.
     """
     met = [node.within for node in nodes_of(root) if node.within is not None]
-    if not met or seconds_left() == math.inf:
+    if not met or seconds_left() == math.inf or model.goal.seconds < FULL_TREE_SECONDS:
         return []
     choice, known, rows, rises = min(met, key=lambda choice: choice.ticks), model.known(root.task), 0, []
     live = set(choice.live)
