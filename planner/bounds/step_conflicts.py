@@ -26,8 +26,8 @@ MIN_RISE = 1e-6
 def conflicting_steps(model: StepModel, root: BranchNode, count: int) -> list[int]:
     """Up to `count` tasks whose steps raise the cost of the best choice in the tree of a step, the largest rise first.
 
-    The steps of highest memory are tried. Empty without a time limit, which alone ends it early, and for goals of so few
-    seconds that the programs would take the time of the tree.
+    The steps of highest memory are tried. Empty without a time limit, which alone ends it early, and for goals of few
+    seconds, where the programs would take the time of the tree.
     """
     met = [node.within for node in nodes_of(root) if node.within is not None]
     if not met or seconds_left() == math.inf or model.goal.seconds < FULL_TREE_SECONDS:
