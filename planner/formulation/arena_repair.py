@@ -33,8 +33,9 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Order, Plan
 from planner.search import continuation
 
-#: Share of the search time reserved for the repair, and more of it once a plan within the budget has an arena above it.
-RESERVED_PART, EXCEEDED_PART = 0.125, 0.45
+#: Share of the search time reserved for the repair, and more of it once a plan within the budget has an arena above it:
+#: so much with LARGE_TASKS tasks, and less in proportion with fewer.
+RESERVED_PART, EXCEEDED_PART, LARGE_TASKS = 0.125, 0.45, 1_000
 #: Shares of the goal's iterations for a packing and for a plan.
 PACK_ITERATIONS, PLAN_ITERATIONS = 1 / 75, 0.125
 #: Charges to the tasks that run during the excess; then steps of the charge to all tasks, in multiples of the excess.
@@ -96,6 +97,11 @@ def packed(formulation: Formulation, plan: Plan, monitor: Monitor) -> Plan:
 def may_follow(formulation: Formulation) -> bool:
     """Whether the addresses of a plan are repaired where they exceed the budget."""
     return formulation.places and bool(formulation.goal.budget_bytes)
+
+
+def exceeded_part(formulation: Formulation) -> float:
+    """Share of the search time kept for the repair, beside RESERVED_PART, once it is probable."""
+    return EXCEEDED_PART * min(1.0, formulation.lowered.problem.tasks / LARGE_TASKS)
 
 
 def is_probable(formulation: Formulation, order: Order) -> bool:

@@ -226,7 +226,7 @@ class SolveStages:
             if watched and not score.bytes_over_budget and (began := time.monotonic()) >= next_look:
                 if arena_repair.is_probable(formulation, order):
                     watched = False
-                    monitor.seconds -= arena_repair.EXCEEDED_PART * formulation.goal.seconds
+                    monitor.seconds -= arena_repair.exceeded_part(formulation) * formulation.goal.seconds
                 now = time.monotonic()
                 next_look = now + (now - began) / LOOK_PART
 
