@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,11 @@ class OutputFiles:
     source: Path | None = None
     plot: Path | None = None
 
+    @property
+    def paths(self) -> list[Path]:
+        """Of the files that are written."""
+        return [path for path in (self.report, self.graph, self.source, self.plot) if path is not None]
+
 
 def run(
     model: str,
@@ -53,7 +59,7 @@ def run(
             format_of(path)  # reject an unknown extension before the search
     if files.plot is not None:
         svg.demand_picture_path(files.plot)
-    demand_writable(model, files.report, files.graph, files.source, files.plot)
+    demand_writable(model, *files.paths)
     fields = {"execute": "auto", **_with_goal(fields)}
     given = {**fields, "return": _sections(fields, files)}
     parse_request(given)  # reject what is wrong before a capture
@@ -67,7 +73,8 @@ def run(
     def answer(report: dict[str, Any]) -> None:
         progress.close()
         answered.extend(answer_lines(named_after(model, data, report), draw))
-        print("\n".join(answered), flush=True)
+        with suppress(BrokenPipeError) if files.paths else nullcontext():  # files are written without a reader too
+            print("\n".join(answered), flush=True)
 
     on_planned = None if as_json or as_wraps else answer
     with stop_on_signal() as stop:
@@ -84,9 +91,8 @@ def run(
         shown = _printed_report(outcome.report, fields, as_json)
         rest = to_json(shown) if as_json else "\n".join([*_rest(shown, draw, answered), *optional_sections(shown)])
         print(rest, flush=True)  # before the files, which standard error names
-    for path in (files.report, files.graph, files.source, files.plot):
-        if path is not None:
-            print(f"written: {path}", file=sys.stderr)
+    for path in files.paths:
+        print(f"written: {path}", file=sys.stderr)
     return exit_code
 
 

@@ -409,6 +409,21 @@ def test_a_reader_who_has_seen_enough_is_no_fault(unbuffered: str) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_files_are_written_although_the_reader_of_the_answer_is_gone(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    model = Path(__file__).parents[2] / "models" / "decoder.onnx"
+    command = ["plan", model, "--batch", "4", "--dim", "sequence=8", "--budget", "80%", "--iterations", "5"]
+    done = subprocess.run(
+        [sys.executable, "-m", "remat", *command, "-o", tmp_path / "plan.json"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(write)
+    assert (tmp_path / "plan.json").stat().st_size and b"Traceback" not in done.stderr
+
+
 def test_a_first_try_leaves_a_plan_that_verifies_and_says_what_is_next(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
