@@ -21,6 +21,7 @@ from tests.graph.formats.caffe2.nets import LSTM_SHAPES, lstm
 from tests.graph.formats.mxnet.symbols import lenet
 from tests.graph.formats.mxnet.test_reader import _document
 from tests.graph.formats.paddle.test_reader import _pir
+from tests.graph.formats.stablehlo.test_reader import STEP
 
 BATCH = ShapeOverrides(batch=4)
 #: Format -> files of it, with the shapes they leave open.
@@ -41,6 +42,7 @@ FILES: dict[str, list[tuple[bytes, ShapeOverrides]]] = {
         (transformer(blocks=1, batch=2, tokens=8, width=8, heads=2, words=16), ShapeOverrides()),
         (json.dumps(_pir()).encode(), BATCH),
     ],
+    "stablehlo": [(STEP.encode(), ShapeOverrides())],
 }
 EVERY = [(name, data, shapes) for name, files in FILES.items() for data, shapes in files]
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.options import completion
-from app.errors import BadUsage
 from planner.errors import BadRequest
 from planner.request.named_lengths import DIGITS, parse_named_lengths
 from planner.request.plan_request import FIELDS, GOALS, RequestField
@@ -31,6 +30,8 @@ def service_url(given: str | None) -> str | None:
     """The URL of a service as it was given. Raises BadUsage for another scheme, or none."""
     scheme, _, place = (given or "http://").rpartition("://")
     if scheme.lower() not in ("http", "https"):
+        from app.errors import BadUsage  # imports msgspec, which `--help` does without
+
         raise BadUsage(f"--server: found {given}, expected a URL; did you mean http://{place}?")
     return given
 
