@@ -34,7 +34,7 @@ export async function submitModel(model, name, shapes, fields, onStep) {
   const query = new URLSearchParams();
   if (shapes.batch) query.set("batch", shapes.batch);
   for (const dim of shapes.dims ?? []) query.append("dim", dim);
-  const called = name.replace(/(-symbol\.json|\.pir\.json|\.onnx|\.pdmodel|\.pb|\.pbtxt)$/i, "");
+  const called = name.replace(/(-symbol\.json|\.pir\.json|\.onnx|\.pdmodel|\.pb|\.pbtxt|\.mlir)$/i, "");
   if (called && called !== name) query.set("name", called.slice(0, MAX_NAME)); // a native document has its own name
   const type = name.endsWith(".json") ? "application/json" : "application/octet-stream";
   onStep(`Uploading ${name}`, 0);
