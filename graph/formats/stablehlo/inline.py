@@ -61,7 +61,7 @@ def type_of(text: str, place: str) -> TensorType | None:
     match = _TENSOR.fullmatch(text)
     if match is None:
         raise BadGraph.one(
-            "unknown_type", place, quoted(text), "a tensor or a token", "export the program without tuples"
+            "unknown_dtype", place, quoted(text), "a tensor or a token", "export the program without tuples"
         )
     lengths = match["shape"].split("x")[:-1]
     if "?" in lengths:
@@ -77,7 +77,7 @@ def _dtype_of(text: str, place: str) -> str:
     match = _INTEGER.fullmatch(text)
     if match is None:
         expected = "an element type of StableHLO that is not quantized"
-        raise BadGraph.one("unknown_type", place, quoted(text), expected, "convert it before the export")
+        raise BadGraph.one("unknown_dtype", place, quoted(text), expected, "convert it before the export")
     return f"{'uint' if match['unsigned'] else 'int'}{match['bits']}"
 
 

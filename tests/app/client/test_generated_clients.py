@@ -32,6 +32,7 @@ CONFIGURATION = {
         "application/vnd.caffe2.net": "application/octet-stream",
         "application/vnd.caffe2.net+text": "application/octet-stream",
         "application/vnd.paddle.program": "application/octet-stream",
+        "application/vnd.stablehlo": "application/octet-stream",
         "application/vnd.apache.parquet": "application/octet-stream",
         "application/openmetrics-text": "text/plain",
     }
