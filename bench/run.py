@@ -18,6 +18,7 @@ import platform
 import statistics
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,18 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {"machine": machine(), "rows": sorted(rows, key=lambda row: tuple(map(str, key_of(row))))}
     path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def add_only(parser: argparse.ArgumentParser, names: Collection[str]) -> None:
+    """Add the option `--only`, a list of some of the names; without it, all of them."""
+
+    def known(text: str) -> list[str]:
+        asked = text.split(",")
+        if unknown := [name for name in asked if name not in names]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not of {', '.join(names)}")
+        return asked
+
+    parser.add_argument("--only", type=known, default=list(names), metavar="NAMES", help=f"of {', '.join(names)}")
 
 
 def machine() -> dict[str, Any]:

@@ -33,7 +33,7 @@ from torch import nn
 from torch._functorch import config, partitioners
 
 import remat.torch
-from bench.run import machine
+from bench.run import add_only, machine
 from bench.torch_instances import NETWORKS, made
 from bench.torch_peers import with_checkpoints
 from remat.torch.step.aot import eager_backend
@@ -204,7 +204,7 @@ def rows(name: str, given: argparse.Namespace) -> Iterator[Row]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default=",".join(MODELS), help=f"of {', '.join(MODELS)}")
+    add_only(parser, MODELS)
     parser.add_argument("--caps", default="70%,50%,30%", help="shares of the eager peak")
     parser.add_argument(
         "--largest", type=int, default=4, help="largest batch tried, in batches of the instance; 0: none"
@@ -215,7 +215,7 @@ def main() -> int:
     failed = False
     print("| network | cap, MiB | way | peak MiB | samples a second | largest batch | gradients |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    for name in given.only.split(","):
+    for name in given.only:
         for row in rows(name, given):
             columns = ("network", "cap", "way", "peak", "samples", "largest", "gradients")
             print("| " + " | ".join(row[column] for column in columns) + " |", flush=True)

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 import remat.torch
-from bench.run import machine
+from bench.run import add_only, machine
 from bench.torch_instances import NETWORKS, fake_instance
 
 COLUMNS = ("network", "tasks", "recorded in", "budget", "planned in", "extra time", "gap", "status")
@@ -62,14 +62,14 @@ def rows(name: str, budgets: list[str], seconds: float) -> list[tuple[str, ...]]
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default=",".join(NETWORKS), help="networks of bench/torch_instances.py")
+    add_only(parser, NETWORKS)
     parser.add_argument("--budgets", default="90%,80%,70%,60%,50%")
     parser.add_argument("--seconds", type=float, default=5.0, help="search time of each plan")
     given = parser.parse_args()
     failed = False
     print(f"| {' | '.join(COLUMNS)} |\n|{' --- |' * len(COLUMNS)}")
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        for name in given.only.split(","):
+        for name in given.only:
             try:
                 found = pool.apply(rows, (name, given.budgets.split(","), given.seconds))
             except remat.torch.NotCaptured as error:

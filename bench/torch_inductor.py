@@ -33,7 +33,7 @@ import torch._inductor.config
 from torch import nn
 
 import remat.torch
-from bench.run import machine
+from bench.run import add_only, machine
 from bench.torch_instances import instance
 from bench.torch_training import MIB, line, peak_of, trained
 from tests.torch.steps import equal
@@ -133,7 +133,7 @@ def collected(name: str, kind: str, budgets: list[str], seconds: float) -> list[
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default=",".join(MODELS), help=f"of {', '.join(MODELS)}")
+    add_only(parser, MODELS)
     parser.add_argument("--kinds", default=",".join(KINDS), help=f"of {', '.join(KINDS)}")
     parser.add_argument("--budgets", default="85%,70%", help="shares of the peak of Inductor alone")
     parser.add_argument("--seconds", type=float, default=5.0, help="search time of all candidates")
@@ -141,7 +141,7 @@ def main() -> int:
     wrong = False
     print(f"{line(COLUMNS)}\n{line(['---'] * len(COLUMNS))}", flush=True)
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-        for name in given.only.split(","):
+        for name in given.only:
             for kind in given.kinds.split(","):
                 for row in pool.apply(collected, (name, kind, given.budgets.split(","), given.seconds)):
                     peaks = (

@@ -39,7 +39,7 @@ from torch.utils.checkpoint import checkpoint
 
 import remat
 from app.render.svg import curves
-from bench.run import machine
+from bench.run import add_only, machine
 from bench.torch_instances import fake_instance, instance
 from graph.formats.readers import load
 from planner.formulation.formulate import formulate
@@ -328,7 +328,7 @@ def picture(rows: Sequence[dict[str, Any]]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default=",".join(PEERS), help="networks of bench/torch_instances.py")
+    add_only(parser, PEERS)
     parser.add_argument("--seconds", type=float, default=10.0, help="search time for each peak")
     parser.add_argument("--device", default="cpu-reference", help="profile whose rates turn flops and bytes into time")
     parser.add_argument("--small", action="store_true", help="small instances; run every peer")
@@ -336,7 +336,7 @@ def main() -> int:
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() and not given.small else []
-    for name in [] if given.shown else given.only.split(","):
+    for name in [] if given.shown else given.only:
         found = compared(name, given)
         print(table(found), flush=True)
         rows = [row for row in rows if row["network"] != name] + found

@@ -34,7 +34,7 @@ import torch
 from torch import nn
 
 import remat.torch
-from bench.run import machine
+from bench.run import add_only, machine
 from bench.torch_instances import NETWORKS, instance
 from graph.formats.readers import load
 from planner.formulation.formulate import formulate
@@ -200,7 +200,7 @@ def of_network(name: str, row: Row) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default=",".join(NETWORKS), help="networks of bench/torch_instances.py")
+    add_only(parser, NETWORKS)
     parser.add_argument("--plans", type=int, default=10, help="plans of each network")
     parser.add_argument("--budgets", help="budgets of the plans, in place of a number of them")
     parser.add_argument("--seconds", type=float, default=3.0, help="search time of each plan")
@@ -211,7 +211,7 @@ def main() -> int:
     if not given.shown:
         print(f"{line(COLUMNS)}\n{line(['---'] * len(COLUMNS))}")
         with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
-            for name in given.only.split(","):
+            for name in given.only:
                 found, whole = pool.apply(rows, (name, given))
                 print("\n".join(of_plan(name, row) for row in found), flush=True)
                 wholes[f"{name}, full size" if given.full else name] = whole
