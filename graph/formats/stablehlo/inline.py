@@ -204,12 +204,13 @@ class _Inliner:
         around = self.call_location
         return (name if not around or name.startswith(around) else f"{around}/{name}".rstrip("/")), line
 
-    def _place(self, location: str) -> tuple[str, str]:
+    def _place(self, location: str, depth: int = 0) -> tuple[str, str]:
         """(name in the user's program, file and line) of the text of a location; "" where it has none."""
         if location not in self.locations:
             self.locations[location] = "", ""  # of a location that names itself
             name, line = _NAME.match(location), _LINE.match(location)
-            inner = [self._place(self.parsed.locations.get(alias, "")) for alias in _ALIAS.findall(location)]
+            aliases = _ALIAS.findall(location) if depth < self.limits.depth else []
+            inner = [self._place(self.parsed.locations.get(alias, ""), depth + 1) for alias in aliases]
             own = name["name"] if name and not line else ""
             self.locations[location] = (
                 own or next((found for found, _ in inner if found), ""),
@@ -221,8 +222,11 @@ class _Inliner:
 
 def _unique(name: str, used: Counter[str]) -> str:
     """The name, with a number if it was used before."""
-    used[name] += 1
-    return name if used[name] == 1 else _unique(f"{name}_{used[name] - 1}", used)
+    while True:
+        used[name] += 1
+        if used[name] == 1:
+            return name
+        name = f"{name}_{used[name] - 1}"
 
 
 def _donations(donors: list[tuple[Value, str]], body: Body) -> dict[int, int]:

@@ -24,7 +24,9 @@ from graph.limits import Limits, ShapeOverrides
 MAX_TEXT = 400  # characters of an op; longer ones are written as a hash
 BYTECODE = b"ML\xefR"
 _SNIFFED = 1 << 16  # bytes
-_BEGIN = re.compile(rb'\s*(?:(?://|#[\w$.\-]+ = )[^\n]*\s*)*(?:"?builtin\.module\b|module\b|func\.func\b)')
+_BEGIN = re.compile(
+    rb'\s*(?:#loc\d* = loc\(|(?:(?://|#[\w$.\-]+ = )[^\n]*\s*)*(?:"?builtin\.module\b|module\b|func\.func\b))'
+)
 _TRANSPOSED = "transpose("
 _CONTENT = re.compile(r'dense<[\["]|dense_resource<')  # of a constant whose elements differ
 EFFECTS: dict[str, EffectWord] = {
@@ -51,7 +53,7 @@ def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
             "MLIR text",
             "plan the file with `remat plan`, which needs jax on your machine, or write `lowered.as_text()`",
         )
-    module = inlined(parse(_text(data)), limits)
+    module = inlined(parse(_text(data), limits.depth), limits)
     if shapes.lengths():
         field = shapes.lengths()[0][0]
         raise BadGraph.one(

@@ -74,14 +74,14 @@ class Parsed:
     locations: dict[str, str]  # `#loc7` -> what it stands for
 
 
-def parse(text: str) -> Parsed:
-    """The module of a text. Raises BadGraph with the line of the first fault."""
-    return _Parser(Lexer(text)).module()
+def parse(text: str, depth: int) -> Parsed:
+    """The module of a text, its regions at most `depth` deep. Raises BadGraph with the line of the first fault."""
+    return _Parser(Lexer(text), depth).module()
 
 
 class _Parser:
-    def __init__(self, lexer: Lexer):
-        self.lexer = lexer
+    def __init__(self, lexer: Lexer, depth: int):
+        self.lexer, self.depth_left = lexer, depth
         self.parsed = Parsed("", {}, {})
 
     def module(self) -> Parsed:
@@ -185,7 +185,10 @@ class _Parser:
         return token.text
 
     def _region(self) -> Region:
-        self.lexer.expect("{")
+        opening = self.lexer.expect("{")
+        if not self.depth_left:
+            raise self.lexer.fault(opening, "regions that are nested less deep")
+        self.depth_left -= 1
         region = Region()
         if self.lexer.peek().text.startswith("^"):
             self.lexer.take()
@@ -197,6 +200,7 @@ class _Parser:
                 raise self.lexer.fault(self.lexer.peek(), "a region of one block, as StableHLO has them")
             region.statements.append(self._statement())
         self.lexer.take()
+        self.depth_left += 1
         return region
 
     def _begins_region(self) -> bool:

@@ -99,7 +99,7 @@ def work_of(task: Task) -> Work:
     traffic = sum(map(bytes_of, (*task.reads, *task.root.outputs)))
     workspace = 0
     for op in task.ops:
-        trips = trips_of(op) or 1
+        trips = _iterations(op)
         for body in op.bodies if op.kind in CONTROL_FLOW else ():
             inner = _work_of_body(body)
             traffic += trips * inner.traffic_bytes
@@ -132,7 +132,7 @@ def flops_of(op: Op) -> int:
     if op.kind == "case" or op.kind == "if":
         return max((_flops_of_body(body) for body in op.bodies), default=0)
     if op.kind in CONTROL_FLOW:
-        return (trips_of(op) or 1) * sum(map(_flops_of_body, op.bodies))
+        return _iterations(op) * sum(map(_flops_of_body, op.bodies))
     if op.kind in ("reduce", "reduce_window", "select_and_scatter", "sort"):
         return sum(math.prod(value.type.shape) for value in op.operands if value.type is not None)
     return out
@@ -156,6 +156,12 @@ def _reads_per_result(op: Op) -> int:
         return 1
     axes = [axis.strip() for axis in match[1].split(",")]
     return math.prod(n for axis, n in zip(axes, kernel.shape, strict=False) if axis != "o")
+
+
+def _iterations(op: Op) -> int:
+    """Runs of the bodies of an op: 1 where they are unknown."""
+    known = trips_of(op)
+    return 1 if known is None else known
 
 
 def trips_of(op: Op) -> int | None:

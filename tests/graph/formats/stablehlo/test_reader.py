@@ -311,3 +311,20 @@ def test_the_same_text_has_the_same_identity() -> None:
     first, again = (remat.plan(STEP.encode(), budget="100%")["model"]["hash"] for _ in range(2))
     assert first == again
     assert json.dumps(first)
+
+
+def test_a_loop_without_iterations_costs_nothing_but_what_it_is_given() -> None:
+    none, once = (main(LOOP.replace("<5>", f"<{n}>"), results="tensor<5x8xf32>").nodes[0].cost for n in (0, 1))
+    assert none.flops < once.flops  # type: ignore[operator]
+
+
+def test_regions_locations_and_names_without_end_are_refused_or_cut() -> None:
+    nested = "".join(f'%{n} = "stablehlo.case"(%a) ({{\n' for n in range(5000))
+    with pytest.raises(BadGraph, match="nested less deep"):
+        main(nested)
+    chain = "".join(f'#loc{n} = loc("f"(#loc{n + 1}))\n' for n in range(5000))
+    body = " %0 = stablehlo.tanh %a : tensor<8xf32> loc(#loc0)\n return %0 : tensor<8xf32>"
+    read(chain + f"func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {{\n{body}\n}}")
+    names = ", ".join(f'%a{n}: tensor<f32> loc("x{"_1" * (n % 400)}")' for n in range(1200))
+    graph = main(" return %a0 : tensor<f32>", arguments=names, results="tensor<f32>")
+    assert len({graph.values[v].name for v in graph.inputs}) == 1200
