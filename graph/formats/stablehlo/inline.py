@@ -8,12 +8,22 @@ from collections.abc import Mapping
 
 from graph.errors import BadGraph, quoted
 from graph.formats.stablehlo.records import Body, Module, Op, Value
-from graph.formats.stablehlo.syntax import Function, Parsed, Region, Statement
+from graph.formats.stablehlo.syntax import Parsed, Region, Statement
 from graph.ir import TensorType
 from graph.limits import Limits
 
 MAIN = "main"
 CALLS = frozenset({"func.call", "call", "stablehlo.composite"})
+#: Ops with one result, and their least operands.
+FORMS = {
+    "broadcast_in_dim": 1,
+    "constant": 0,
+    "convolution": 2,
+    "dot_general": 2,
+    "iota": 0,
+    "reshape": 1,
+    "sdy.sharding_constraint": 1,
+}
 RETURNS = frozenset({"func.return", "return", "stablehlo.return", "sdy.return"})
 
 _FLOATS = {
@@ -32,17 +42,17 @@ _FLOATS = {
     "i1": "bool",
 }
 _INTEGER = re.compile(r"(?P<unsigned>ui|u)?(?:si|i)?(?P<bits>2|4|8|16|32|64)")
-_TENSOR = re.compile(r"tensor<(?P<shape>(?:[\d?]+x)*)(?P<dtype>[^,x?][^,]*?)(?:,.*)?>", re.DOTALL)
-_DONATED = re.compile(r"tf\.aliasing_output = (\d+)")
+_TENSOR = re.compile(r"tensor<(?P<shape>(?:(?:\d{1,18}|\?)x)*)(?P<dtype>[^,x?][^,]*?)(?:,.*)?>", re.DOTALL)
+_DONATED = re.compile(r"tf\.aliasing_output = (\d{1,9})\b")
 _FREED = "jax.buffer_donor = true"
-_CONSTANT = re.compile(r"dense<(-?\d+)>")
+_CONSTANT = re.compile(r"dense<(-?\d{1,18})>")
 _NAME = re.compile(r'"(?P<name>(?:[^"\\]|\\.)*)"')
 _LINE = re.compile(r'"(?P<file>[^"\s]+)":(?P<line>\d+)')
 _ALIAS = re.compile(r"#[\w$.\-]*")
 
 
 def inlined(parsed: Parsed, limits: Limits) -> Module:
-    """The function `main`, or the only public one, with all it calls. Raises BadGraph."""
+    """The function `main`, or the first one, with all it calls. Raises BadGraph."""
     if not parsed.functions:
         raise BadGraph.one("not_a_model", "document", "no function", "a StableHLO module", "send `lowered.as_text()`")
     main = parsed.functions.get(MAIN) or next(iter(parsed.functions.values()))
@@ -84,21 +94,21 @@ def _dtype_of(text: str, place: str) -> str:
 class _Inliner:
     def __init__(self, parsed: Parsed, limits: Limits):
         self.parsed, self.limits = parsed, limits
-        self.ops = 0
+        self.count = 0  # of ops and calls
         self.ops_named, self.values_named = Counter[str](), Counter[str]()
         self.calls: list[str] = []  # functions that are being inlined
         self.call_location = ""  # of the innermost call
         self.locations: dict[str, tuple[str, str]] = {}
 
-    def module(self, main: Function) -> Module:
+    def module(self, main: Region) -> Module:
         body = Body([], [], [])
         donors = []
-        for declared in main.body.arguments:
+        for declared in main.arguments:
             name, _ = self._place(declared.location)
             value = self._value(name or declared.name[1:], declared.type, declared.name)
             body.inputs.append(value)
             donors.append((value, declared.attributes))
-        body.results = self._block(main.body, dict(zip(self._names(main.body), body.inputs, strict=True)), body.ops)
+        body.results = self._block(main, dict(zip(self._names(main), body.inputs, strict=True)), body.ops)
         return Module(self.parsed.name, body, _donations(donors, body))
 
     def _names(self, region: Region) -> list[str]:
@@ -127,10 +137,11 @@ class _Inliner:
 
     def _call(self, statement: Statement, known: dict[str, Value], ops: list[Op]) -> None:
         """Inline a function. A composite op is what decomposes it."""
+        self._count()
         callee = self._callee(statement)
         function = self.parsed.functions.get(callee)
         operands = [self._read(name, known, statement) for name in statement.operands]
-        if function is None or len(function.body.arguments) != len(operands):
+        if function is None or len(function.arguments) != len(operands):
             expected = "a function of the module with as many arguments"
             raise BadGraph.one("undefined_value", quoted(statement.text), callee, expected, "export the program again")
         if callee in self.calls or len(self.calls) >= self.limits.depth:
@@ -139,7 +150,7 @@ class _Inliner:
         around = self.call_location
         self.call_location, _ = self._place_in_call(statement)
         self.calls.append(callee)
-        results = self._block(function.body, dict(zip(self._names(function.body), operands, strict=True)), ops)
+        results = self._block(function, dict(zip(self._names(function), operands, strict=True)), ops)
         self.calls.pop()
         self.call_location = around
         known.update(zip(statement.outputs, results, strict=False))
@@ -151,13 +162,8 @@ class _Inliner:
         return match[1] if match else statement.callee
 
     def _op(self, statement: Statement, known: dict[str, Value], ops: list[Op]) -> None:
-        self.ops += 1
-        if self.ops > self.limits.nodes:
-            found = f"more than {self.limits.nodes:,} ops once calls are inlined"
-            raise BadGraph.one("too_large", "document", found, "fewer", "plan a smaller model, or raise the limit")
-        if len(statement.types) != len(statement.outputs):
-            expected = "a type of each result"
-            raise BadGraph.one("not_a_model", quoted(statement.text), "none", expected, "export the program again")
+        self._count()
+        _check_form(statement)
         if statement.op == "sdy.sharding_constraint" or "custom_call @Sharding(" in statement.text:
             known[statement.outputs[0]] = self._read(statement.operands[0], known, statement)
             return
@@ -181,6 +187,9 @@ class _Inliner:
             op.outputs.append(value)
             known[name] = value
         if kind == "while":  # what a loop hands on as it came is not another value
+            carried = {len(op.operands), len(op.outputs), *(len(body.inputs) for body in op.bodies)}
+            if len(op.bodies) != 2 or carried != {len(op.bodies[1].results)}:
+                raise _malformed(statement)
             kept = zip(op.bodies[1].inputs, op.bodies[1].results, strict=True)
             for name, operand, (begin, end) in zip(statement.outputs, operands, kept, strict=True):
                 known[name] = operand if begin is end else known[name]
@@ -197,6 +206,13 @@ class _Inliner:
             body.inputs.append(inner[name])
         body.results = self._block(region, inner, body.ops)
         return body
+
+    def _count(self) -> None:
+        """Count an op or a call, of which there are many more than the text has where functions call twice."""
+        self.count += 1
+        if self.count > self.limits.nodes:
+            found = f"more than {self.limits.nodes:,} ops once calls are inlined"
+            raise BadGraph.one("too_large", "document", found, "fewer", "plan a smaller model, or raise the limit")
 
     def _place_in_call(self, statement: Statement) -> tuple[str, str]:
         """Place of a statement; its name follows that of the call which is inlined."""
@@ -218,6 +234,25 @@ class _Inliner:
                 or next((found for _, found in inner if found), ""),
             )
         return self.locations[location]
+
+
+def _check_form(statement: Statement) -> None:
+    """Raise BadGraph for an op of FORMS with another number of results, or fewer operands."""
+    operands, results = len(statement.operands), len(statement.outputs)
+    kind = statement.op.removeprefix("stablehlo.")
+    if kind == "optimization_barrier":
+        is_right = operands == results
+    else:
+        needed = FORMS.get(kind, 1 if "custom_call @Sharding(" in statement.text else None)
+        is_right = needed is None or (operands >= needed and results == 1)
+    if not is_right:
+        raise _malformed(statement)
+
+
+def _malformed(statement: Statement) -> BadGraph:
+    found = f"{len(statement.operands)} operands, {len(statement.outputs)} results, {len(statement.regions)} regions"
+    expected = "as many as StableHLO gives this op"
+    return BadGraph.one("not_a_model", quoted(statement.text), found, expected, "export the program again")
 
 
 def _unique(name: str, used: Counter[str]) -> str:

@@ -53,7 +53,6 @@ def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
             "MLIR text",
             "plan the file with `remat plan`, which needs jax on your machine, or write `lowered.as_text()`",
         )
-    module = inlined(parse(_text(data), limits.depth), limits)
     if shapes.lengths():
         field = shapes.lengths()[0][0]
         raise BadGraph.one(
@@ -63,6 +62,7 @@ def load(data: bytes, limits: Limits, shapes: ShapeOverrides) -> Graph:
             "none, since the shapes of a StableHLO module are fixed",
             "lower the program for other shapes",
         )
+    module = inlined(parse(_text(data), limits.depth), limits)
     return graph_of(_document(module), limits, shapes, len(data))
 
 
@@ -79,7 +79,7 @@ def _text(data: bytes) -> str:
 def _document(module: Module) -> Document:
     main = module.main
     ops = _without_dead(main)
-    constants = [op for op in ops if op.kind == "constant" and _CONTENT.search(op.text)]
+    constants = {op: None for op in ops if op.kind == "constant" and _CONTENT.search(op.text)}
     tasks = tasks_of(Body(main.inputs, [op for op in ops if op not in constants], main.results))
     needed = {*main.results, *(value for task in tasks for value in task.reads)}
     updates = _in_place(module, tasks)
@@ -118,7 +118,7 @@ def _warnings(tasks: Sequence[Task]) -> list[str]:
     warnings = []
     if not any(task.root.location for task in tasks):
         warnings.append(
-            "the module has no locations, so its forward and backward pass are not told apart; "
+            "the module has no locations, so its forward and backward pass are not distinguished; "
             "write it with `lowered.as_text(debug_info=True)`"
         )
     loops = [op.name for task in tasks for op in task.ops if op.kind == "while" and trips_of(op) is None]

@@ -57,20 +57,11 @@ class Statement:
 
 
 @dataclass(slots=True)
-class Function:
-    """A function of a module."""
-
-    name: str
-    results: list[Declared]
-    body: Region
-
-
-@dataclass(slots=True)
 class Parsed:
     """A module as written."""
 
     name: str
-    functions: dict[str, Function]
+    functions: dict[str, Region]
     locations: dict[str, str]  # `#loc7` -> what it stands for
 
 
@@ -133,7 +124,7 @@ class _Parser:
         self.lexer.skip_balanced()
         following = self.lexer.peek()
         end = len(self.lexer.text) if following is END else following.start
-        return self.lexer.text[start : self.lexer.text.rindex(")", start, end)]
+        return self.lexer.text[start:end].rstrip().removesuffix(")")
 
     def _function(self) -> None:
         self.lexer.take()
@@ -143,10 +134,9 @@ class _Parser:
         if not name.text.startswith("@"):
             raise self.lexer.fault(name, "the name of a function")
         arguments = self._declared_list()
-        results: list[Declared] = []
         if self.lexer.peek().text == "->":
             self.lexer.take()
-            results = self._declared_list() if self.lexer.peek().text == "(" else [Declared("", self._type())]
+            self._type_list()
         if self.lexer.peek().text == "attributes":
             self.lexer.take()
             self.lexer.skip_balanced()
@@ -155,7 +145,7 @@ class _Parser:
         body = self._region()
         body.arguments = arguments
         self._location()
-        self.parsed.functions[name.text[1:].strip('"')] = Function(name.text, results, body)
+        self.parsed.functions[name.text[1:].strip('"')] = body
 
     def _declared_list(self) -> list[Declared]:
         """`(%arg0: tensor<4xf32> {jax.buffer_donor = true} loc("x"), ...)`; types without names in lists of results."""
@@ -228,10 +218,12 @@ class _Parser:
             raise self.lexer.fault(op, "the name of an op")
         statement = Statement(op.text.strip('"'), results, start.start)
         self._rest(statement)
+        if sum(count for _, count in results) > len(statement.types):
+            raise self.lexer.fault(op, "an op with the type of each result")
         return statement
 
     def _count(self, token: Token) -> int:
-        if not token.text.isdigit():
+        if not re.fullmatch(r"[0-9]{1,6}", token.text):
             raise self.lexer.fault(token, "a number of results")
         return int(token.text)
 

@@ -145,7 +145,7 @@ def _flops_of_body(body: Body) -> int:
 def _contracted(op: Op) -> int:
     """Products that are summed for one element of a matrix product."""
     match, left = _CONTRACTED.search(op.text), op.operands[0].type
-    axes = [int(axis) for axis in (match[1] or match[2] or "").split(",") if axis.strip()] if match else []
+    axes = map(int, re.findall(r"\b\d{1,4}\b", match[1] or match[2] or "")) if match else ()
     return math.prod(left.shape[axis] for axis in axes if axis < len(left.shape)) if left else 1
 
 

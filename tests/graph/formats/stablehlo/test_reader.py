@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 
 import pytest
@@ -328,3 +329,31 @@ def test_regions_locations_and_names_without_end_are_refused_or_cut() -> None:
     names = ", ".join(f'%a{n}: tensor<f32> loc("x{"_1" * (n % 400)}")' for n in range(1200))
     graph = main(" return %a0 : tensor<f32>", arguments=names, results="tensor<f32>")
     assert len({graph.values[v].name for v in graph.inputs}) == 1200
+
+
+def test_text_with_tokens_dropped_doubled_or_exchanged_is_refused_or_read() -> None:
+    rng = random.Random(7)
+    texts = [STEP, f"module @m {{\n func.func @main(%a: tensor<8xf32>) -> tensor<5x8xf32> {{\n{LOOP}\n }}\n}}\n"]
+    refused = 0
+    for number in range(600):
+        tokens = re.findall(r"\s+|%\w+(?:#\d+)?|[\w.]+|.", texts[number % 2])
+        for _ in range(rng.randint(1, 3)):
+            at, other = rng.randrange(len(tokens)), rng.randrange(len(tokens))
+            tokens[at] = rng.choice(["", tokens[at] * 2, tokens[other], "9" * 5000, "\u00b2", "<", "{", ")"])
+        try:
+            read("".join(tokens))
+        except BadGraph:
+            refused += 1
+    assert refused > 300
+
+
+def test_functions_without_ops_that_call_twice_each_stay_within_the_limit_too() -> None:
+    functions = "\n".join(
+        f"func.func private @f{n}(%a: tensor<f32>) -> tensor<f32> {{\n"
+        f" %0 = call @f{n + 1}(%a) : (tensor<f32>) -> tensor<f32>\n"
+        f" %1 = call @f{n + 1}(%0) : (tensor<f32>) -> tensor<f32>\n return %1 : tensor<f32>\n}}"
+        for n in range(40)
+    )
+    last = "func.func private @f40(%a: tensor<f32>) -> tensor<f32> {\n return %a : tensor<f32>\n}"
+    with pytest.raises(BadGraph, match="once calls are inlined"):
+        load(f"module {{\n{functions}\n{last}\n}}".encode(), Limits(nodes=1000))
