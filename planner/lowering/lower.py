@@ -4,7 +4,7 @@ value ──▶ storage (a view shares the storage of its source) ──▶ buff
 node that only makes views ──▶ no task; every other node ──▶ one task, in the document's order
 
 A view is made once if it reads more than its storage, or if a kernel makes it beside other outputs: its node is a task,
-and neither that nor the task that writes the storage runs again.
+and neither this task nor the one that writes the storage is recomputed.
 """
 
 from __future__ import annotations

@@ -234,9 +234,9 @@ class SolveStages:
         if is_bounded_beside(formulation):
             # The verifier takes the rest: its time grows with the proof.
             stop = self._stop_of_bound(formulation, self.until - BESIDE_BOUND_PART * formulation.goal.seconds)
-            # Limits of bounds follow from the seconds asked for, not from those that a busy machine has left.
-            asked = replace(formulation, goal=replace(formulation.goal, seconds=self.seconds))
-            self.beside = BoundBeside(asked, stop, monitor.cost_bound)
+            # Limits of bounds follow from the requested seconds, not from those that a busy machine has left.
+            requested = replace(formulation, goal=replace(formulation.goal, seconds=self.seconds))
+            self.beside = BoundBeside(requested, stop, monitor.cost_bound)
         try:
             found = lexicographic.search(searched.lowered.problem, searched.goal, planner, monitor, seeds)
         finally:
