@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,10 +84,13 @@ def _device_microseconds(
     for event in on_device:
         number = event["args"].get("External id")
         kernels[number] = kernels.get(number, 0.0) + float(event["dur"])
-    started = [
-        event for event in events if event.get("cat") == "cpu_op" and event["args"].get("External id") in kernels
-    ]
+    begins: dict[Any, list[float]] = {}  # of ops that have started kernels, by thread, ascending
+    totals: dict[Any, list[float]] = {}  # time of the kernels of the ops before each
+    for event in sorted((e for e in events if e.get("cat") == "cpu_op"), key=lambda e: e["ts"]):
+        if (number := event["args"].get("External id")) in kernels:
+            begins.setdefault(event["tid"], []).append(event["ts"])
+            total = totals.setdefault(event["tid"], [0.0])
+            total.append(total[-1] + kernels[number])
     for call in calls:
-        first, last = call["ts"], call["ts"] + call["dur"]
-        inside = (e for e in started if e["tid"] == call["tid"] and first <= e["ts"] < last)
-        yield sum(kernels[event["args"]["External id"]] for event in inside)
+        own, total = begins.get(call["tid"], []), totals.get(call["tid"], [0.0])
+        yield total[bisect_left(own, call["ts"] + call["dur"])] - total[bisect_left(own, call["ts"])]
