@@ -16,7 +16,7 @@ from planner.algorithms.annealing import move_kernels
 from planner.algorithms.blocks import kernels as block_kernels
 from planner.algorithms.greedy import gap_kernels, trim_kernels
 from planner.layout import canonical_kernels
-from planner.problem import liveness_kernels
+from planner.problem import liveness_kernels, schedule_kernels
 from planner.problem.jit import Kernels
 
 KERNEL_SETS = (
@@ -26,6 +26,7 @@ KERNEL_SETS = (
     block_kernels.KERNELS,
     canonical_kernels.KERNELS,
     liveness_kernels.KERNELS,
+    schedule_kernels.KERNELS,
 )
 
 

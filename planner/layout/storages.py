@@ -89,15 +89,17 @@ def storage_placement(
     last = lifetimes.stop[own]
     members = np.flatnonzero(needs & (root != np.arange(count)))
     np.maximum.at(last, number[root[members]], lifetimes.stop[members])
-    # A taker is the only user of the bytes from the step after the one that writes it.
-    members = members[lifetimes.stop[members] > lifetimes.start[members] + 1]
+    # A taker is the only user of the bytes once its source has ended.
+    alone = lifetimes.stop[lifetimes.taken_from]
+    members = members[lifetimes.stop[members] > alone[members]]
     smaller = members[rounded[members] < rounded[lifetimes.taken_from[members]]]
-    smaller = smaller[np.argsort(lifetimes.start[smaller], kind="stable")]
+    smaller = smaller[np.argsort(alone[smaller], kind="stable")]
+    busy_stop = busy + 1 if lifetimes.workspace_stop is None else lifetimes.workspace_stop[busy]
     storages = Storages(
         np.concatenate([lifetimes.start[own], busy]),
-        np.concatenate([last, busy + 1]),
+        np.concatenate([last, busy_stop]),
         np.concatenate([rounded[own], -(-workspace[busy] // alignment) * alignment]),
-        lifetimes.start[smaller] + 1,
+        alone[smaller],
         number[root[smaller]],
         rounded[smaller],
         steps,

@@ -10,7 +10,7 @@ import numpy as np
 
 # Phase of a task. With strict phases, first runs come in this order.
 FORWARD, BACKWARD, UPDATE = 0, 1, 2
-# Engine of a task.
+# Engine of a task. A link that copies in one direction at a time is one engine, TO_HOST, for both directions.
 COMPUTE, TO_HOST, FROM_HOST, COMMUNICATION = 0, 1, 2, 3
 # Whether a task may be recomputed.
 FREE, NEVER, SAME_ORDER = 0, 1, 2  # SAME_ORDER: in the same order on all ranks
@@ -167,6 +167,10 @@ class Problem:
     def repeatable(self) -> np.ndarray:
         """bool[n]: whether the task may appear more than once in an order."""
         return np.asarray((self.repeat == FREE) & (self.recompute != FORBID))
+
+    def is_copy(self) -> np.ndarray:
+        """bool[n]: whether the task copies a buffer to the host or back; copies belong to no phase."""
+        return np.asarray((self.engine == TO_HOST) | (self.engine == FROM_HOST))
 
     def producer(self) -> np.ndarray:
         """int64[m]: the lowest task that writes each buffer; -1 for a buffer without a writer."""

@@ -24,6 +24,16 @@ def lifetimes(problem: Problem, order: Order) -> Lifetimes:
 
     Raises IllegalPlan if a read has no earlier write; all other rules are checked by `planner.verify`.
     """
+    result, key, held = bound_instances(problem, order)
+    _take_over(problem, result, key, held)
+    return result
+
+
+def bound_instances(problem: Problem, order: Order) -> tuple[Lifetimes, np.ndarray, np.ndarray]:
+    """(instances without takeovers, sorted keys buffer * (steps + 1) + writer_step + 1, bool[k] held to the end).
+
+    Raises IllegalPlan if a read has no earlier write.
+    """
     order = np.asarray(order, np.int64)
     steps = len(order)
     write_step, written = problem.writes.entries(order)
@@ -62,8 +72,7 @@ def lifetimes(problem: Problem, order: Order) -> Lifetimes:
         Csr(_row_pointer(read_step, steps), bound),
         Csr(_row_pointer(write_step, steps), place[len(initial) :]),
     )
-    _take_over(problem, result, key, held)
-    return result
+    return result, key, held
 
 
 def _hold(
@@ -151,8 +160,9 @@ def score(problem: Problem, order: Order, budget_bytes: int) -> Score:
 
 
 def phase_ends(problem: Problem, order: Order) -> np.ndarray:
-    """int64[3]: the step after the last first run of each phase; 0 for an empty phase."""
+    """int64[3]: the step after the last first run of each phase; 0 for an empty phase. Copies belong to no phase."""
     _, first = np.unique(order, return_index=True)
+    first = first[~problem.is_copy()[order[first]]]
     ends = np.zeros(3, np.int64)
     np.maximum.at(ends, problem.phase[order[first]], first + 1)
     return ends

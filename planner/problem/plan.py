@@ -24,6 +24,7 @@ class Goal:
     seconds: float = 10.0  # search time
     iterations: int | None = None  # search limit in iterations, instead of the clock: reproducible
     seed: int = 0
+    host_bytes: int | None = None  # host memory for copies; None: no limit
 
     def limited(self, seconds: float, iterations: int | None) -> Goal:
         """The goal with other limits; under an iteration limit `seconds` stays, as bounds size their effort by it."""
@@ -55,7 +56,7 @@ class Score(NamedTuple):
     """Lexicographic score of a plan; lower is better."""
 
     bytes_over_budget: int
-    cost: int  # ticks
+    cost: int  # ticks: the sum of all steps, or the makespan of engines side by side
     peak_bytes: int
 
 
@@ -74,6 +75,16 @@ class Lifetimes:
     taken_from: np.ndarray  # int64[k]  instance whose storage it reuses from `start`; -1: its own storage
     read_instance: Csr  # step -> instances its task reads, in the order of `Problem.reads`
     written_instance: Csr  # step -> instances its task writes, in the order of `Problem.writes`
+    workspace_stop: np.ndarray | None = None  # int64[s]  first step without each step's workspace; None: the next one
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Schedule:
+    """Times and host bytes of the s steps of an order on its engines."""
+
+    start: np.ndarray  # int64[s]  ticks, ascending
+    end: np.ndarray  # int64[s]  ticks
+    host_bytes: np.ndarray  # int64[s]  bytes in host memory once the step has started
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -89,6 +100,7 @@ class Plan:
     offsets: np.ndarray | None = None  # int64[k + s]: per instance, then per step's workspace; -1: no bytes
     arena_bytes: int | None = None
     choices: tuple[int, ...] = ()  # alternative of each group of `Problem.choices`; (): the first of each
+    schedule: Schedule | None = None  # of engines side by side; None: one step after the other
 
     @property
     def candidate(self) -> Candidate:

@@ -18,6 +18,7 @@ from planner.problem import DEVICE, RESIDENT, Csr, Problem
 from planner.problem.plan import Goal, Plan
 from planner.verify.order_rules import DisplayNames, check_order
 from planner.verify.replay import Replay
+from planner.verify.timed_replay import TimedReplay
 
 __all__ = ["DisplayNames", "check", "check_bytes", "check_layout", "check_lifetimes", "check_order"]
 
@@ -28,7 +29,10 @@ def check(problem: Problem, goal: Goal, plan: Plan, alignment: int = 1, names: D
     problem = apply_choices(problem, plan.choices)
     order = [int(task) for task in plan.order.tolist()]
     check_order(problem, goal, order, names)
-    replay = Replay(problem, order)
+    replay: Replay | TimedReplay = Replay(problem, order)
+    if plan.schedule is not None:
+        replay = TimedReplay(problem, order, goal.budget_bytes, goal.host_bytes)
+        check_schedule(plan, replay)
     check_bytes(problem, goal, plan, replay)
     check_lifetimes(plan, replay, names)
     if plan.offsets is None:
@@ -60,7 +64,7 @@ def apply_choices(problem: Problem, choices: Sequence[int]) -> Problem:
     return replace(problem, reads=Csr.of(reads), cost=ticks, workspace=held, size=sizes)
 
 
-def check_bytes(problem: Problem, goal: Goal, plan: Plan, replay: Replay) -> None:
+def check_bytes(problem: Problem, goal: Goal, plan: Plan, replay: Replay | TimedReplay) -> None:
     """Accept the claimed step bytes, peak, cost and bytes over budget (0 where the goal has none)."""
     claimed = plan.step_bytes.tolist()
     if len(claimed) != len(replay.step_bytes):
@@ -72,16 +76,32 @@ def check_bytes(problem: Problem, goal: Goal, plan: Plan, replay: Replay) -> Non
     peak = max(replay.step_bytes, default=sum(problem.size[device].tolist()))
     if plan.score.peak_bytes != peak:
         raise IllegalPlan(f"the peak is {peak:,} bytes, the plan says {plan.score.peak_bytes}")
-    ticks = problem.cost.tolist()
-    cost = sum([ticks[task] for task in replay.order])
-    if plan.score.cost != cost:
-        raise IllegalPlan(f"the cost is {cost} ticks, the plan says {plan.score.cost}")
-    over = max(0, peak - (goal.budget_bytes or 0))
+    if plan.score.cost != replay.cost:
+        raise IllegalPlan(f"the cost is {replay.cost} ticks, the plan says {plan.score.cost}")
+    over = max(0, peak - (goal.budget_bytes or 0)) + replay.bytes_over_host
     if plan.score.bytes_over_budget != over:
         raise IllegalPlan(f"the plan is {over:,} bytes over budget, it says {plan.score.bytes_over_budget}")
 
 
-def check_lifetimes(plan: Plan, replay: Replay, names: DisplayNames) -> None:
+def check_schedule(plan: Plan, replay: TimedReplay) -> None:
+    """Accept the claimed times, host bytes and ranges of workspaces of engines side by side."""
+    schedule, stops = plan.schedule, plan.lifetimes.workspace_stop
+    assert schedule is not None
+    columns = (
+        ("starts at tick", schedule.start, replay.start_time),
+        ("ends at tick", schedule.end, replay.end_time),
+        ("has host bytes", schedule.host_bytes, replay.host_step_bytes),
+        ("holds its workspace to step", np.zeros(0) if stops is None else stops, replay.workspace_stop),
+    )
+    for what, claimed, actual in columns:
+        if len(claimed) != len(actual):
+            raise IllegalPlan(f"the schedule has {len(claimed)} steps, the order has {len(actual)}; give one per step")
+        for step, (stated, value) in enumerate(zip(claimed.tolist(), actual, strict=True)):
+            if stated != value:
+                raise IllegalPlan(f"step {step}: task {replay.order[step]} {what} {value}, the plan says {stated}")
+
+
+def check_lifetimes(plan: Plan, replay: Replay | TimedReplay, names: DisplayNames) -> None:
     """Accept the claimed instances, or raise IllegalPlan at the first that differs."""
     lifetimes = plan.lifetimes
     columns = (lifetimes.buffer, lifetimes.writer_step, lifetimes.start, lifetimes.stop, lifetimes.taken_from)
@@ -115,7 +135,12 @@ def check_lifetimes(plan: Plan, replay: Replay, names: DisplayNames) -> None:
 
 
 def check_layout(
-    problem: Problem, replay: Replay, offsets: list[int], arena_bytes: int, alignment: int, names: DisplayNames
+    problem: Problem,
+    replay: Replay | TimedReplay,
+    offsets: list[int],
+    arena_bytes: int,
+    alignment: int,
+    names: DisplayNames,
 ) -> None:
     """Accept offsets under which no two live copies or workspaces share a byte, except along a takeover."""
     rows, steps = len(replay.buffer), len(replay.order)
@@ -128,11 +153,14 @@ def check_layout(
         start, stop, source = replay.start[row], replay.stop[row], replay.taken_from[row]
         if source >= 0:
             _check_takeover(replay, offsets, row, names)
-            start += 1  # in the step that writes it, the source still holds the bytes
+            start = replay.stop[source]  # until then, the source holds the bytes
         if start < stop:
             begin[start].append(row)
             end[stop].append(row)
     arena = _Arena(arena_bytes)
+    for step, stop in enumerate(replay.workspace_stop):
+        if problem.workspace[replay.order[step]]:
+            end[stop].append(rows + step)
     for step, task in enumerate(replay.order):
         for row in end[step]:
             arena.free(row)
@@ -141,11 +169,10 @@ def check_layout(
         extra = int(problem.workspace[task])
         if extra:
             label = f"step {step}: the workspace of {names.task(task)}"
-            arena.place(-1, offsets[rows + step], extra, alignment, label)
-            arena.free(-1)
+            arena.place(rows + step, offsets[rows + step], extra, alignment, label)
 
 
-def _check_takeover(replay: Replay, offsets: list[int], row: int, names: DisplayNames) -> None:
+def _check_takeover(replay: Replay | TimedReplay, offsets: list[int], row: int, names: DisplayNames) -> None:
     """Accept a copy that lies where the copy does whose storage it reuses."""
     source = replay.taken_from[row]
     if offsets[row] != offsets[source]:

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from planner.errors import IllegalPlan
-from planner.problem import FORBID, NEVER, RESIDENT, Csr, Problem
+from planner.problem import FORBID, FROM_HOST, NEVER, RESIDENT, TO_HOST, Csr, Problem
 from planner.problem.plan import Goal
 
 Name = Callable[[int], str]
+#: Engines of copies to the host and back. Copies belong to no phase, and to no order of first runs.
+COPY_ENGINES = (TO_HOST, FROM_HOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def check_order(problem: Problem, goal: Goal, order: list[int], names: DisplayNa
     if goal.strict_phases:
         _check_phases(problem, order, first, names)
     if goal.order_is_given:
-        _check_given(order, first, names)
+        _check_given(problem, order, first, names)
 
 
 def _check_reads(problem: Problem, order: list[int], writes: list[list[int]], names: DisplayNames) -> None:
@@ -104,12 +106,15 @@ def _check_after(problem: Problem, first: dict[int, int], last: dict[int, int], 
 
 def _check_phases(problem: Problem, order: list[int], first: dict[int, int], names: DisplayNames) -> None:
     phase = problem.phase.tolist()
+    engine = problem.engine.tolist()
     last_first = [-1, -1, -1]  # step of the last first run of each phase
     for task, step in first.items():
+        if engine[task] in COPY_ENGINES:
+            continue
         last_first[phase[task]] = max(last_first[phase[task]], step)
     begin = [-1, last_first[0], max(last_first[0], last_first[1])]  # the phase may run after this step
     for step, task in enumerate(order):
-        if step < begin[phase[task]]:
+        if step < begin[phase[task]] and engine[task] not in COPY_ENGINES:
             raise IllegalPlan(
                 f"step {step}: {names.task(task)} of phase {phase[task]} runs before all first runs of an earlier "
                 f"phase; finish that phase first"
@@ -123,10 +128,10 @@ def _pairs(rows: Csr) -> Iterator[tuple[int, int]]:
             yield row, entry
 
 
-def _check_given(order: list[int], first: dict[int, int], names: DisplayNames) -> None:
-    highest = -1
+def _check_given(problem: Problem, order: list[int], first: dict[int, int], names: DisplayNames) -> None:
+    highest, engine = -1, problem.engine.tolist()
     for step, task in enumerate(order):
-        if first[task] != step:
+        if first[task] != step or engine[task] in COPY_ENGINES:
             continue
         if task < highest:
             raise IllegalPlan(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 from planner.problem import DEVICE, HANDED_OUT, RESIDENT, TO_THE_END, Problem
+from planner.verify.order_rules import COPY_ENGINES
 
 
 class Replay:
@@ -33,6 +34,10 @@ class Replay:
         self._walk(first)
         self.start, self.stop = self._spans()
         self._count()
+        self.workspace_stop = list(range(1, len(order) + 1))  # first step without each step's workspace
+        ticks = problem.cost.tolist()
+        self.cost = sum([ticks[task] for task in order])
+        self.bytes_over_host = 0  # on one engine there are no copies to the host to limit
 
     def _numbered(self) -> tuple[list[int], list[int]]:
         """The number of each buffer's first copy, and the buffer of each copy."""
@@ -83,11 +88,11 @@ class Replay:
         """Step after the end of a phase -> buffers that the phase hands out."""
         if HANDED_OUT not in self.hold:
             return {}
-        phase = self.problem.phase.tolist()
+        phase, engine = self.problem.phase.tolist(), self.problem.engine.tolist()
         end = [0, 0, 0]
         seen: set[int] = set()
         for step, task in enumerate(self.order):
-            if task not in seen:
+            if task not in seen and engine[task] not in COPY_ENGINES:
                 end[phase[task]] = step + 1
                 seen.add(task)
         phase_of: dict[int, int] = {}
