@@ -41,7 +41,7 @@ class Version:
     def __init__(self, folder: Path, environment: dict[str, str], **migrations: bool):
         """`migrations`: revision -> whether it is additive."""
         self.folder = folder
-        shutil.copytree(CHECKOUT / "app", folder / "app", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(CHECKOUT / "app", folder / "app")
         before = HEAD
         for revision, additive in migrations.items():
             text = MIGRATION.format(revision=revision, before=before, additive=additive)
@@ -105,7 +105,7 @@ def test_versions_run_side_by_side_through_an_additive_migration(versions: tuple
     statuses, is_over = list[int](), threading.Event()
 
     def ask() -> None:
-        while not is_over.is_set():
+        while not is_over.wait(0.2):
             statuses.append(plan(one, len(statuses)))
 
     asking = threading.Thread(target=ask)

@@ -60,9 +60,9 @@ def test_evaluator_checker_and_simulator_agree_on_random_sequences():
 
 
 @pytest.mark.heavy
-def test_evaluator_checker_and_simulator_agree_on_a_hundred_thousand_random_sequences():
-    legal, illegal = same_of_random_sequences(100_000, seed=2)
-    assert legal > 30_000 and illegal > 20_000
+def test_evaluator_checker_and_simulator_agree_on_many_random_sequences():
+    legal, illegal = same_of_random_sequences(25_000, seed=2)
+    assert legal > 7_500 and illegal > 5_000
 
 
 def test_an_evaluator_that_is_one_byte_off_is_noticed():
