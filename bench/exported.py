@@ -47,6 +47,7 @@ from torch.nn import functional
 from app.render.text import table
 from bench.exported_libraries import models
 from bench.exported_models import MODELS as OF_TORCH
+from bench.run import add_only
 from graph.errors import GraphError
 from graph.execution.float64 import in_float64
 from graph.execution.interpreter import execute
@@ -378,13 +379,13 @@ def cases(names: list[str], exporters: list[str], everything: bool = False) -> I
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", default=",".join(MODELS), help="names of models")
+    add_only(parser, MODELS)
     parser.add_argument("--exporter", choices=EXPORTERS, action="append", help="default: both")
     parser.add_argument("--all", action="store_true", help="every mode, with and without loss, by each exporter")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     rows: list[Row] = []
-    for case in cases(given.only.split(","), given.exporter or list(EXPORTERS), given.all):
+    for case in cases(given.only, given.exporter or list(EXPORTERS), given.all):
         began = time.process_time()
         rows.append(check(case, given.seed))
         took = time.process_time() - began

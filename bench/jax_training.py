@@ -26,6 +26,7 @@ import numpy as np
 
 import remat.jax
 from bench.jax_networks import NETWORKS, plain
+from bench.run import add_only
 from remat.report import Report
 from tests.jax.models import NO_REWRITES
 
@@ -104,13 +105,13 @@ def _xla_row(name: str, what: str, made: Compiled, base: Compiled) -> Row:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default=",".join(NETWORKS), help="networks of bench/jax_networks.py")
+    add_only(parser, NETWORKS)
     parser.add_argument("--budgets", default="80%,65%,50%")
     parser.add_argument("--seconds", type=float, default=10.0, help="search time of each plan")
     parser.add_argument("--full", action="store_true", help="networks at their full size")
     given = parser.parse_args()
     failed = False
-    for place, name in enumerate(given.only.split(",")):
+    for place, name in enumerate(given.only):
         found, below = rows(name, given.budgets.split(","), given.full, given.seconds)
         if not place:
             print("| " + " | ".join(found[0]) + " |\n|" + " --- |" * len(found[0]))

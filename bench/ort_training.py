@@ -34,6 +34,7 @@ import onnxruntime
 
 import remat
 import remat.ort
+from bench.run import add_only
 from graph.formats.onnx.writer import dump
 from graph.ir import Graph, Role
 
@@ -168,13 +169,13 @@ def main() -> int:
     from bench.ort_exports import MODELS
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", default=",".join(MODELS), help="models of bench/exported_models.py")
+    add_only(parser, MODELS)
     parser.add_argument("--mebibytes", type=int, default=128, help="peak of a step without a plan")
     parser.add_argument("--seconds", type=float, default=5.0, help="search time of each plan")
     given = parser.parse_args()
     failed = False
     print(" | ".join(HEADS))
-    for name in given.only.split(","):
+    for name in given.only:
         try:
             found = row(name, given.mebibytes, given.seconds)
         except (ValueError, RuntimeError) as error:

@@ -25,16 +25,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from app.cli.typer_app import run
 from bench.exported import DENSE, EXPORTERS, MODELS, Case, exported
+from bench.run import add_only
 from tests.app.cli.shown_text import FOREIGN
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", default=",".join(MODELS), help="names of models")
+    add_only(parser, MODELS)
     parser.add_argument("--exporter", choices=EXPORTERS, default=EXPORTERS[0])
     given = parser.parse_args()
     lines, faults, refused, planned = 0, list[str](), list[str](), 0
-    for name in given.only.split(","):
+    for name in given.only:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 flags = write_model(Case(name, given.exporter, "train", "scores"), Path(folder))

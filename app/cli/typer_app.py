@@ -14,6 +14,7 @@ import typer
 
 from app.cli.admin.keys import keys
 from app.cli.options import completion, options
+from app.cli.options.commands import Command, Group
 from planner.request.curve_and_fit_request import MEMORY_FIELDS
 from planner.request.field_kinds import SHAPE_KINDS
 from planner.request.plan_request import FIELDS, fields_of
@@ -22,6 +23,7 @@ from planner.request.plan_request import FIELDS, fields_of
 
 app = typer.Typer(
     name="remat",
+    cls=Group,
     help="Memory planning and rematerialization for neural networks.",
     epilog="Exit codes: 0 success, 1 budget not reached (or a difference), 2 invalid input or usage, 3 stopped, "
     "4 internal error.",
@@ -49,7 +51,7 @@ def _command(group: str, *examples: str, name: str | None = None) -> Callable[[C
     `name`: default that of the function.
     """
     epilog = "\n\n".join(["[bold]Examples[/bold]", *examples]) if examples else None
-    return app.command(name, rich_help_panel=group, epilog=epilog)
+    return app.command(name, cls=Command, rich_help_panel=group, epilog=epilog)
 
 
 _one_model, _plans, _many, _service, _reference = (
@@ -290,10 +292,7 @@ def measure(
         typer.Option("--arena", help="Place the values of the step in one block, where the plan's layout puts them."),
     ] = False,
     steps: Annotated[int, typer.Option(metavar="N", min=1, help="Timed steps without and with the plan.")] = 5,
-    server: Annotated[
-        str | None,
-        typer.Option("--server", metavar="URL", callback=options.service_url, help="Service that stores the result."),
-    ] = None,
+    server: options.ResultServer = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the JSON document.")
     ] = None,

@@ -36,7 +36,15 @@ def run(*command: object, **options: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def environment() -> Iterator[None]:
+    """No folder of modules beside those of each test: PYTHONPATH may name a checkout."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONPATH", raising=False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def wheel(environment: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel built from a source distribution of a copy of the checkout."""
     folder = tmp_path_factory.mktemp("build")
     for name in PACKAGES:

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.cli.options.commands import Command, Group
+
 if TYPE_CHECKING:
     from app.api.auth.api_keys import ApiKey
     from app.api.auth.key_store import KeyStore
 
 # Imports inside functions: loaded per command, so that `remat --help` takes under 0.3 s.
 
-keys = typer.Typer(help="Create, list and revoke API keys of a service.", no_args_is_help=True, rich_markup_mode="rich")
+keys = typer.Typer(
+    cls=Group, help="Create, list and revoke API keys of a service.", no_args_is_help=True, rich_markup_mode="rich"
+)
 
 Data = Annotated[Path | None, typer.Option("--data", metavar="FOLDER", help="The service's data folder.")]
 Scope = Annotated[
@@ -27,7 +31,7 @@ MAX_LIFETIME_S = 100 * 365 * 86_400  # seconds; keeps the expiry within the rang
 MAX_NAME_CHARS = 200
 
 
-@keys.command()
+@keys.command(cls=Command)
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key's owner.")],
     tenant: Annotated[str | None, typer.Option(metavar="NAME", help="Tenant; default: NAME.")] = None,
@@ -71,7 +75,7 @@ def create(
     return 0
 
 
-@keys.command("list")
+@keys.command("list", cls=Command)
 def list_keys(data: Data = None, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> int:
     """List the keys, oldest first, without secrets."""
     import time
@@ -99,7 +103,7 @@ def list_keys(data: Data = None, as_json: Annotated[bool, typer.Option("--json",
     return 0
 
 
-@keys.command()
+@keys.command(cls=Command)
 def revoke(
     id: Annotated[str, typer.Argument(metavar="ID", help="Key id of `remat keys list`.")], data: Data = None
 ) -> int:

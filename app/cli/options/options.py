@@ -36,6 +36,10 @@ def service_url(given: str | None) -> str | None:
     return given
 
 
+def _service(help: str) -> Any:
+    return typer.Option("--server", metavar="URL", callback=service_url, help=help)
+
+
 _output = functools.partial(_flag, group="Output")
 
 
@@ -81,15 +85,8 @@ Form = Annotated[
 Transform = Annotated[list[str], _flag('Pass to apply, as JSON: {"pass": "prune"}; repeatable.', "JSON")]
 Versions = Annotated[bool, typer.Option("--versions", help="Show SSA versions of names, and lints, instead.")]
 Data = Annotated[Path | None, _flag("Data folder; default: REMAT_DATA.", "FOLDER", "--data")]
-Server = Annotated[
-    str | None,
-    typer.Option(
-        "--server",
-        metavar="URL",
-        callback=service_url,
-        help="Service URL; default: REMAT_URL or http://127.0.0.1:8000.",
-    ),
-]
+Server = Annotated[str | None, _service("Service URL; default: REMAT_URL or http://127.0.0.1:8000.")]
+ResultServer = Annotated[str | None, _service("Service that stores the result.")]
 SchemaName = Annotated[
     str,
     typer.Argument(

@@ -371,6 +371,13 @@ def test_help_has_every_command_under_a_heading_in_one_short_line() -> None:
         assert len((command.help or "").split("\n\n")[0]) < 75, name
 
 
+def test_help_shows_no_type_beside_flags_without_a_value(run: Run) -> None:
+    group = typer.main.get_command(typer_app.app)
+    for words in ([], ["keys"], ["keys", "create"], *([name] for name in group.commands)):
+        code, out, _ = run(*words, "--help")
+        assert code == 0 and "--help" in out and "<bool>" not in out, words
+
+
 def test_help_of_plan_has_every_option_under_a_heading_and_examples_that_are_read() -> None:
     command = typer.main.get_command(typer_app.app).commands["plan"]
     headings = dict.fromkeys(one.rich_help_panel for one in command.params if one.param_type_name == "option")
