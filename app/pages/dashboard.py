@@ -92,9 +92,12 @@ async def dashboard(request: Request, service: ServiceDep, filters: QueryParamet
         query = urlencode(filters.query(**other))
         return f"{path}?{query}" if query else path
 
-    def sorted_by(name: str) -> str:
+    def order_by(name: str) -> dict[str, str]:
         opposite = "asc" if filters.direction == "desc" else "desc"
-        return address(sort=name, direction=opposite if name == filters.sort else SORTS[name], page=1)
+        return {"sort": name, "direction": opposite if name == filters.sort else SORTS[name]}
+
+    def sorted_by(name: str) -> str:
+        return address(**order_by(name), page=1)
 
     context = await anyio.to_thread.run_sync(load)
     return render_page(
@@ -104,6 +107,7 @@ async def dashboard(request: Request, service: ServiceDep, filters: QueryParamet
         here="/",
         filters=filters,
         address=address,
+        order_by=order_by,
         sorted_by=sorted_by,
         max_largest_batches=MAX_LARGEST_BATCHES,
         max_grown=MAX_GROWN,

@@ -11,6 +11,7 @@ from app.render.text import UNITS
 
 NOT_MEASURED = Markup('<span class="none">not measured</span>')
 MINUS = "−"
+MIN_SCALED = 0.1  # of the unit of a column; less loses its digits, and has a unit of its own
 MAX_INPUTS, MAX_STORED_INPUTS = 2, 16  # shown, and stored of a graph
 
 
@@ -48,6 +49,18 @@ def format_scaled(amount: float | None, scale: float = 1.0) -> str:
         return NOT_MEASURED
     shown = amount * scale
     return "< 0.01" if 0 < abs(shown) < 0.005 else _signed(f"{shown:,.2f}")
+
+
+def format_column_bytes(count: float | None, unit: int) -> str:
+    """Bytes of a column in the unit of index `unit`, which its heading has; a small count in a unit of its own."""
+    is_small = count is not None and 0 < count < MIN_SCALED * 1024**unit
+    return format_bytes(count) if is_small else format_scaled(count, 1 / 1024**unit)
+
+
+def format_column_seconds(span: float | None, scale: float) -> str:
+    """A time of a column in the unit of `scale` per second, which its heading has; a short one in a unit of its own."""
+    is_small = span is not None and 0 < span * scale < MIN_SCALED
+    return format_seconds(span) if is_small else format_scaled(span, scale)
 
 
 def format_percent(fraction: float | None, digits: int = 1) -> str:
@@ -106,6 +119,8 @@ def _signed(text: str) -> str:
 FILTERS: dict[str, Callable[..., str]] = {
     "size": format_bytes,
     "scaled": format_scaled,
+    "column_size": format_column_bytes,
+    "column_seconds": format_column_seconds,
     "share": format_percent,
     "seconds": format_seconds,
     "estimate": format_estimate,

@@ -52,7 +52,13 @@ function optionsOf({ x, series }, width, height, days, format, xFormat) {
     tzDate: (s) => uPlot.tzDate(new Date(s * 1000), "Etc/UTC"),
     cursor: { drag: { x: false, y: false } },
     legend: { live: true },
+    hooks: { ready: [markIdle], setCursor: [markIdle] },
   };
+}
+
+/** Without a cursor the legend has no values to show. */
+function markIdle(plot) {
+  plot.root.classList.toggle("idle", plot.cursor.idx == null);
 }
 
 function seriesOptions({ label, colour: name, bars, steps, dash }, points, format) {
