@@ -14,13 +14,13 @@ from app.api.routes.dependencies import ServiceDep
 from app.api.service.service import Service
 from app.pages.plan.files import data_url
 from app.pages.plan.page import Embed, embed_policy, headline
-from app.pages.plan.stored import summary_of
+from app.pages.plan.stored import shapes_of_plans, summary_of
 from app.pages.savings_query import SavingsFilter, SavingsQuery
 from app.pages.shell import format_values, frame
 from app.pages.shell.frame import PageRoute
 from app.render import axes
 from app.render.csv_table import as_csv
-from app.render.differences import format_value
+from app.render.differences import format_value, is_number
 from app.store import records
 from app.store.store import Store
 from app.store.tables import plans
@@ -69,8 +69,7 @@ async def compare_page(
         raise BadRequest.one("bad_parameter", "query.plan", f"{len(ids)} plans", expected, "leave some out")
     context: dict[str, Any] = {"ids": ids, "letters": LETTERS, "sides": [], "differences": None, "recent": []}
     if len(ids) < 2 and not embed:
-        newest = SavingsQuery(service.store, plan_scope(service))
-        context["recent"] = await anyio.to_thread.run_sync(newest.rows, SavingsFilter(), MAX_RECENT)
+        context |= await anyio.to_thread.run_sync(_recent, service.store, plan_scope(service))
     if len(ids) > 1:
         reports = [await anyio.to_thread.run_sync(summary_of, service.store, id) for id in ids]
         sides = [_side(letter, report) for letter, report in zip(LETTERS, reports, strict=False)]
@@ -94,6 +93,12 @@ async def compare_csv(request: Request, service: ServiceDep, a: PlanIdQuery, b: 
     return Response(text, 200, headers, "text/csv; charset=utf-8")
 
 
+def _recent(store: Store, tenant: str | None) -> dict[str, Any]:
+    """Rows of the newest plans to pick from, and their batches and inputs by plan id."""
+    rows = SavingsQuery(store, tenant).rows(SavingsFilter(), MAX_RECENT)
+    return {"recent": rows, "shapes": shapes_of_plans(store, [row["plan_id"] for row in rows])}
+
+
 async def _differences(service: Service, a: str, b: str, limit: int) -> dict[str, Any]:
     """{"count", "rows"} of the differences, computed in a child process. Raises NotFound."""
     rows = [await anyio.to_thread.run_sync(service.store.row, plans, id) for id in (a, b)]
@@ -113,7 +118,21 @@ def _difference_row(row: Mapping[str, Any]) -> dict[str, Any]:
     sides = {
         side: format_value(row["what"], row[side], MAX_CELL_CHARS, format_values.format_seconds) for side in ("a", "b")
     }
-    return {**row, **sides, "what": row["what"].removesuffix("_bytes").replace("_", " ")}
+    words = row["what"].removesuffix("_bytes").replace("_", " ")
+    return {**row, **sides, "what": "time" if words == "seconds" else words, "change": _row_change(row)}
+
+
+def _row_change(row: Mapping[str, Any]) -> str:
+    """Difference of the numbers of a row, of other values that of their bytes; empty where there is none."""
+    name, a, b = row["what"], row["a"], row["b"]
+    if not (is_number(a) and is_number(b)):
+        return format_values.format_bytes(row["bytes"]) if "bytes" in row else ""
+    formats: dict[str, Format] = {
+        "bytes": format_values.format_bytes,
+        "seconds": format_values.format_seconds,
+        "overhead": _points,
+    }
+    return _difference(a, b, formats.get(name.rpartition("_")[2], format_values.format_count))
 
 
 def _side(letter: str, report: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,6 +166,15 @@ def _change(first: float | None, value: float | None, formatted: Format) -> str:
         return ""
     if first == value:
         return "equal"
-    sign = "+" if value > first else "−"
-    share = f" ({sign}{format_values.format_percent(abs(value / first - 1))})" if first and formatted in SIZES else ""
-    return f"{sign}{formatted(abs(value - first))}{share}"
+    share = f" ({_difference(1, value / first, format_values.format_percent)})" if first and formatted in SIZES else ""
+    return _difference(first, value, _points if formatted is format_values.format_percent else formatted) + share
+
+
+def _difference(first: float, value: float, formatted: Format) -> str:
+    """`value` - `first` with its sign."""
+    return ("+" if value > first else "−") + formatted(abs(value - first))
+
+
+def _points(fraction: float | None) -> str:
+    """A difference of two shares, in percentage points."""
+    return f"{100 * (fraction or 0):.1f} points"

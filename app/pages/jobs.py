@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
@@ -88,6 +89,7 @@ async def job(request: Request, service: ServiceDep, operation_id: str, follow: 
             plan = msgspec.json.decode(records.report_of(service.store, operation.result, ("plan",)))["plan"]
             is_over_budget = plan["status"] == "over_budget"
             row |= {"plan_figures": plan, "best": _plan_best(plan), "is_over_budget": is_over_budget}
+        row["duration_seconds"] = _duration(operation)
         return row | {"found": result_view(service.store, operation)}
 
     row = await anyio.to_thread.run_sync(load)
@@ -142,6 +144,14 @@ def goal_text(fields: Mapping[str, Any], kind: str = "plan") -> str:
     if fields.get("fits") is not None:
         return f"memory of {fields['fits']}"
     return "overhead up to 10%"
+
+
+def _duration(operation: Operation) -> float | None:
+    """Seconds from start to end; None before the end."""
+    if not operation.started_at or not operation.ended_at:
+        return None
+    began, ended = map(datetime.fromisoformat, (operation.started_at, operation.ended_at))
+    return (ended - began).total_seconds()
 
 
 def _stage(operation: Operation) -> str:

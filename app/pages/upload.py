@@ -29,7 +29,7 @@ async def upload(request: Request, service: ServiceDep) -> Response:
         planners=planners,
         devices=devices,
         device=DEFAULT_DEVICE,
-        runtimes=list(RUNTIMES),
+        runtimes=list(RUNTIMES.values()),
         max_seconds=service.settings.search_seconds,
         sample=SAMPLE,
         max_bytes=service.settings.body_bytes,

@@ -23,10 +23,16 @@ from app.settings import Settings
 from planner.report import saved_report
 from tests.app.api.auth.conftest import Gated, gated, tenant
 from tests.app.conftest import chain, value
-from tests.app.pages.html import parsed
+from tests.app.pages.html import Element, parsed
 
 __all__ = ["gated", "tenant"]
 MARKUP = '<script>alert("&1")</script>'
+
+
+def cells(text: str) -> list[list[str]]:
+    """Text of the cells of every row of a page's tables, without those to pick."""
+    rows = [[one for one in row.inside if isinstance(one, Element)] for row in parsed(text).all("tr")]
+    return [[one.text for one in row if one.attributes.get("class") != "pick"] for row in rows]
 
 
 def read(client: TestClient, id: str, *parts: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -168,6 +174,23 @@ def test_an_unknown_plan_is_an_error_page(client: TestClient) -> None:
         answer = client.get(path)
         assert answer.status_code == 404 and answer.headers["content-type"].startswith("text/html")
         assert "no plan" in answer.text
+
+
+def test_differences_of_compared_plans_have_signs_and_units(client: TestClient, plans: list[str]) -> None:
+    text = client.get(f"/compare?a={plans[0]}&b={plans[1]}").text
+    rows = {row[0]: row[-1] for row in cells(text) if len(row) == 5}
+    assert re.fullmatch(r"\+[\d.]+ KiB", rows["peak"])
+    assert re.fullmatch(r"−[\d.]+ µs", rows["time"])
+    assert re.fullmatch(r"−[\d.]+ points", rows["overhead"])
+    assert rows["runs"] in ("−1", "+1")
+    (saved,) = (row for row in cells(text) if row[0] == "Memory saved")
+    assert re.search(r"−[\d.]+ points$", saved[2])
+
+
+def test_plans_to_pick_from_have_their_shapes_and_outcomes(client: TestClient, plans: list[str]) -> None:
+    text = client.get("/compare").text
+    (row,) = (row for row in cells(text) if row[0].startswith("of the page") and row[1] == "60%")
+    assert "float32[64,64]" in row[0] and row[3] in ("fits", "proven optimal")
 
 
 def test_more_plans_than_are_compared_are_refused(client: TestClient) -> None:

@@ -29,6 +29,13 @@ function elapsedSeconds() {
   return from ? Math.max(0, (Date.now() - Date.parse(from)) / 1000) : null;
 }
 
+/** Whole seconds, from a minute on with the minutes: "1 min 5 s". */
+function duration(seconds) {
+  const minutes = Math.floor(seconds / 60), rest = `${Math.floor(seconds % 60)} s`;
+  if (!minutes) return rest;
+  return `${minutes} min${rest === "0 s" ? "" : ` ${rest}`}`;
+}
+
 /** Elapsed and expected time: the search has a limit; reading before it and checking after it have none. */
 function showTime() {
   const bar = document.getElementById("job-bar"), words = document.getElementById("job-time");
@@ -37,9 +44,9 @@ function showTime() {
   if (elapsed === null) return;
   if (limit && elapsed < limit) bar.value = elapsed / limit;
   else bar.removeAttribute("value"); // indeterminate
-  const whole = elapsed < 60 ? `${Math.floor(elapsed)} s` : `${Math.floor(elapsed / 60)} min ${Math.floor(elapsed % 60)} s`;
-  const search = limit ? ` of about ${Math.ceil(limit)} s of search` : "";
-  words.textContent = limit && elapsed >= limit ? `${whole}; the search limit of ${Math.ceil(limit)} s is reached, placing and checking follow.` : `${whole}${search}.`;
+  const search = limit ? ` of about ${duration(Math.ceil(limit))} of search` : "";
+  const isSearched = limit && elapsed >= limit;
+  words.textContent = `${duration(elapsed)}${isSearched ? `; the search limit of ${duration(Math.ceil(limit))} is reached, placing and checking follow` : search}.`;
 }
 const clock = setInterval(showTime, TICK_MS), redraw = setInterval(() => seconds.length && draw(), REDRAW_MS);
 showTime();

@@ -7,7 +7,7 @@ import { followTabs } from "./use_it.js";
 import { AddressMap } from "./map.js";
 import { drawSnapshots } from "./measured.js";
 import { announce, finished, postJson, request } from "./net.js";
-import { firstSeries, namedSeries, wholeSeries } from "./plan_series.js";
+import { describeNodes, firstSeries, namedSeries, wholeSeries } from "./plan_series.js";
 import { showPreview } from "./preview.js";
 import { announceSteps, MemoryChart } from "./timeline.js";
 
@@ -60,7 +60,9 @@ async function draw(own) {
   memory.sheet.now();
   performance.mark("remat:drawn");
   document.documentElement.dataset.drawn = "1";
-  painted().then(() => performance.mark("remat:painted"));
+  await painted(); // else names and graph, which may be there already, are read before the charts are seen
+  performance.mark("remat:painted");
+  if (own !== showing) return;
   data.join(await cached(section.dataset.names, fetchColumns));
   if (own !== showing) return;
   const replace = (next) => memory.setSeries([...(series = next), ...memory.series.slice(2)]); // and what was measured
@@ -72,6 +74,7 @@ async function draw(own) {
   replace(wholeSeries(series, data, graph));
   memory.sheet.now();
   performance.mark("remat:timeline");
+  describeNodes(byId("recomputed"), data, graph);
   map?.setLayers(...graph.list("layer_of", "layer", "layers"));
   window.remat.blocks = new BlockView(byId("graph"), graph, data);
   followWhole(byId("graph").querySelector("[data-part=whole-graph]"), graph, data);

@@ -70,15 +70,33 @@ function wholeBefore(before, data, graph, of) {
 
 /** Step -> lines of its tooltip: node, op with the type of its result, module, run. */
 function tips(nodeOfStep, run, data, graph) {
-  const [nodes, ops] = data.list("nodes", "ops"), [layer, layers, output, typeOf, types, runs] =
-    graph.list("layer", "layers", "output", "type_of", "types", "runs");
-  const [written, seconds] = graph.list("written", "seconds");
+  const nodes = data.column("nodes"), [runs, written, seconds] = graph.list("runs", "written", "seconds");
   return (step) => {
     const n = nodeOfStep[step];
     if (n < 0) return ["a copy between device and host"];
-    const type = output[n] < 0 ? "" : types[typeOf[output[n]]];
     const again = run?.[step] ? [`recomputed: run ${run[step] + 1} of ${runs[n]}`] : run && runs[n] > 1 ? [`${runsInWords(runs[n])}, this is the first run`] : [];
     const makes = seconds[n] ? `, writes ${size(written[n])}` : ", a view";
-    return [nodes[n], `${ops[n]}${type ? ` → ${type}` : ""}${makes}`, `in ${layers[layer[n]]}`, ...again];
+    const [op, layer] = opAndLayer(n, data, graph);
+    return [nodes[n], op + makes, layer, ...again];
   };
+}
+
+/** Op of node n with the type of its result, and the module it is in. */
+function opAndLayer(n, data, graph) {
+  const [layer, layers, output, typeOf, types] = graph.list("layer", "layers", "output", "type_of", "types");
+  const type = output[n] < 0 ? "" : ` → ${types[typeOf[output[n]]]}`;
+  return [data.column("ops")[n] + type, `in ${layers[layer[n]]}`];
+}
+
+/** Adds what it is to each node that is named in `root`. */
+export function describeNodes(root, data, graph) {
+  const codes = [...root.querySelectorAll("code[data-node]")], places = new Map(codes.map((code) => [code.dataset.node, -1]));
+  data.column("nodes").forEach((name, n) => places.has(name) && places.set(name, n));
+  for (const code of codes) {
+    const n = places.get(code.dataset.node), words = document.createElement("span");
+    if (n < 0) continue;
+    words.className = code.closest("th") ? "sub" : "small";
+    words.textContent = ` ${opAndLayer(n, data, graph).join(", ")}`;
+    code.after(words);
+  }
 }
