@@ -14,7 +14,7 @@ import typer
 
 from app.cli.admin.keys import keys
 from app.cli.options import completion, options
-from app.cli.options.commands import Command, Group
+from app.cli.options.options import Command, Group
 from planner.request.curve_and_fit_request import MEMORY_FIELDS
 from planner.request.field_kinds import SHAPE_KINDS
 from planner.request.plan_request import FIELDS, fields_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.options.commands import Command, Group
+from app.cli.options.options import Command, Group
 
 if TYPE_CHECKING:
     from app.api.auth.api_keys import ApiKey

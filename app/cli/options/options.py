@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from app.cli.options import completion
 from planner.errors import BadRequest
@@ -217,3 +218,26 @@ def _parse_shape_set(text: str) -> Any:
     except (msgspec.DecodeError, RecursionError) as error:
         expected = 'JSON such as {"batch": 4}, {"dims": {"S": 64}} or {"inputs": {"x": [4, 64]}}'
         raise BadRequest.one("bad_flag", "--shapes", repr(text)[:80], expected, str(error)) from error
+
+
+class Command(TyperCommand):
+    """A command whose help has `--json`, not `--json <bool>`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Parameters of the command and `--help`."""
+        return _without_type_of_flags(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """A group of commands whose help has `--version`, not `--version <bool>`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Parameters of the group and `--help`."""
+        return _without_type_of_flags(super().get_params(ctx))
+
+
+def _without_type_of_flags(parameters: list[Any]) -> list[Any]:
+    for parameter in parameters:
+        if getattr(parameter, "is_bool_flag", False) and parameter.metavar is None:
+            parameter.metavar = ""
+    return parameters
