@@ -18,7 +18,7 @@ from planner.request.plan_request import FIELDS, GOALS, RequestField
 
 # Imports inside functions: loaded per command, so that `remat --help` takes under 0.3 s.
 
-Command = Callable[..., int]
+Function = Callable[..., int]  # of a command: returns its exit code
 
 
 def _flag(
@@ -107,13 +107,13 @@ def is_wraps(form: str | None) -> bool:
     return form is not None
 
 
-def with_fields(rows: Iterable[RequestField], **other_defaults: str) -> Callable[[Command], Command]:
+def with_fields(rows: Iterable[RequestField], **other_defaults: str) -> Callable[[Function], Function]:
     """Decorator: add a flag for each request field that has one to a command, passed as its `**flags`.
 
     `--help` shows `other_defaults` instead of those of the table.
     """
 
-    def decorate(command: Command) -> Command:
+    def decorate(command: Function) -> Function:
         @functools.wraps(command)
         def run(**given: Any) -> int:
             return command(**given)
