@@ -18,6 +18,8 @@ import ast
 import itertools
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Set
 from pathlib import Path
 
@@ -157,7 +159,10 @@ def lay_out(folder: Path) -> None:
 
 
 class BuildInsideRemat(build_py):
-    """`build_py` whose result has one top-level package. An editable install is left as the checkout is."""
+    """`build_py` whose result has one top-level package. An editable install is left as the checkout is.
+
+    With REMAT_PREBUILD_KERNELS=1, which needs numba, the package has kernels in machine code for this Python.
+    """
 
     def run(self) -> None:
         if self.editable_mode:
@@ -168,6 +173,10 @@ class BuildInsideRemat(build_py):
             shutil.rmtree(folder / package, ignore_errors=True)
         super().run()
         lay_out(folder)
+        if os.environ.get("REMAT_PREBUILD_KERNELS") == "1":
+            command = [sys.executable, "-m", f"{TARGET}.planner.warm", "--prebuild"]
+            environment = os.environ | {"PYTHONPATH": str(folder.resolve()), "PYTHONDONTWRITEBYTECODE": "1"}
+            subprocess.run(command, cwd=folder, env=environment, check=True)
 
 
 class OneTopLevelName(egg_info):

@@ -1,4 +1,7 @@
-"""Compile all numba kernels into the disk cache ahead of the first plan: `python -m planner.warm`."""
+"""Compile all numba kernels ahead of the first plan: `python -m planner.warm`.
+
+`python -m planner.warm --prebuild` compiles them into the package, for every usual processor of this architecture.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from planner import prebuilt_kernels
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.blocks import kernels as block_kernels
 from planner.algorithms.greedy import gap_kernels, trim_kernels
@@ -94,5 +100,17 @@ def load_cached() -> None:
             kernels.compiled()
 
 
+def prebuild(into: Path = prebuilt_kernels.FOLDER) -> int:
+    """Compile all kernels for a usual processor of this architecture into `into`; returns the number of files."""
+    module = __spec__.name if __spec__ else __name__
+    with TemporaryDirectory() as caches:
+        environment = os.environ | prebuilt_kernels.compiler_environment() | {"NUMBA_CACHE_DIR": caches}
+        subprocess.run([sys.executable, "-m", module], env=environment, check=True)
+        return prebuilt_kernels.collect(Path(caches), into)
+
+
 if __name__ == "__main__":
-    print(f"kernels ready in {warm():.1f} s")
+    if sys.argv[1:] == ["--prebuild"]:
+        print(f"{prebuild()} kernels prebuilt in {prebuilt_kernels.FOLDER}")
+    else:
+        print(f"kernels ready in {warm():.1f} s")

@@ -201,7 +201,7 @@ MAY_IMPORT: dict[str, str] = {
         "graph.gc_pause graph.ir graph.limits planner.advice planner.algorithms planner.errors planner.formulation "
         "planner.lowering planner.problem planner.report planner.request planner.search planner.warm"
     ),
-    "planner.problem": "graph.cancellation planner.errors",
+    "planner.problem": "graph.cancellation planner.errors planner.prebuilt_kernels",
     "planner.report": (
         "graph.analysis graph.buffer_sharing graph.errors graph.formats graph.formats.native graph.ir graph.limits "
         "graph.training planner.advice planner.bounds planner.errors planner.formulation planner.lowering "
@@ -210,7 +210,7 @@ MAY_IMPORT: dict[str, str] = {
     "planner.request": "graph.analysis planner.algorithms planner.errors",
     "planner.search": "planner.algorithms planner.bounds planner.problem",
     "planner.verify": "planner.errors planner.problem",
-    "planner.warm": "planner.algorithms planner.layout planner.problem",
+    "planner.warm": "planner.algorithms planner.layout planner.prebuilt_kernels planner.problem",
     "planner.wraps": "graph.ir planner.errors planner.formulation planner.lowering planner.problem planner.request",
     "remat": "app.client graph.errors graph.ir planner.errors remat.errors remat.facade remat.report",
     "remat.__main__": "app.cli",

@@ -5,7 +5,7 @@ call belong to it, and the annotations of a kernel are its compiled signature:
 
     def slot_of(t: AnnealingTimeline, use: int) -> int        a NamedTuple of arrays, and 64-bit numbers
 
-`compiled` returns the set in machine code, from the disk cache once warm.
+`compiled` returns the set in machine code, from the installation or the disk cache if it is there.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from hashlib import sha256
 from pathlib import Path
 from types import FunctionType, NoneType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from planner import prebuilt_kernels
 
 log = logging.getLogger(__name__)
 
@@ -71,11 +73,13 @@ class Kernels:
         return self in _compiled
 
     def is_on_disk(self) -> bool:
-        """Whether the disk cache holds the set: its last kernel, which is compiled after all others.
+        """Whether the installation or the disk cache holds the set: its last kernel, compiled after all others.
 
         The cache is next to the kernel's file, or in folders below NUMBA_CACHE_DIR.
         """
         last = self.functions[-1]
+        if prebuilt_kernels.file_of(f"{last.__qualname__}_{self.digest}"):
+            return True
         file, cache_dir = Path(last.__code__.co_filename), os.environ.get("NUMBA_CACHE_DIR")
         root, folder = (Path(cache_dir), "*") if cache_dir else (file.parent, "__pycache__")
         return any(root.glob(f"{folder}/{file.stem}.{last.__qualname__}_{self.digest}-*.nbi"))
@@ -138,6 +142,8 @@ class Kernels:
         """Compile or load the copy of a kernel; `scope` has the compiled kernels that it calls, and gets this one."""
         import numba  # heavy: half a second, not needed where nothing is compiled
 
+        from planner.problem.kernel_compiler import PrebuiltCache  # as heavy
+
         name = kernel.__name__
         copy.__globals__.update(scope)
         # Without numba's runtime (`_nrt`) references are not counted. Counting is an atomic operation at
@@ -146,6 +152,8 @@ class Kernels:
         compiled: Any = numba.njit(**options)(copy)
         copy.__globals__[name] = compiled  # a kernel may call itself
         if not isinstance(compiled, FunctionType):  # as with NUMBA_DISABLE_JIT
+            if options.get("cache") and (file := prebuilt_kernels.file_of(copy.__qualname__)):
+                compiled._cache = PrebuiltCache(copy, file)
             compiled.compile(_signature(kernel))
             compiled.disable_compile()
         scope[name] = compiled

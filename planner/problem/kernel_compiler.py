@@ -8,12 +8,35 @@ Extension points of numba: https://numba.readthedocs.io/en/stable/developer/cust
 
 from __future__ import annotations
 
+import logging
+import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from numba.core.caching import FunctionCache
 from numba.core.compiler import Compiler, DefaultPassBuilder
 from numba.core.compiler_machinery import LoweringPass, register_pass
 from numba.core.typed_passes import NoPythonBackend
+
+log = logging.getLogger(__name__)
+
+
+class PrebuiltCache(FunctionCache):
+    """numba's disk cache of a function, and the file of a prebuilt kernel where the cache has no entry."""
+
+    def __init__(self, function: Callable[..., Any], prebuilt: Path):
+        super().__init__(function)
+        self.prebuilt = prebuilt
+
+    def _load_overload(self, signature: Any, target: Any) -> Any:
+        found = super()._load_overload(signature, target)
+        if found is None:
+            try:
+                found = self._impl.rebuild(target, pickle.loads(self.prebuilt.read_bytes()))
+            except Exception:  # cut off, or of another compiler: it is compiled instead
+                log.warning("event=prebuilt_kernel_unusable file=%s", self.prebuilt, exc_info=True)
+        return found
 
 
 @register_pass(mutates_CFG=False, analysis_only=False)
