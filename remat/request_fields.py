@@ -62,7 +62,12 @@ class PlanBatch(TypedDict, total=False):
     returns: Section | list[Section] | tuple[Section, ...]
 
 
-class PlanFields(PlanFit, PlanCurveBatch, PlanCurveFitBatch, PlanCurveFit, PlanBatch, total=False):
+class Plan(TypedDict, total=False):
+    offload: bool
+    host_memory: Bytes | None
+
+
+class PlanFields(PlanFit, PlanCurveBatch, PlanCurveFitBatch, PlanCurveFit, PlanBatch, Plan, total=False):
     pass
 
 

@@ -16,6 +16,8 @@ from graph.ir import DTYPE_BITS
 
 GIB = 2**30
 _LAUNCH = 2e-6
+#: Links to host memory: both directions at once, or one at a time.
+DUPLEX, SHARED = "duplex", "shared"
 MAX_RATE = 1e30  # largest rate; the smallest is 1 / MAX_RATE. Keeps times of the largest graphs finite and above 0
 
 
@@ -30,6 +32,8 @@ class DeviceProfile:
     kernel_seconds: float = _LAUNCH  # of one empty kernel
     source: str = ""
     host_bytes_per_second: float = 0.0  # of the link to host memory, each way; 0: unknown
+    fetch_bytes_per_second: float = 0.0  # of the link from host memory, where it differs; 0: as to it
+    host_link: str = DUPLEX  # or SHARED: copies one direction at a time
 
     def peak(self, dtype: str) -> float:
         """Arithmetic operations per second for a dtype; the float32 peak if none is published."""
@@ -151,6 +155,18 @@ DEVICES: Mapping[str, DeviceProfile] = MappingProxyType(
     }
 )
 DEFAULT_DEVICE = "a100-80gb"
+#: Fields of a device object.
+FIELDS = (
+    "name",
+    "like",
+    "bandwidth",
+    "flops",
+    "kernel_seconds",
+    "memory_bytes",
+    "host_bandwidth",
+    "fetch_bandwidth",
+    "host_link",
+)
 
 
 def device_named(name: str) -> DeviceProfile:
@@ -166,17 +182,15 @@ def resolve_device(given: str | Mapping[str, Any]) -> DeviceProfile:
 
     resolve_device({"bandwidth": 2.0e12, "flops": {"float32": 2.0e13}, "memory_bytes": 80 * 2**30})
     `bandwidth` is in bytes per second; `flops` is one number for all dtypes, or one per dtype with float32
-    required; `kernel_seconds`, `memory_bytes`, `host_bandwidth` (bytes per second, each way) and `name` are
+    required; `kernel_seconds`, `memory_bytes`, `host_bandwidth` (bytes per second to host memory, and from it unless
+    `fetch_bandwidth` says otherwise), `host_link` ("duplex", or "shared": one direction at a time) and `name` are
     optional; `like` names a profile that provides the defaults.
     """
     if isinstance(given, str):
         return device_named(given)
-    unknown = set(given) - {"name", "like", "bandwidth", "flops", "kernel_seconds", "memory_bytes", "host_bandwidth"}
+    unknown = set(given).difference(FIELDS)
     if unknown:
-        raise ValueError(
-            f"device has a field {min(unknown)!r}; "
-            "use name, like, bandwidth, flops, kernel_seconds, memory_bytes, host_bandwidth"
-        )
+        raise ValueError(f"device has a field {min(unknown)!r}; use {', '.join(FIELDS)}")
     for key in ("name", "like"):
         if key in given and not isinstance(given[key], str):
             raise ValueError(f"{key} is {given[key]!r:.80}; give a name")
@@ -185,6 +199,11 @@ def resolve_device(given: str | Mapping[str, Any]) -> DeviceProfile:
     if missing:
         raise ValueError(f"device has no {missing[0]}; give {missing[0]} or name a profile with `like`")
     base = like or DEVICES[DEFAULT_DEVICE]
+    link = given.get("host_link", like.host_link if like else DUPLEX)
+    if link not in (DUPLEX, SHARED):
+        raise ValueError(
+            f"host_link is {link!r:.80}; use {DUPLEX} (both directions at once) or {SHARED} (one at a time)"
+        )
     return DeviceProfile(
         given.get("name", "custom"),
         int(_positive("memory_bytes", given.get("memory_bytes", base.memory_bytes))),
@@ -193,6 +212,10 @@ def resolve_device(given: str | Mapping[str, Any]) -> DeviceProfile:
         _positive("kernel_seconds", given.get("kernel_seconds", base.kernel_seconds), zero=True),
         "given",
         _positive("host_bandwidth", given.get("host_bandwidth", like.host_bytes_per_second if like else 0), zero=True),
+        _positive(
+            "fetch_bandwidth", given.get("fetch_bandwidth", like.fetch_bytes_per_second if like else 0), zero=True
+        ),
+        link,
     )
 
 

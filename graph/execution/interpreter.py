@@ -24,6 +24,7 @@ from graph.execution.arena import Arena
 from graph.execution.node_count import NodeCount
 from graph.execution.run_memory import ArenaMemory, PlainMemory, RunMemory, StorageLifetimes
 from graph.execution.sample_inputs import is_part, sample_arrays
+from graph.execution.scheduled_memory import ScheduledArena, ScheduledMemory
 from graph.ir import ABSENT, Body, Graph, Node, TensorType, producers
 from graph.ops import control_flow
 from graph.ops.control_flow import OPS_WITH_BODIES
@@ -57,7 +58,7 @@ def execute(
     feeds: Mapping[str, np.ndarray] | None = None,
     *,
     seed: int = 0,
-    arena: Arena | None = None,
+    arena: Arena | ScheduledArena | None = None,
     takes_over: bool = True,
     keep: Collection[str] = (),
     watch: OnWrite | None = None,
@@ -69,7 +70,11 @@ def execute(
     `keep` names values to return, `watch` is called for every output. Feeds named in `bounded` may have fewer rows than
     declared. Raises CannotExecute naming the node, ArenaFault if an address overlaps live bytes.
     """
-    memory: RunMemory = PlainMemory(graph, takes_over) if arena is None else ArenaMemory(graph, arena)
+    memory: RunMemory
+    if arena is None:
+        memory = PlainMemory(graph, takes_over)
+    else:
+        memory = ArenaMemory(graph, arena) if isinstance(arena, Arena) else ScheduledMemory(graph, arena)
     run = _Run(graph, memory, seed, "", watch)
     run.count = node_count.current()
     fed = sample_arrays(graph, seed, feeds, bounded=bounded)
@@ -120,7 +125,7 @@ class _Run:
     ):
         self.graph, self.memory, self.seed, self.scope, self.watch = graph, memory, seed, scope, watch
         self.nested = {} if nested is None else nested  # by identity of the nested graph
-        self.is_checked = isinstance(memory, ArenaMemory)  # bodies may not exceed their node's workspace
+        self.is_checked = not isinstance(memory, PlainMemory)  # bodies may not exceed their node's workspace
         self.producer = producers(graph)
         self.count: NodeCount | None = None
         self.seconds = 0.0
@@ -140,6 +145,7 @@ class _Run:
         memory.start(fed)
         step_bytes = np.zeros(len(graph.nodes), np.int64)
         for n, node in enumerate(cancellable(graph.nodes)):
+            memory.begin(n)
             results = self.results(node)
             for i, (v, array) in enumerate(zip(node.outputs, results, strict=True)):
                 if v == ABSENT or array is None:

@@ -20,11 +20,13 @@ from graph.ops.registry.registry import find_op
 
 
 class RunMemory(Protocol):
-    """Interface of both memories; `write` returns the bytes of the step."""
+    """Interface of the memories: `begin` precedes a node, `write` follows it and returns the bytes of the step."""
 
     actual: dict[int, TensorType]  # types of values with fewer rows than declared, and of lengths computed from them
 
     def start(self, fed: Mapping[int, np.ndarray]) -> None: ...
+
+    def begin(self, n: int) -> None: ...
 
     def has_array(self, v: int) -> bool: ...
 
@@ -83,6 +85,18 @@ def content_reads(graph: Graph, node: Node) -> list[int]:
     return [v for i, v in enumerate(node.inputs) if v != ABSENT and i not in record.shape_only]
 
 
+def views_by_kernel(graph: Graph) -> set[int]:
+    """Views in another element order than their storage."""
+    found: set[int] = set()
+    for node in graph.nodes:
+        record = find_op(node.op)
+        for output, source in views_of(graph, node):
+            view, viewed = node.outputs[output], node.inputs[source]
+            if record is None or (output, source) not in record.views or viewed in found:
+                found.add(view)
+    return found
+
+
 class PlainMemory:
     """Arrays by value; bytes of a storage are counted from its writer to its last use."""
 
@@ -97,6 +111,9 @@ class PlainMemory:
             if self.lifetimes.storage[v] in self.lifetimes.used:
                 self.arrays[v] = _read_only(array)
                 self.live_bytes += self.lifetimes.bytes_of(v)
+
+    def begin(self, n: int) -> None:
+        """Nothing: bytes are freed when the last node that uses them has run."""
 
     def has_array(self, v: int) -> bool:
         return True
@@ -141,19 +158,16 @@ class ArenaMemory:
         self.actual: dict[int, TensorType] = {}
         self.bytes = ArenaBytes(arena.size_bytes)
         self.live_bytes = 0
-        self.by_kernel: set[int] = set()  # views in another element order than their storage
-        for node in graph.nodes:
-            record = find_op(node.op)
-            for output, source in views_of(graph, node):
-                view, viewed = node.outputs[output], node.inputs[source]
-                if record is None or (output, source) not in record.views or viewed in self.by_kernel:
-                    self.by_kernel.add(view)
+        self.by_kernel = views_by_kernel(graph)
 
     def start(self, fed: Mapping[int, np.ndarray]) -> None:
         for v, array in fed.items():
             if self.lifetimes.storage[v] in self.lifetimes.used:
                 self._claim(v)
                 self._store(v, array)
+
+    def begin(self, n: int) -> None:
+        """Nothing: bytes are freed when the last node that uses them has run."""
 
     def has_array(self, v: int) -> bool:
         return v not in self.by_kernel

@@ -59,6 +59,8 @@ FLOAT_DTYPES = frozenset(name for name in DTYPE_BITS if name.startswith(("float"
 FROZEN = "frozen"
 #: Annotation of a graph: warnings of the reader of its file.
 IMPORT_WARNINGS = "import_warnings"
+#: Ops that copy a value from device to host memory, and back.
+OFFLOAD, FETCH = "remat::Offload", "remat::Fetch"
 #: Element types in which training computes, but whose sums and counts need float32.
 NARROW_FLOATS = ("float16", "bfloat16")
 

@@ -37,6 +37,7 @@ class _Replay:
         self.first_run = [ABSENT] * len(graph.nodes)
         self.runs = [0] * len(graph.nodes)
         self.total = [0] * len(graph.nodes)
+        self.copies = [0] * len(graph.values)  # written so far; a value may have several writers
         for n in order:
             self.total[n] += 1
         self.outputs = dict.fromkeys(graph.outputs, ABSENT)  # output of the source -> the copy that is the output
@@ -90,7 +91,7 @@ class _Replay:
             self._check_written(node, node.inputs)
         bodies = node.bodies and {name: self._captured(node, body) for name, body in node.bodies.items()}
         is_last = self.runs[n] == self.total[n]
-        outputs = tuple([ABSENT if v == ABSENT else self._write(v, run, is_last) for v in node.outputs])
+        outputs = tuple([ABSENT if v == ABSENT else self._write(v, is_last) for v in node.outputs])
         reads, annotations = node.gradient_reads, {**node.annotations, "origin": [node.name, run]}
         # Random streams in bodies derive from the node name: a recomputed node needs the stream of its first run.
         stream = node.stream or (node.name if run and bodies else None)
@@ -137,17 +138,18 @@ class _Replay:
         self._check_written(node, [outer for _, outer in body.captures])
         return remap_captures(body, self.latest.__getitem__)
 
-    def _write(self, v: int, run: int, is_last: bool) -> int:
-        """Id of a new copy of value `v`, written by run number `run`; it becomes the latest copy."""
-        value, copy = self.source.values[v], len(self.values)
+    def _write(self, v: int, is_last: bool) -> int:
+        """Id of a new copy of value `v`; it becomes the latest copy."""
+        value, copy, number = self.source.values[v], len(self.values), self.copies[v]
+        self.copies[v] += 1
         if v not in self.outputs:
-            keeps_name = run == 0
+            keeps_name = number == 0
         else:
             keeps_name = self.returned[v] == len(self.nodes) if v in self.returned else is_last
             if keeps_name:
                 self.outputs[v] = copy
         if not keeps_name:
-            name = reserve_name(f"{value.name}/{run}", self.value_names, "/copy")
+            name = reserve_name(f"{value.name}/{number}", self.value_names, "/copy")
             value = Value(
                 name,
                 value.type,

@@ -11,10 +11,10 @@ import numpy as np
 from graph.autodiff.objective import Objective
 from planner.errors import BadRequest
 from planner.formulation.metrics import LowerBound, MemoryAccounting, overhead
-from planner.layout import place
+from planner.layout import place, place_by_sweeps
 from planner.layout.allocation_trace import Reservation, allocation_trace, reservation
 from planner.lowering.lower import LoweredGraph
-from planner.problem import RESIDENT, liveness
+from planner.problem import DEVICE, HOST, RESIDENT, liveness, schedule
 from planner.problem.alternatives import aligned, resolve_choices
 from planner.problem.evaluate import evaluate
 from planner.problem.monitor import CostBound, Monitor
@@ -26,6 +26,7 @@ from planner.search import lexicographic, portfolio
 from planner.verify.checker import DisplayNames, check
 
 ALIGNMENT = 64  # bytes; exists in layouts only
+HOST_SWEEPS = 100  # iterations of the layout in host memory
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -41,6 +42,7 @@ class Formulation:
     memory_bytes: int  # of the device, or `request.fits`
     warnings: tuple[str, ...] = ()
     objective: Objective | None = None  # the function that the graph's gradients belong to; None: not known
+    may_copy: bool = False  # plans may have copies to the host; `lowered` has those of one plan
     places: bool = False  # the runtime uses the planned addresses, so that the budget limits the arena
 
     @property
@@ -93,7 +95,9 @@ class Formulation:
         return DisplayNames(self.lowered.name_of_task, self.lowered.name_of_buffer)
 
     def evaluated(self, order: Order, planner: str, choices: Sequence[int] = ()) -> Plan:
-        """Evaluate an order into a plan."""
+        """Evaluate an order into a plan; with copies, on engines side by side."""
+        if self.lowered.copies is not None:
+            return schedule.evaluate(self.lowered.problem, self.goal, order, planner)
         return evaluate(self.lowered.problem, self.goal, order, planner, choices)
 
     def search(self, planner: str, monitor: Monitor, seeds: Sequence[Candidate] = ()) -> Plan:
@@ -121,7 +125,10 @@ class Formulation:
         replace(self, goal=replace(self.goal, budget_bytes=None)).check(self.baseline)
 
     def mirrored(self) -> Plan:
-        """Plan of MXNet's mirroring, for comparison."""
+        """Plan of MXNet's mirroring, for comparison; without copies."""
+        if self.lowered.copies is not None:
+            plain = replace(self.lowered, problem=self.lowered.copies.original, copies=None)
+            return replace(self, lowered=plain).mirrored()
         found = portfolio.search(self.lowered.problem, self.goal, "mirror", self.monitor())
         return self.checked(self.evaluated(found.order, "mirror"))
 
@@ -140,16 +147,24 @@ class Formulation:
         """
         if layout == "none":
             return plan
-        problem = resolve_choices(self.lowered.problem, plan.choices)
-        offsets, arena_bytes = place(
-            layout,
-            plan.lifetimes,
-            problem.size,
-            problem.workspace[plan.order],
-            ALIGNMENT,
-            self.monitor() if monitor is None else monitor,
-        )
-        return replace(plan, offsets=offsets, arena_bytes=arena_bytes)
+        problem, monitor = resolve_choices(self.lowered.problem, plan.choices), monitor or self.monitor()
+        workspace = problem.workspace[plan.order]
+        if self.lowered.copies is None:
+            offsets, arena_bytes = place(layout, plan.lifetimes, problem.size, workspace, ALIGNMENT, monitor)
+            return replace(plan, offsets=offsets, arena_bytes=arena_bytes)
+        on_device = np.where(problem.space == DEVICE, problem.size, 0)
+        offsets, arena_bytes = place(layout, plan.lifetimes, on_device, workspace, ALIGNMENT, monitor)
+        return self.with_host_addresses(replace(plan, offsets=offsets, arena_bytes=arena_bytes))
+
+    def with_host_addresses(self, plan: Plan) -> Plan:
+        """The plan with addresses in host memory, which follow from its lifetimes; those on the device stay."""
+        problem, lives = self.lowered.problem, plan.lifetimes
+        on_host = np.where(problem.space == HOST, problem.size, 0)
+        unlimited = Monitor(lambda order: plan.score, iterations=HOST_SWEEPS)
+        host, host_bytes = place_by_sweeps(lives, on_host, np.zeros(len(plan.order), np.int64), ALIGNMENT, unlimited)
+        is_host = np.append(problem.space[lives.buffer] == HOST, np.zeros(len(plan.order), bool))
+        offsets = None if plan.offsets is None else np.where(is_host, host, plan.offsets)
+        return replace(plan, offsets=offsets, host_arena_bytes=host_bytes)
 
     def reservation(self, plan: Plan) -> Reservation:
         """What allocators that choose addresses themselves reserve for the plan, all residents included."""

@@ -226,14 +226,15 @@ def recompute_savings(lowered: LoweredGraph, plan: Plan) -> list[dict[str, Any]]
 
 
 def layout_section(lowered: LoweredGraph, plan: Plan, runs: NodeSequence, below: int = 0) -> dict[str, Any]:
-    """Section `layout`: offset of every instance and workspace; steps are entries of the node sequence with views.
+    """Section `layout`: offset of every instance on the device and workspace; steps are entries with views.
 
     The first `below` bytes of the arena hold uncounted residents and are left out.
     """
     assert plan.offsets is not None and plan.arena_bytes is not None
     lowered = lowered.under(plan.choices)
     lifetimes, problem, count = plan.lifetimes, lowered.problem, len(plan.lifetimes.buffer)
-    shown = np.flatnonzero((plan.offsets[:count] >= below) & (lifetimes.stop > lifetimes.start)).tolist()
+    on_device = problem.space[lifetimes.buffer] == DEVICE
+    shown = np.flatnonzero(on_device & (plan.offsets[:count] >= below) & (lifetimes.stop > lifetimes.start)).tolist()
     end = np.append(runs.position[1:], len(runs.nodes)) - 1 if len(runs.position) else np.zeros(0, np.int64)
     run_of = run_of_instance(plan)
     steps = np.flatnonzero(plan.offsets[count:] >= 0).tolist()

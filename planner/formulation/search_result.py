@@ -19,6 +19,7 @@ from planner.errors import IllegalPlan
 from planner.formulation.execution_check import EQUAL, ExecutionResult
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import LowerBound
+from planner.formulation.offloading import with_copies_of
 from planner.problem import Problem
 from planner.problem.plan import Plan
 from planner.request.budget import Budget
@@ -39,6 +40,8 @@ class SearchResult(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]  # of planners and arena repair; they contain no names
     stopped_by_clock: bool
     executed: ExecutionResult | None  # None: not executed; the reason may contain a name
+    copied: list[int] | None = None  # buffers with copies to the host, ascending; None: the plan may have none
+    host_arena_bytes: int | None = None
 
     @classmethod
     def of(
@@ -49,8 +52,10 @@ class SearchResult(msgspec.Struct, frozen=True):
         stopped_by_clock: bool,
         executed: ExecutionResult,
     ) -> SearchResult:
+        copies = formulation.lowered.copies
+        copied = [] if copies is None else copies.buffer.tolist()
         return cls(
-            _digest(formulation.lowered.problem),
+            _digest(formulation.lowered.problem if copies is None else copies.original),
             formulation.budget_bytes,
             plan.order.tolist(),
             plan.planner,
@@ -61,6 +66,8 @@ class SearchResult(msgspec.Struct, frozen=True):
             notes,
             stopped_by_clock,
             executed if executed.status == EQUAL and not _names_a_value(executed) else None,
+            copied if formulation.may_copy else None,
+            plan.host_arena_bytes,
         )
 
     def with_budget(self, request: Request) -> Request:
@@ -69,13 +76,17 @@ class SearchResult(msgspec.Struct, frozen=True):
             return request
         return replace(request, budget=Budget(self.budget_bytes), fraction_of="baseline")
 
-    def applied(self, formulation: Formulation) -> tuple[Formulation, Plan]:
-        """(formulation with the bound, plan with addresses). Raises IllegalPlan for another problem."""
+    def applied(self, formulation: Formulation, request: Request) -> tuple[Formulation, Plan]:
+        """(formulation with bound and copies, plan with addresses). Raises IllegalPlan for another problem."""
         if _digest(formulation.lowered.problem) != self.problem:
             raise IllegalPlan("the search result is about another problem; plan the graph without it")
+        if self.copied is not None:
+            order, buffers = np.asarray(self.order, np.int64), np.asarray(self.copied, np.int64)
+            formulation = with_copies_of(formulation, request, buffers, order)
         plan = formulation.evaluated(np.asarray(self.order, np.int64), self.planner, self.choices)
         offsets = None if self.offsets is None else np.asarray(self.offsets, np.int64)
-        return replace(formulation, bound=self.bound), replace(plan, offsets=offsets, arena_bytes=self.arena_bytes)
+        placed = replace(plan, offsets=offsets, arena_bytes=self.arena_bytes, host_arena_bytes=self.host_arena_bytes)
+        return replace(formulation, bound=self.bound), placed
 
 
 def _names_a_value(executed: ExecutionResult) -> bool:

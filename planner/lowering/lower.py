@@ -27,6 +27,7 @@ from planner import problem as columns
 from planner.problem import Csr, Problem
 from planner.problem.alternatives import resolve_choices
 from planner.problem.columns import frozen
+from planner.problem.copies import CopyProblem
 from planner.request.target_runtime import Runtime
 
 #: Categories of the peak; workspace and reserve are counted separately.
@@ -61,6 +62,25 @@ class LoweredGraph:
     groups: tuple[BodyAlternatives, ...] = ()  # of `problem.choices`
     extra: Mapping[int, str] = field(default_factory=dict)  # buffer without a value in the graph -> its name
     known: dict[tuple[int, ...], LoweredGraph] = field(default_factory=dict)  # cache of `under`
+    copies: CopyProblem | None = None  # `problem` with copies to the host; None: it has none
+    planned: Graph | None = None  # the graph without the nodes of copies; None: `graph`
+
+    @property
+    def source(self) -> Graph:
+        """The graph without the nodes of copies."""
+        return self.graph if self.planned is None else self.planned
+
+    @property
+    def source_tasks(self) -> int:
+        """Number of tasks that are not copies."""
+        return self.problem.tasks if self.copies is None else self.copies.original.tasks
+
+    def producers(self) -> list[int]:
+        """Per value the node that produces it, or -1; a fetch writes a value that another node produces."""
+        result = producers(self.source)
+        for n in range(len(self.source.nodes), len(self.graph.nodes)):
+            result += [n] if len(result) == self.graph.nodes[n].outputs[0] else []
+        return result
 
     @property
     def resident_bytes(self) -> int:

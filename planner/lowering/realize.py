@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graph.ir import Graph, producers
+from graph.ir import Graph
 from graph.transforms.replay import replay
 from planner.lowering.lower import LoweredGraph
 from planner.problem import HANDED_OUT, RESIDENT, TO_LAST_READ
@@ -44,15 +44,16 @@ class NodeSequence:
 def node_sequence(lowered: LoweredGraph, plan: Plan) -> NodeSequence:
     """Node sequence of a plan: its steps with views between them, and the bytes of each entry. O(nodes + reads)."""
     lowered = lowered.under(plan.choices)
-    producer = producers(lowered.graph)
+    producer = lowered.producers()
     first, leaving = _contents(lowered, plan, producer)
     views_of = _views_by_instance(lowered, plan, producer, first, leaving)
     lifetimes, steps = plan.lifetimes, len(plan.order)
     retained, until = _retained(lowered, lifetimes, steps), _until(lowered, lifetimes, steps)
     size, hold = lowered.problem.size, lowered.problem.hold
     at_step: dict[int, list[tuple[int, int]]] = {}  # step -> (view node, instance), in node order
+    written_at = _written_at(plan)
     for k, views in views_of.items():
-        at_step.setdefault(int(lifetimes.writer_step[k]), []).extend((n, k) for n in views)
+        at_step.setdefault(int(written_at[k]), []).extend((n, k) for n in views)
 
     nodes: list[int] = []
     byte_list: list[int] = []
@@ -94,6 +95,18 @@ def node_sequence(lowered: LoweredGraph, plan: Plan) -> NodeSequence:
     return NodeSequence(lowered.graph, nodes, position, np.asarray(byte_list, np.int64), returned)
 
 
+def _written_at(plan: Plan) -> np.ndarray:
+    """int64[k]: the step after which each instance is written, and its views can be made; -1: from the start.
+
+    The step that writes it; of engines side by side, the last step that starts before that step has ended.
+    """
+    writer = plan.lifetimes.writer_step
+    if plan.schedule is None:
+        return writer
+    ended = np.searchsorted(plan.schedule.start, np.append(plan.schedule.end, 0)[writer]) - 1
+    return np.where(writer >= 0, np.maximum(writer, ended), -1)
+
+
 def realize(order: NodeSequence) -> Graph:
     """Rewritten graph: the entries of `order` as nodes, every read bound to the latest copy."""
     return replay(order.graph, order.nodes, order.returned)
@@ -114,7 +127,7 @@ def value_instances(lowered: LoweredGraph, plan: Plan, order: NodeSequence, rewr
         for old, new in zip(lowered.graph.nodes[n].outputs, rewritten.nodes[place].outputs, strict=True):
             if new >= 0:
                 result[new] = current[buffer[old]]
-    unwritten = [v for v, n in enumerate(producers(lowered.graph)) if n < 0]
+    unwritten = [v for v, n in enumerate(lowered.producers()) if n < 0]
     for new, old in enumerate(unwritten):  # `replay` puts these first, in their order
         result[new] = at_start[buffer[old]]
     return result

@@ -20,6 +20,7 @@ from planner.formulation import arena_repair
 from planner.formulation.execution_check import ExecutionResult, RealizedPlan
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
+from planner.formulation.offloading import PLAIN_SHARE, with_copies_searched
 from planner.formulation.proven_bound import with_lower_bound, with_multi_step_bound
 from planner.formulation.search_result import SearchResult
 from planner.lowering.lower import BodyAlternatives
@@ -167,6 +168,24 @@ class SolveStages:
         if formulation.goal.iterations is None:
             self.seconds = formulation.goal.seconds
             self.until = time.monotonic() + self.seconds
+
+    def with_share(self, formulation: Formulation, share: float) -> Formulation:
+        """The formulation with a share of the search time, whose clock then ends sooner."""
+        if formulation.goal.iterations is not None:
+            return formulation
+        self.until -= (1 - share) * self.seconds
+        self.seconds *= share
+        return replace(formulation, goal=replace(formulation.goal, seconds=self.seconds))
+
+    def with_copies(self, formulation: Formulation, plain: Plan, request: Request) -> tuple[Formulation, Plan]:
+        """(formulation with the copies of the plan, the best plan found), in the time that plans without left."""
+        if self.beside is not None:
+            self.beside.end()
+            self.beside = None
+        seconds = (1 - PLAIN_SHARE) * formulation.goal.seconds
+        found, plan, stopped = with_copies_searched(formulation, plain, request, self.cancel, seconds)
+        self.stopped_by_clock |= stopped
+        return found, plan
 
     def bounded(self, formulation: Formulation) -> Formulation:
         """Add the quick lower bound, or return the formulation unchanged once `cancel` is set or its time is over."""

@@ -20,7 +20,7 @@ from graph.ir import Graph
 from graph.limits import Limits
 from planner.advice import technique_execution
 from planner.advice.techniques import TechniqueContext
-from planner.formulation import execution_check
+from planner.formulation import execution_check, offloading
 from planner.formulation.execution_check import NOT_EXECUTED, ExecutionResult
 from planner.formulation.formulate import with_smaller_batch
 from planner.formulation.formulation import Formulation
@@ -120,12 +120,17 @@ def _search(source: Graph, request: Request, stages: SolveStages, seeds: Sequenc
     with stages("plan"):
         formulation = stages.formulate(source, request)
         stages.start_clock(formulation)
+        if has_copies := request.offload and not offloading.why_no_copies(formulation, request):
+            whole, formulation = formulation, stages.with_share(formulation, offloading.PLAIN_SHARE)
         formulation = stages.bounded(formulation)
         plan = stages.search(stages.for_search(formulation, request), request.planner, seeds)
     with stages("layout"):
         plan, layout_notes = stages.placed(formulation, plan, request, seeds)
     with stages.resumed("plan"):
-        formulation = stages.with_tight_bound(formulation, plan)
+        if has_copies:
+            formulation, plan = stages.with_copies(whole, plan, request)
+        else:
+            formulation = stages.with_tight_bound(formulation, plan)
     return _PlacedPlan(formulation, plan, (*stages.notes, *layout_notes))
 
 
@@ -133,7 +138,7 @@ def _reuse(known: SearchResult, source: Graph, request: Request, stages: SolveSt
     """As `_search`, from a search result. Raises IllegalPlan if that is about another problem."""
     stages.elapsed |= {"plan": 0.0, "layout": 0.0}
     with stages("rewrite"):
-        applied = known.applied(stages.formulate(source, known.with_budget(request)))
+        applied = known.applied(stages.formulate(source, known.with_budget(request)), request)
     stages.stopped_by_clock = known.stopped_by_clock
     return _PlacedPlan(*applied, known.notes, known.executed)
 

@@ -97,9 +97,12 @@ class Plan:
     score: Score
     planner: str
     seed: int
-    offsets: np.ndarray | None = None  # int64[k + s]: per instance, then per step's workspace; -1: no bytes
+    offsets: np.ndarray | None = (
+        None  # int64[k + s]: per instance in its space, then per step's workspace; -1: no bytes
+    )
     arena_bytes: int | None = None
     choices: tuple[int, ...] = ()  # alternative of each group of `Problem.choices`; (): the first of each
+    host_arena_bytes: int | None = None  # of the addresses in host memory; None: not placed
     schedule: Schedule | None = None  # of engines side by side; None: one step after the other
 
     @property

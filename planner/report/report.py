@@ -12,11 +12,12 @@ import numpy as np
 
 from graph.training import gradient_check
 from planner.advice import advice
-from planner.formulation import metrics
+from planner.formulation import metrics, offloading
 from planner.formulation.execution_check import EQUAL, NOT_EXECUTED, ExecutionResult
 from planner.formulation.formulation import Formulation
 from planner.lowering.realize import NodeSequence, node_sequence
 from planner.problem.plan import Plan
+from planner.report import copies as copies_report
 from planner.request.field_kinds import NOT_IN_SUMMARY, without_proof
 from planner.request.plan_request import Request
 from planner.request.target_runtime import runtime_named
@@ -68,6 +69,10 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
             for side, plan in (("plan", data.plan), ("baseline", formulation.baseline))
         }
         report["warnings"] += _allocator_warnings(report["allocator"]["plan"]) if report["fits"] else []
+    if formulation.may_copy:
+        report["copies"] = copies_report.copies_section(formulation, data.plan)
+    elif request.offload and (why := offloading.why_no_copies(formulation, request)):
+        report["warnings"].append(f"the plan has no copies to the host: {why}")
     if "timeline" in request.returns:
         report["timeline"] = _timeline(data)
     if "layout" in request.returns and data.plan.offsets is not None:
@@ -173,7 +178,7 @@ def _plan(data: ReportData, runs: list[list[Any]], baseline_bytes: int) -> dict[
         "kept": metrics.kept_values(lowered, plan),
         "recomputed": [lowered.name_of_task(task) for task in metrics.recomputed_tasks(lowered, plan)],
         "choices": metrics.choices_section(lowered, plan),
-        "offloaded": [],
+        "offloaded": copies_report.offloaded(formulation),
         "needed_bytes": formulation.needed_bytes(plan),
         "within_budget": _within_budget(data),
     }
@@ -223,6 +228,7 @@ def _bound(data: ReportData) -> dict[str, Any]:
         "kind": bound.kind,
         "order": bound.order,
         "proof": bound.proof,
+        **({"covers": "compute"} if formulation.may_copy else {}),
         "certificate": {"format": certificate.FORMAT, "claims": list(bound.claims)},
     }
 
@@ -297,6 +303,7 @@ def _timeline(data: ReportData) -> dict[str, Any]:
     return {
         "step_bytes": (data.runs.step_bytes + shift).tolist(),
         "baseline_step_bytes": (baseline.step_bytes + shift).tolist(),
+        **copies_report.engine_rows(formulation, data.plan, data.runs),
         "holder": largest_holder(formulation, data.plan),
         "baseline_holder": largest_holder(formulation, formulation.baseline),
     }

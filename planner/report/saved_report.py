@@ -13,10 +13,12 @@ from graph.formats.readers import load
 from graph.ir import Graph
 from planner.bounds import claims
 from planner.errors import BadRequest, IllegalPlan
+from planner.formulation import offloading
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import parse_choices
 from planner.formulation.proven_bound import with_claims
+from planner.lowering.copies import copy_names, copyable_buffers
 from planner.lowering.realize import node_sequence
 from planner.problem.plan import Plan
 from planner.report.rebuilt_report import check_report
@@ -44,6 +46,8 @@ def verify(document: Mapping[str, Any]) -> dict[str, Any]:
     formulation.check(plan)
     if plan.offsets is None and claimed["arena_bytes"] is not None:
         plan = replace(plan, arena_bytes=claimed["arena_bytes"] - formulation.count.reserve_bytes)
+        if formulation.lowered.copies is not None:
+            plan = formulation.with_host_addresses(plan)
     bound = claimed["bound"]
     formulation = with_claims(formulation, bound["certificate"].get("claims", ()), bound["proof"])
     unchecked = check_report(document, request, formulation, plan, runs)
@@ -128,7 +132,7 @@ def explain(document: Mapping[str, Any]) -> dict[str, Any]:
 def explain_with_source(document: Mapping[str, Any]) -> tuple[dict[str, Any], Graph]:
     """(section `explain` of a saved plan, its source graph)."""
     _, formulation, plan = _saved_plan(document)
-    return explain_section(formulation, plan), formulation.lowered.graph
+    return explain_section(formulation, plan), formulation.lowered.source
 
 
 def _saved_formulation(document: Mapping[str, Any]) -> tuple[Request, Formulation]:
@@ -141,9 +145,20 @@ def _saved_plan(document: Mapping[str, Any]) -> tuple[Request, Formulation, Plan
     """(request, formulation of the embedded source, the plan by the report's order). Raises BadRequest, IllegalPlan."""
     request, formulation = _saved_formulation(document)
     claimed = document["plan"]
+    if request.offload and not offloading.why_no_copies(formulation, request):
+        formulation = _with_copies(formulation, request, claimed["order"])
     order = np.asarray(parse_order(formulation, claimed["order"]), np.int64)
     choices = parse_choices(formulation.lowered, claimed["choices"])
     return request, formulation, formulation.evaluated(order, str(claimed["planner"]), choices)
+
+
+def _with_copies(formulation: Formulation, request: Request, order: Sequence[Any]) -> Formulation:
+    """The formulation with the copies that a report's order names."""
+    number = {copy_names(formulation.lowered.name_of_buffer(b)): b for b in copyable_buffers(formulation.lowered)}
+    named = {entry[0] for entry in order if isinstance(entry, (list, tuple)) and entry}
+    buffers = np.array(sorted(int(b) for names, b in number.items() if not named.isdisjoint(names)), np.int64)
+    extended = offloading.with_copies_of(formulation, request, buffers, np.zeros(0, np.int64))
+    return offloading.with_copies_of(formulation, request, buffers, np.asarray(parse_order(extended, order), np.int64))
 
 
 def parse_embedded(document: Mapping[str, Any]) -> tuple[Request, Graph]:

@@ -75,6 +75,10 @@ class BoundSection(Struct):
     certificate: Annotated[
         dict[str, Any], Meta(description="format and claims, checked by `remat verify --certificate`")
     ] = {}
+    covers: Annotated[
+        Literal["compute"] | UnsetType,
+        Meta(description="present with copies: the bound is on the sum of compute, not on waiting for copies"),
+    ] = UNSET
 
 
 class BodyPlanSection(Struct):
@@ -139,6 +143,25 @@ class PlanSection(Struct):
     ] = UNSET
 
 
+class CopiesSection(Struct):
+    """Copies to host memory and back, which run beside compute."""
+
+    compute_seconds: Annotated[float, Meta(description="time of all nodes but copies, in seconds")]
+    waiting_seconds: Annotated[float, Meta(description="time of the step in which no node computes, in seconds")]
+    to_host_bytes: Annotated[Integer, Meta(description="bytes copied to the host")]
+    from_host_bytes: Annotated[Integer, Meta(description="bytes copied back")]
+    host_peak_bytes: Annotated[Integer, Meta(description="most bytes in host memory at once")]
+    host_arena_bytes: Annotated[Integer | None, Meta(description="size of the arena in host memory; null: no layout")]
+
+
+class EnginesSection(Struct):
+    """When the entries of the order run, as columns."""
+
+    engine: Annotated[list[Literal["compute", "to_host", "from_host"]], Meta(description="engine; views: compute")]
+    start: Annotated[list[float], Meta(description="begin, in seconds")]
+    end: Annotated[list[float], Meta(description="end, in seconds")]
+
+
 class HolderSection(Struct):
     """Largest counted value that is live at a peak."""
 
@@ -153,6 +176,10 @@ class TimelineSection(Struct):
     baseline_step_bytes: Annotated[list[Integer], Meta(description="bytes live at each step of the baseline")]
     holder: HolderSection | None
     baseline_holder: HolderSection | None
+    engines: EnginesSection | UnsetType = UNSET
+    host_step_bytes: Annotated[
+        list[Integer] | UnsetType, Meta(description="bytes in host memory at each step of the plan")
+    ] = UNSET
 
 
 class WorkspaceSection(Struct):
@@ -457,6 +484,7 @@ class ReportDocument(Struct):
     fits_device: Annotated[
         bool | UnsetType, Meta(description="whether all bytes fit the memory of the device or of the request")
     ] = UNSET
+    copies: CopiesSection | UnsetType = UNSET
     timeline: TimelineSection | UnsetType = UNSET
     layout: LayoutSection | UnsetType = UNSET
     allocator: AllocatorSection | UnsetType = UNSET

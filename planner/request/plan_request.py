@@ -182,6 +182,15 @@ class Request:
         "Device profile for times, a name or an object; see `remat devices` or GET /v1/devices",
         MODEL,
     )
+    offload: bool = of_device(
+        kinds.SWITCH,
+        False,
+        "Copy values to host memory and back, beside compute, where that takes less time than recomputation",
+        frozenset({"plan"}),
+    )
+    host_memory: int | None = of_device(
+        nullable(kinds.BYTES), None, "Host memory for `offload`, in bytes; default: no limit", frozenset({"plan"})
+    )
     advise: bool = of_report(
         kinds.SWITCH, False, "Evaluate other techniques that lower the peak, each with a full plan", ONE_REPORT
     )
@@ -250,7 +259,7 @@ def parse_request(fields: Mapping[str, Any]) -> Request:
                 "one set of shapes",
                 "request it with the shapes of one set",
             )
-            for name in ("advise", "advise_checkpoints")
+            for name in ("advise", "advise_checkpoints", "offload")
             if found.get(name)
         ]
     if findings:

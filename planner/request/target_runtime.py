@@ -23,6 +23,7 @@ class Runtime:
     returns_forward_outputs: bool = False  # at the end of the forward phase; they stay live
     places: bool = False  # values are at the addresses of the plan
     decomposes: bool = False  # ops of domain remat and ONNX functions run as the standard ops that they are exported as
+    copies: bool = False  # copies to the host and back run beside compute
     caches: bool = False  # PyTorch's CUDA caching allocator chooses the addresses, and reserves segments
 
 
@@ -32,7 +33,7 @@ _ORT = "onnxruntime CPU allocator, core/framework/allocator.cc"
 RUNTIMES = {
     runtime.name: runtime
     for runtime in (
-        Runtime("arena", 1, 0.0, _ARENA, takes_over=True, places=True),
+        Runtime("arena", 1, 0.0, _ARENA, takes_over=True, places=True, copies=True),
         # CUDACachingAllocator.cpp: kMinBlockSize = 512. Eager kernels allocate every output.
         Runtime("torch-eager", 512, 5e-6, _TORCH_CUDA, returns_forward_outputs=True, caches=True),
         # CPUAllocator.cpp: posix_memalign of the requested size, which its profiler counts.

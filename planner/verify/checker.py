@@ -14,7 +14,7 @@ from itertools import accumulate, chain
 import numpy as np
 
 from planner.errors import IllegalPlan
-from planner.problem import DEVICE, RESIDENT, Csr, Problem
+from planner.problem import DEVICE, HOST, RESIDENT, Csr, Problem
 from planner.problem.plan import Goal, Plan
 from planner.verify.order_rules import DisplayNames, check_order
 from planner.verify.replay import Replay
@@ -40,6 +40,8 @@ def check(problem: Problem, goal: Goal, plan: Plan, alignment: int = 1, names: D
     if plan.arena_bytes is None:
         raise IllegalPlan("the plan has offsets but no arena size; set arena_bytes")
     check_layout(problem, replay, plan.offsets.tolist(), plan.arena_bytes, alignment, names)
+    if plan.host_arena_bytes is not None:
+        check_layout(problem, replay, plan.offsets.tolist(), plan.host_arena_bytes, alignment, names, HOST)
 
 
 def apply_choices(problem: Problem, choices: Sequence[int]) -> Problem:
@@ -141,14 +143,19 @@ def check_layout(
     arena_bytes: int,
     alignment: int,
     names: DisplayNames,
+    space: int = DEVICE,
 ) -> None:
-    """Accept offsets under which no two live copies or workspaces share a byte, except along a takeover."""
+    """Accept offsets under which no two live copies or workspaces share a byte, except along a takeover.
+
+    Looks at one memory space; workspaces are on the device.
+    """
     rows, steps = len(replay.buffer), len(replay.order)
     if len(offsets) != rows + steps:
         raise IllegalPlan(f"{len(offsets)} offsets for {rows} instances and {steps} workspaces; give one for each")
     begin: list[list[int]] = [[] for _ in range(steps + 1)]
     end: list[list[int]] = [[] for _ in range(steps + 1)]
-    size = [int(problem.size[buffer]) if problem.space[buffer] == DEVICE else 0 for buffer in replay.buffer]
+    size = [int(problem.size[buffer]) if problem.space[buffer] == space else 0 for buffer in replay.buffer]
+    workspace = problem.workspace.tolist() if space == DEVICE else [0] * problem.tasks
     for row in filter(size.__getitem__, range(rows)):
         start, stop, source = replay.start[row], replay.stop[row], replay.taken_from[row]
         if source >= 0:
@@ -159,14 +166,14 @@ def check_layout(
             end[stop].append(row)
     arena = _Arena(arena_bytes)
     for step, stop in enumerate(replay.workspace_stop):
-        if problem.workspace[replay.order[step]]:
+        if workspace[replay.order[step]]:
             end[stop].append(rows + step)
     for step, task in enumerate(replay.order):
         for row in end[step]:
             arena.free(row)
         for row in begin[step]:
             arena.place(row, offsets[row], size[row], alignment, f"step {step}: {names.buffer(replay.buffer[row])}")
-        extra = int(problem.workspace[task])
+        extra = workspace[task]
         if extra:
             label = f"step {step}: the workspace of {names.task(task)}"
             arena.place(rows + step, offsets[rows + step], extra, alignment, label)

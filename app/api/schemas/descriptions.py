@@ -201,6 +201,7 @@ OF_SCHEMA: Mapping[str, Mapping[str, str]] = {
         "model": "the planned model",
         "reference": "figures of mirroring, for comparison",
         "plan": "the plan and its figures",
+        "copies": "copies to host memory and back",
         "timeline": "bytes live at each step",
         "layout": "addresses of values",
         "allocator": "simulation of a caching allocator",
@@ -235,6 +236,7 @@ OF_SCHEMA: Mapping[str, Mapping[str, str]] = {
     "Timeline": {
         "holder": "largest value live at the peak of the plan; null: none",
         "baseline_holder": "largest value live at the peak of the baseline; null: none",
+        "engines": "when each entry of the order runs; present with copies",
     },
     "ValueRow": {
         "name": "name of the value, unique",

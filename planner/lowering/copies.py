@@ -1,0 +1,126 @@
+"""Lowered graphs with copies: an `Offload` and a `Fetch` node for each copied storage.
+
+    v ──▶ remat::Offload ──▶ host:v ──▶ remat::Fetch ──▶ v
+
+The fetch writes v itself, as a second writer: `realize` gives each run of a writer a copy of its own in the rewritten
+graph. The nodes follow all others; a plan's order says when they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from graph.ir import ABSENT, FETCH, OFFLOAD, Cost, Graph, Node, Phase, Value
+from planner.lowering.lower import ACTIVATIONS, LoweredGraph
+from planner.problem.columns import Problem
+from planner.problem.copies import CopyProblem, Link, copyable, with_copies
+from planner.problem.plan import Order
+
+
+def copy_names(value: str) -> tuple[str, str]:
+    """Names of the nodes that copy a value: `offload:VALUE` and `fetch:VALUE`."""
+    return f"offload:{value}", f"fetch:{value}"
+
+
+def copyable_buffers(lowered: LoweredGraph) -> np.ndarray:
+    """Buffers that copies may move: those of values whose names for copies are free. int64[c], ascending."""
+    nodes, values = {node.name for node in lowered.graph.nodes}, {value.name for value in lowered.graph.values}
+    return np.array(
+        [
+            b
+            for b in copyable(lowered.problem).tolist()
+            if lowered.buffer_value[b] != ABSENT
+            and nodes.isdisjoint(copy_names(lowered.name_of_buffer(b)))
+            and f"host:{lowered.name_of_buffer(b)}" not in values
+        ],
+        np.int64,
+    )
+
+
+def copied_buffers(copies: CopyProblem, order: Order) -> np.ndarray:
+    """Buffers that an order of `copies` copies. int64[c], ascending."""
+    tasks = order[order >= copies.original.tasks]
+    return np.asarray(copies.buffer[np.unique((tasks - copies.original.tasks) % max(1, len(copies.buffer)))])
+
+
+def renumbered(copies: CopyProblem, order: Order, buffers: np.ndarray) -> Order:
+    """An order of `copies` in the task numbers of copies of `buffers` only, ascending; it copies no others."""
+    place = np.searchsorted(buffers, copies.buffer)
+    number = np.concatenate(
+        [np.arange(copies.original.tasks), *(copies.original.tasks + place + i * len(buffers) for i in (0, 1))]
+    )
+    return np.asarray(number[order])
+
+
+def with_copy_nodes(lowered: LoweredGraph, link: Link, buffers: np.ndarray, order: Sequence[int]) -> LoweredGraph:
+    """The lowered graph with copies of `buffers` (ascending); `order` is in the task numbers of the result.
+
+    A node of a copy has the phase that the order has reached when it first runs. Without buffers, the lowered graph.
+    """
+    if not len(buffers):
+        return lowered
+    copies = with_copies(lowered.problem, link, buffers)
+    graph, problem = lowered.graph, copies.problem
+    tasks, count = lowered.problem.tasks, len(buffers)
+    sources = [lowered.buffer_value[b] for b in buffers.tolist()]
+    hosts = [len(graph.values) + i for i in range(count)]
+    phases = _phases(problem, tasks, order)
+    offloads, fetches = [], []
+    for i, (v, h) in enumerate(zip(sources, hosts, strict=True)):
+        out, back = copy_names(graph.values[v].name)
+        offloads.append(_node(out, OFFLOAD, v, h, phases.get(tasks + i, 0), problem, tasks + i))
+        fetches.append(_node(back, FETCH, h, v, phases.get(tasks + count + i, 0), problem, tasks + count + i))
+    nodes = (*graph.nodes, *offloads, *fetches)
+    new_nodes = list(range(len(graph.nodes), len(nodes)))
+    return replace(
+        lowered,
+        problem=problem,
+        graph=_extended(graph, [_host_value(graph.values[v]) for v in sources], nodes),
+        roots=[*lowered.roots, *hosts],
+        task_node=[*lowered.task_node, *new_nodes],
+        node_task=[*lowered.node_task, *range(tasks, tasks + 2 * count)],
+        value_buffer=[*lowered.value_buffer, *range(lowered.problem.buffers, problem.buffers)],
+        buffer_value=[*lowered.buffer_value, *hosts],
+        category=np.append(lowered.category, np.full(count, ACTIVATIONS, lowered.category.dtype)),
+        known={},
+        copies=copies,
+        planned=graph,
+    )
+
+
+def _phases(problem: Problem, tasks: int, order: Sequence[int]) -> dict[int, int]:
+    """Copy task -> phase that the order has reached at its first run."""
+    phase, reached, result = problem.phase.tolist(), 0, dict[int, int]()
+    for task in order:
+        if task < tasks:
+            reached = max(reached, phase[task])
+        else:
+            result.setdefault(int(task), reached)
+    return result
+
+
+def _node(name: str, op: str, source: int, target: int, phase: int, problem: Problem, task: int) -> Node:
+    seconds = float(problem.cost[task]) * problem.tick
+    return Node(name, op, (source,), (target,), phase=Phase(phase), cost=Cost(seconds=seconds))
+
+
+def _host_value(value: Value) -> Value:
+    return Value(f"host:{value.name}", value.type, bytes=value.bytes, fixed_bytes=value.fixed_bytes)
+
+
+def _extended(graph: Graph, values: list[Value], nodes: tuple[Node, ...]) -> Graph:
+    return Graph(
+        graph.name,
+        (*graph.values, *values),
+        nodes,
+        graph.outputs,
+        graph.inputs,
+        graph.opset,
+        graph.order_is_given,
+        graph.gradients,
+        graph.annotations,
+        graph.gradient_rules,
+    )

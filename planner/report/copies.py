@@ -1,0 +1,67 @@
+"""What a report says of copies to host memory: sums, and when each entry of the order runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from planner.formulation.formulation import Formulation
+from planner.lowering.realize import NodeSequence
+from planner.problem import COMPUTE, HOST
+from planner.problem.plan import Plan
+
+#: Names of the kinds of entries.
+COMPUTE_ENGINE, OFFLOAD_ENGINE, FETCH_ENGINE = "compute", "to_host", "from_host"
+
+
+def offloaded(formulation: Formulation) -> list[str]:
+    """Names of the values that the plan copies to the host and back."""
+    copies = formulation.lowered.copies
+    return [] if copies is None else [formulation.lowered.name_of_buffer(b) for b in copies.buffer.tolist()]
+
+
+def copies_section(formulation: Formulation, plan: Plan) -> dict[str, Any]:
+    """Section `copies`."""
+    problem, lives = formulation.lowered.problem, plan.lifetimes
+    tasks = formulation.lowered.source_tasks
+    compute = int(problem.cost[plan.order[plan.order < tasks]].sum())
+    written = lives.buffer[lives.written_instance.gather(np.flatnonzero(plan.order >= tasks))]
+    to_host = int(problem.size[written[problem.space[written] == HOST]].sum())
+    return {
+        "compute_seconds": compute * problem.tick,
+        "waiting_seconds": (plan.score.cost - compute) * problem.tick,
+        "to_host_bytes": to_host,
+        "from_host_bytes": int(problem.size[written].sum()) - to_host,
+        "host_peak_bytes": 0 if plan.schedule is None else int(plan.schedule.host_bytes.max(initial=0)),
+        "host_arena_bytes": plan.host_arena_bytes,
+    }
+
+
+def engine_rows(formulation: Formulation, plan: Plan, runs: NodeSequence) -> dict[str, Any]:
+    """Fields of section `timeline` for a plan with copies: engine and times of each entry, host bytes."""
+    if plan.schedule is None:
+        return {}
+    tick = formulation.lowered.problem.tick
+    # An entry that is a view stands at the end of the step before it.
+    step = np.searchsorted(runs.position, np.arange(len(runs.nodes)), side="right") - 1
+    is_step = np.isin(np.arange(len(runs.nodes)), runs.position)
+    start, end = (np.append(column, 0) for column in (plan.schedule.start, plan.schedule.end))
+    return {
+        "engines": {
+            "engine": [
+                _engine(formulation, int(plan.order[s])) if own else COMPUTE_ENGINE
+                for s, own in zip(step.tolist(), is_step.tolist(), strict=True)
+            ],
+            "start": (np.where(is_step, start[step], end[step]) * tick).tolist(),
+            "end": (end[step] * tick).tolist(),
+        },
+        "host_step_bytes": np.append(plan.schedule.host_bytes, 0)[step].tolist(),
+    }
+
+
+def _engine(formulation: Formulation, task: int) -> str:
+    problem = formulation.lowered.problem
+    if problem.engine[task] == COMPUTE:
+        return COMPUTE_ENGINE
+    return OFFLOAD_ENGINE if problem.space[problem.writes[task][0]] == HOST else FETCH_ENGINE

@@ -1,0 +1,82 @@
+"""Plans with copies to the host: from the request to the report, its verification and its execution."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.errors import BadRequest, IllegalPlan
+from planner.pipeline.solve import Outcome, solve
+from planner.report.saved_report import verify
+from planner.request.plan_request import parse_request
+
+MODEL = Path("tests/models/gpt.onnx")
+DEVICE = {"like": "cpu-reference", "host_bandwidth": 5e8}
+
+
+def planned(**fields: Any) -> Outcome:
+    asked = {
+        "budget": "70%",
+        "dims": {"batch": 8, "sequence": 32},
+        "counts": "activations",
+        "offload": True,
+        "device": DEVICE,
+        "iterations": 40,
+        "return": ["plan", "timeline", "layout", "source", "graph"],
+        **fields,
+    }
+    return solve(MODEL.read_bytes(), parse_request(asked))
+
+
+@pytest.mark.parametrize("link", ["duplex", "shared"])
+def test_a_plan_with_copies_is_verified_and_runs_bit_equal_in_two_arenas(link: str) -> None:
+    outcome = planned(device=DEVICE | {"host_link": link}, execute="yes")
+    report = json.loads(json.dumps(outcome.report))
+    plan, copies = report["plan"], report["copies"]
+    assert plan["offloaded"] and plan["within_budget"] and plan["bound"]["covers"] == "compute"
+    assert {f"{word}:{value}" for value in plan["offloaded"] for word in ("offload", "fetch")} <= {
+        name for name, _ in plan["order"]
+    }
+    assert report["executed"]["status"] == "equal", report["executed"]
+    assert report["executed"]["peak_bytes"] == plan["peak_bytes"]
+    assert copies["compute_seconds"] + copies["waiting_seconds"] == pytest.approx(plan["seconds"])
+    assert max(report["timeline"]["host_step_bytes"]) == copies["host_peak_bytes"] > 0
+    assert set(report["timeline"]["engines"]["engine"]) == {"compute", "to_host", "from_host"}
+    assert verify(report)["valid"]
+
+
+def test_copies_beat_recomputation_where_the_link_is_fast() -> None:
+    plain = planned(offload=False).report["plan"]
+    assert planned().report["plan"]["overhead"] < plain["overhead"]
+
+
+def test_host_memory_limits_the_copies() -> None:
+    copies = planned(host_memory=2 * 65536).report["copies"]
+    assert copies["host_peak_bytes"] <= 2 * 65536
+
+
+def test_an_edited_report_is_refused() -> None:
+    report = json.loads(json.dumps(planned().report))
+    order = report["plan"]["order"]
+    place = next(k for k, (name, _) in enumerate(order) if name.startswith("fetch:"))
+    del order[place]
+    with pytest.raises(IllegalPlan):
+        verify(report)
+
+
+def test_where_copies_cannot_be_had_the_plan_has_none_and_says_so() -> None:
+    for fields, why in (({"runtime": "ort"}, "runtime ort"), ({"budget": None, "max_overhead": "10%"}, "budget")):
+        report = planned(**fields).report
+        assert "copies" not in report and any(why in text for text in report["warnings"])
+
+
+def test_wrong_links_and_too_little_host_memory_are_refused() -> None:
+    with pytest.raises(BadRequest, match="host_bandwidth"):
+        planned(device={"like": "cpu-reference", "host_bandwidth": 0})
+    with pytest.raises(BadRequest, match="host_memory"):
+        planned(host_memory=10)
+    with pytest.raises((BadRequest, ValueError), match="host_link"):
+        planned(device=DEVICE | {"host_link": "token ring"})
