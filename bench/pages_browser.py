@@ -95,15 +95,15 @@ MOVED = """async ([move, seconds]) => {
   return {shown: gaps.length / spent, drawn: (map.sheet.frames - frames) / spent, slow};
 }"""
 
-#: Time in ms from a move of the slider to `budget` until the charts of the plan `id` are drawn, and its frame is there.
-SLID = """async ([budget, id]) => {
-  const range = document.getElementById("budget-range"), root = document.documentElement;
+#: Time in ms from a move of the slider to `budget` until the charts of another plan are drawn, and its frame is there.
+SLID = """async (budget) => {
+  const range = document.getElementById("budget-range"), root = document.documentElement, from = location.pathname;
   performance.clearMarks("remat:drawn");
   const began = performance.now();
   range.value = budget;
   range.dispatchEvent(new Event("input", {bubbles: true}));
-  while (!location.pathname.endsWith(id) || !performance.getEntriesByName("remat:drawn").length) {
-    if (performance.now() - began > 30000) throw new Error(`${id} is not shown`);
+  while (location.pathname === from || !performance.getEntriesByName("remat:drawn").length) {
+    if (performance.now() - began > 30000) throw new Error(`no other plan is shown for ${budget}`);
     await new Promise((again) => setTimeout(again, 0));
   }
   const drawn = performance.getEntriesByName("remat:drawn")[0].startTime - began;
@@ -168,10 +168,10 @@ def planned(url: str, nodes: int) -> str:
     return path
 
 
-def best_within(plans: list[Any], budget: int) -> str:
-    """Id of the fastest plan that peaks within a budget, as the page selects it."""
-    figures = [(each["plan"]["overhead"], each["plan"]["peak_bytes"], each["id"]) for each in plans]
-    return str(min(one for one in figures if one[1] <= budget)[2])
+def best_within(plans: list[Any], budget: int) -> tuple[float, int]:
+    """Overhead and peak of the fastest plan within a budget, as the page selects it."""
+    figures = [(each["plan"]["overhead"], each["plan"]["peak_bytes"]) for each in plans]
+    return min(one for one in figures if one[1] <= budget)
 
 
 def slide(browser: Any, url: str, nodes: int, drags: int) -> float:
@@ -181,17 +181,17 @@ def slide(browser: Any, url: str, nodes: int, drags: int) -> float:
     for budget in SLIDER_BUDGETS:
         body, headers = asked | {"budget": budget}, {"Prefer": "wait=300"}
         plans.append(httpx2.post(f"{url}/v1/plans", json=body, headers=headers, timeout=SECONDS).json())
-    stored = {best_within(plans, each["plan"]["budget_bytes"]): each["plan"]["budget_bytes"] for each in plans}
+    stored = {best_within(plans, each["plan"]["budget_bytes"]): each for each in plans}  # one of equal ones
     page = browser.new_context(viewport=SIZE).new_page()
-    shown, *others = stored
-    page.goto(f"{url}/plans/{shown}")
+    shown, *others = stored.values()
+    page.goto(f"{url}/plans/{shown['id']}")
     for ready in ("html[data-read]", "#budget[data-prefetched]"):
         page.wait_for_selector(ready, state="attached", timeout=240_000)
     page.uncheck("#budget [data-do=plan-missing]")
     rows = []
     for k in range(drags):
-        id = [*others, shown][k % len(stored)]
-        rows.append(page.evaluate(SLID, [stored[id], id]))
+        to = [*others, shown][k % len(stored)]
+        rows.append(page.evaluate(SLID, to["plan"]["budget_bytes"]))
     page.context.close()
     for name, words in (("drawn", "charts made and drawn"), ("painted", "frame with them")):
         times = sorted(row[name] for row in rows)
