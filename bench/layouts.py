@@ -66,7 +66,7 @@ def small(count: int) -> int:
         above_peak += smallest > peak(table)
         assert best >= smallest, "a packing below the smallest: buffers overlap"
     print(
-        f"{count} instances of up to 8 buffers: {missed} above the smallest arena; it is above the peak for {above_peak}"
+        f"{count} instances of up to 8 buffers: {missed} above the smallest arena; {above_peak} arenas above the peak"
     )
     return missed
 
