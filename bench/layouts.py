@@ -84,7 +84,7 @@ def smallest_arena(table: np.ndarray) -> int:
     rows = [tuple(map(int, row)) for row in table]
     best, floor = sum(size for *_, size in rows), peak(table)
 
-    def place_rest(placed: list[tuple[int, int, int, int]], left: list[tuple[int, int, int]], top: int) -> None:
+    def place_rest(placed: list[tuple[int, int, int, int]], left: list[tuple[int, ...]], top: int) -> None:
         nonlocal best
         if not left:
             best = top
