@@ -87,6 +87,7 @@ def _node(graph: Graph, node: Node, place: dict[int, int]) -> Any:
         node.in_place,
         bool(node.stream),
         node.annotations.get("max_trips"),
+        node.annotations.get("checkpointed"),
         tuple(
             (key, tuple((inner, number(outer)) for inner, outer in body.captures), _graph(body.graph))
             for key, body in sorted(node.bodies.items())

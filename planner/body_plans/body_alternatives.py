@@ -183,7 +183,7 @@ class _BodyPlanSearch:
         For the policy that recomputes everything also tails of one iteration, which need no more memory.
         """
         count = trip_count(self.graph.values, self.forward)
-        if self.forward.op != "Scan" or not count.exact or count.bound is None or count.bound < 2:
+        if not self.may_be_checkpointed() or not count.exact or count.bound is None or count.bound < 2:
             return
         policies = [saving for saving in best if saving is not None]
         for more, fewer in itertools.pairwise(policies):
@@ -197,7 +197,7 @@ class _BodyPlanSearch:
     def snapshot_policies(self) -> Iterator[SavePolicy]:
         """Policies that snapshot the states before some iterations only, with a Revolve schedule."""
         count = trip_count(self.graph.values, self.forward)
-        if self.forward.op != "Scan" or not count.exact or count.bound is None:
+        if not self.may_be_checkpointed() or not count.exact or count.bound is None:
             return
         (joint,) = joint_graphs(self.graph, self.pair) or (None,)
         if joint is None:
@@ -212,6 +212,10 @@ class _BodyPlanSearch:
                 sequences = self.pareto_sequences(sequences, snapshots)
             for row in sequences:
                 yield SavePolicy((row,), (), snapshots)
+
+    def may_be_checkpointed(self) -> bool:
+        """Whether iterations may save different values; a runtime that has no such loop says `checkpointed: false`."""
+        return self.forward.op == "Scan" and self.forward.annotations.get("checkpointed") is not False
 
     def pareto_sequences(self, sequences: list[tuple[int, ...]], snapshots: SnapshotPolicy) -> list[tuple[int, ...]]:
         """Pareto set of the backward sequences that can be written with snapshots."""

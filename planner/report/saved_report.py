@@ -135,6 +135,12 @@ def explain_with_source(document: Mapping[str, Any]) -> tuple[dict[str, Any], Gr
     return explain_section(formulation, plan), formulation.lowered.source
 
 
+def graph_with_choices(document: Mapping[str, Any]) -> Graph:
+    """The source graph of a saved plan, with the alternative of each pair of bodies. Raises BadRequest, IllegalPlan."""
+    _, formulation, plan = _saved_plan(document)
+    return formulation.lowered.under(plan.choices).graph
+
+
 def _saved_formulation(document: Mapping[str, Any]) -> tuple[Request, Formulation]:
     """(request, formulation of the embedded source). Bodies are not planned if the report has no choices."""
     request, source = parse_embedded(document)

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from remat.jax.loops.records import scan_record
+from remat.jax.loops.scans import Scan, with_scans
 from remat.jax.step.compiling import compiler_options
 from remat.jax.step.document import document
-from remat.jax.step.program import Program, trace
+from remat.jax.step.program import Equation, Program, trace
 from remat.jax.step.tasks import Task, tasks_of
 from remat.jax.step.workspaces import workspaces
 
@@ -23,11 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Capture:
-    """A training step as a graph document, from `capture`."""
+    """A training step as a graph document, from `capture`; `scans` are those whose bodies are in it."""
 
     document: dict[str, Any]
     program: Program
     tasks: list[Task]
+    scans: dict[Equation, Scan]
 
     def to_json(self) -> str:
         """The document as JSON, which `remat plan` reads."""
@@ -39,9 +42,9 @@ class Capture:
 
     def plan(self, budget: str | float | int | None = None, **request: Any) -> Report:
         """Plan the step: `remat.plan` for the device at hand, unless `request` names another. Raises BadInput."""
-        from remat.jax.step.planning import plan_step
+        from remat.jax.planning import plan_step
 
-        return plan_step(self.document, self.program, self.tasks, budget, request)
+        return plan_step(self, budget, request)
 
 
 def capture(
@@ -74,7 +77,13 @@ def capture(
         NotCaptured: The function branches on data, has shapes that depend on data, returns no scalar, or has side
             effects; the message has the line of the function.
     """
-    program = trace(function, shapes, argnums, has_aux)
+    program, scans = with_scans(trace(function, shapes, argnums, has_aux))
     tasks = tasks_of(program, fused)
-    taken = workspaces(tasks, compiler_options()) if measure else {}
-    return Capture(document(program, tasks, name or getattr(function, "__name__", ""), taken), program, tasks)
+
+    def taken(tasks: Sequence[Task]) -> dict[str, int]:
+        return workspaces(tasks, compiler_options()) if measure else {}
+
+    records = {equation: scan_record(scan, taken(scan.tasks)) for equation, scan in scans.items()}
+    outside = taken([task for task in tasks if task.root not in scans])
+    named = name or getattr(function, "__name__", "")
+    return Capture(document(program, tasks, named, outside, records), program, tasks, scans)

@@ -8,9 +8,10 @@ from typing import Any, Literal
 import jax
 
 from remat.jax.capturing import Capture, capture
+from remat.jax.planning import PlanSource, tasks_in_order
 from remat.jax.step.compiling import compiler_options
 from remat.jax.step.emission import Emission
-from remat.jax.step.planning import PlanSource, order_for
+from remat.jax.step.tasks import Task
 from remat.report import Report
 from remat.steps.errors import BudgetNotMet, OtherStep
 
@@ -22,9 +23,9 @@ class Planned:
     itself; inside, it is part of what is compiled.
     """
 
-    def __init__(self, captured: Capture, order: Sequence[tuple[str, int]], report: Report | None):
+    def __init__(self, captured: Capture, order: Sequence[Task], report: Report | None):
         self.capture, self.report = captured, report
-        self._emission = Emission(captured.program, captured.tasks, order)
+        self._emission = Emission(captured.program, order)
         self._compiled = jax.jit(self._emission, compiler_options=compiler_options())
 
     def __call__(self, *args: Any) -> Any:
@@ -97,9 +98,8 @@ def optimize(
         raise ValueError(f"over_budget={over_budget!r} is not known; use 'error' or 'train'")
     captured = capture(function, *shapes, argnums=argnums, has_aux=has_aux, measure=measure and plan is None)
     if plan is not None:
-        order = order_for(captured.document, plan)
-        return Planned(captured, order, plan if isinstance(plan, Report) else None)
+        return Planned(captured, tasks_in_order(captured, plan), plan if isinstance(plan, Report) else None)
     report = captured.plan(budget, **request)
     if report.status == "over_budget" and over_budget == "error":
         raise BudgetNotMet(report)
-    return Planned(captured, report.order, report)
+    return Planned(captured, tasks_in_order(captured, report), report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.cli.console.files import read_report
@@ -57,11 +57,20 @@ def fingerprint(document: Mapping[str, Any]) -> str:
         if "shape" in record:  # its bytes follow from where a framework puts it
             record.pop("bytes", None)
             record.pop("fixed_bytes", None)
-    for record in (*rows["values"], *rows["nodes"]):
+    for record in _records(rows):
         record.pop("annotations", None)
         record.pop("cost", None)
     computed = {"values": rows["values"], "nodes": rows["nodes"], "outputs": rows["outputs"]}
     return hashlib.sha256(json.dumps(computed, sort_keys=True).encode()).hexdigest()
+
+
+def _records(rows: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Values and nodes of a graph and of the bodies in it."""
+    yield from rows.get("values", ())
+    for node in rows["nodes"]:
+        yield node
+        for body in node.get("bodies", {}).values():
+            yield from _records(body)
 
 
 def _versions(planned: Mapping[str, Any], found: Mapping[str, Any]) -> str:

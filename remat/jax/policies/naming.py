@@ -21,8 +21,8 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import Literal
 
 from remat.jax.step.costs import size_of
-from remat.jax.step.emission import bound
 from remat.jax.step.program import Atom, Equation, Flat, Value, called, is_floating
+from remat.jax.step.tasks import bound
 
 #: Bytes that may cross the end of a region beside what is saved, as a share of it: masks, random keys.
 SMALL = 0.05

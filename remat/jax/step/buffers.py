@@ -46,7 +46,7 @@ def _lives(order: Sequence[Task]) -> dict[Value, list[tuple[int, int]]]:
         for value in task.reads:
             if value in lives:
                 lives[value][-1] = (lives[value][-1][0], place)
-        for value in task.root.writes:
+        for value in task.writes:
             lives.setdefault(value, []).append((place, place))
     return lives
 
@@ -62,7 +62,7 @@ def _lay(life: tuple[int, int], taken: list[tuple[int, int]]) -> bool:
 
 def _partial_sums(tasks: Sequence[Task], results: Sequence[Value]) -> dict[Value, Value]:
     """Partial sum -> the result that is written over it: of several the one computed first."""
-    made = {value: place for place, task in enumerate(tasks) for value in task.root.writes}
+    made = {value: place for place, task in enumerate(tasks) for value in task.writes}
     readers = Counter(value for task in tasks for value in task.reads)
     found: dict[Value, Value] = {}
     for result in results:

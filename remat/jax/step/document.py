@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -27,28 +28,40 @@ def framework() -> str:
 
 
 def document(
-    program: Program, tasks: Sequence[Task], name: str = "", workspaces: Mapping[str, int] | None = None
+    program: Program,
+    tasks: Sequence[Task],
+    name: str = "",
+    workspaces: Mapping[str, int] | None = None,
+    scans: Mapping[Equation, dict[str, Any]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The `remat/1` document of a step, ready for `json.dumps`: a node for each task.
 
     XLA holds buffers for the results of a step, its gradients among them, from start to end: here they are one resident
     value together, and what lies in them takes no bytes of its own.
 
-    `workspaces` has bytes that tasks take beside their values, by name.
+    `workspaces` has bytes that tasks take beside their values, by name; `scans` the records of nodes with bodies.
     """
-    values = [_value(value, role="parameter" if value in program.parameters else "input") for value in program.inputs]
-    values += [_value(value, role="constant") for value, _ in program.constants]
+    values = [value_record(value, role="parameter" if value in program.parameters else "input") for value in program.inputs]
+    values += [value_record(value, role="constant") for value, _ in program.constants]
     held = results_of(program)
-    made = {value for task in tasks for value in task.root.writes}
+    made = {value for task in tasks for value in task.writes}
     placed = {*held, *in_buffers_of_results(tasks, held)}
-    values += [_value(value, without_bytes=value in placed) for task in tasks for value in task.root.writes]
+    values += [value_record(value, without_bytes=value in placed) for task in tasks for value in task.writes]
     total = sum(size_of(value.aval) for value in held if value in made)
     values.append({"name": RESULTS, "bytes": total, "role": "state"})
     return {
         "format": "remat/1",
         "name": name,
         "values": values,
-        "nodes": [_node(program, task, (workspaces or {}).get(task.name, 0)) for task in tasks],
+        "nodes": [
+            scans.get(task.root)
+            or node_record(
+                task,
+                "forward" if task.root in program.forward else "backward",
+                (workspaces or {}).get(task.name, 0),
+            )
+            for task in tasks
+        ],
         "outputs": [value.name for value in held if value in made],
         "gradients": {
             source.name: gradient.name
@@ -78,7 +91,8 @@ def with_bytes(document: Mapping[str, Any], values: Sequence[Value]) -> dict[str
     return {**document, "values": kept}
 
 
-def _value(value: Value, without_bytes: bool = False, **fields: Any) -> dict[str, Any]:
+def value_record(value: Value, without_bytes: bool = False, **fields: Any) -> dict[str, Any]:
+    """The record of a value."""
     shape, dtype = array_of(value.aval)
     record: dict[str, Any] = {"name": value.name, "shape": list(shape), "dtype": dtype_name(dtype), **fields}
     if dtype == jax.dtypes.float0:
@@ -93,10 +107,10 @@ def dtype_name(dtype: Any) -> str:
     return str(dtype).replace("float8_", "float8")
 
 
-def _node(program: Program, task: Task, workspace: int) -> dict[str, Any]:
+def node_record(task: Task, phase: str, workspace: int) -> dict[str, Any]:
+    """The record of a task that takes `workspace` bytes beside its values."""
     reads, root = task.reads, task.root
-    traffic = sum(size_of(value.aval) for value in (*reads, *root.writes))
-    notes = {"module": scope(root.source), "line": source_line(root.source)}
+    traffic = sum(size_of(value.aval) for value in (*reads, *task.writes))
     cost = {"flops": sum(flops_of(equation.source) for equation in task.equations), "traffic_bytes": traffic}
     if workspace:
         cost["workspace_bytes"] = workspace
@@ -106,9 +120,9 @@ def _node(program: Program, task: Task, workspace: int) -> dict[str, Any]:
         "inputs": [value.name for value in reads],
         "outputs": ["" if value is None else value.name for value in root.outputs],
         "attributes": {"equations": [_text(equation) for equation in task.equations]},
-        "phase": "forward" if root in program.forward else "backward",
+        "phase": phase,
         "cost": cost,
-        "annotations": {key: text for key, text in notes.items() if text},
+        "annotations": source_notes(root),
     }
     primitives = {equation.primitive for equation in task.equations}
     if "shard_map" in primitives:
@@ -118,6 +132,12 @@ def _node(program: Program, task: Task, workspace: int) -> dict[str, Any]:
     elif primitives & {"dot_general", "conv_general_dilated", "scan", "while"}:
         record["heavy"] = True
     return record
+
+
+def source_notes(equation: Equation) -> dict[str, str]:
+    """Module and line of the user's code that an equation comes from, where known."""
+    notes = {"module": scope(equation.source), "line": source_line(equation.source)}
+    return {key: text for key, text in notes.items() if text}
 
 
 def _text(equation: Equation) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
+
+import jax
 
 from graph.formats.stablehlo.fusion import Fusion, Kind
 from remat.jax.step.program import Equation, Program, Value
@@ -45,6 +48,28 @@ class Task:
         inside = {value for equation in self.equations for value in equation.writes}
         read = (value for equation in self.equations for value in equation.reads)
         return [value for value in dict.fromkeys(read) if value not in inside]
+
+    @property
+    def writes(self) -> list[Value]:
+        """Values that the task leaves in memory."""
+        return self.root.writes
+
+    def computed(self, arrays: Mapping[Value, Any]) -> dict[Value, Any]:
+        """The results from arrays that hold what the task reads."""
+        inside = dict(arrays)
+        for equation in self.equations:
+            inside |= bound(equation, inside)
+        return {value: inside[value] for value in self.writes}
+
+
+def bound(equation: Equation, arrays: Mapping[Value, Any]) -> dict[Value, Any]:
+    """The results of an equation from arrays that hold its operands."""
+    source = equation.source
+    operands = [arrays[atom] if isinstance(atom, Value) else atom.val for atom in equation.inputs]
+    with jax.named_scope(equation.name):
+        found = source.primitive.bind(*operands, **source.primitive.get_bind_params(source.params))
+    results = found if source.primitive.multiple_results else [found]
+    return {value: result for value, result in zip(equation.outputs, results, strict=True) if value is not None}
 
 
 def tasks_of(program: Program, fused: bool = True) -> list[Task]:

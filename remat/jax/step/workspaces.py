@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 
-from remat.jax.step.emission import computed
 from remat.jax.step.tasks import Task
 
 
@@ -37,7 +36,7 @@ def workspaces(tasks: Sequence[Task], options: Mapping[str, Any]) -> dict[str, i
 
 def _function(task: Task) -> Any:
     def alone(*operands: Any) -> list[Any]:
-        return list(computed(task, dict(zip(task.reads, operands, strict=True))).values())
+        return list(task.computed(dict(zip(task.reads, operands, strict=True))).values())
 
     return alone
 
