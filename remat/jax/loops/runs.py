@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
 
 from graph.ir import ABSENT, Graph, Node
 from graph.ops.control_flow import LoopInterface
@@ -39,20 +40,48 @@ class ScanTask(Task):
 
     def computed(self, arrays: Mapping[Value, Any]) -> dict[Value, Any]:
         captured = {name: arrays[outer] for name, outer in self.captures}
+        given = [arrays[value] for value in self.inputs]
+        carry, sequences = given[: self.carries], given[self.carries :]
+        params = self.root.source.params
+        length, is_reversed = int(params["length"]), bool(params["reverse"])
 
-        def step(carry: Sequence[Any], rows: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        def iteration(carry: Sequence[Any], rows: Sequence[Any]) -> tuple[list[Any], list[Any]]:
             inside = {**captured, **dict(zip(self.formals, [*carry, *rows], strict=True))}
             run_in_order(self.body, inside)
             found = [inside[name] for name in self.results]
             return found[: self.carries], found[self.carries :]
 
-        given = [arrays[value] for value in self.inputs]
-        params = self.root.source.params
-        carry, stacks = jax.lax.scan(
-            step, given[: self.carries], given[self.carries :], params["length"], bool(params["reverse"])
-        )
+        def step(state: Any, rows: Sequence[Any]) -> Any:
+            trip, carry, stacks = state
+            carry, found = iteration(carry, rows)
+            place = length - 1 - trip if is_reversed else trip
+            put = jax.lax.dynamic_update_index_in_dim
+            return (trip + 1, carry, [put(*each, place, 0) for each in zip(stacks, found, strict=True)]), None
+
+        first = [jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in sequences]
+        stacks = _empty_stacks(jax.eval_shape(iteration, carry, first)[1], length, given[0])
+        start = (np.int32(0), carry, stacks)
+        (_, carry, stacks), _ = jax.lax.scan(step, start, sequences, length, is_reversed)
         found = zip(self.outputs, [*carry, *stacks], strict=True)
         return {value: array for value, array in found if value is not None}
+
+
+def _empty_stacks(rows: Sequence[Any], length: int, behind: Any) -> list[Any]:
+    """A stack for each row, of zeros that are made when the array `behind` is there.
+
+    XLA holds the zeros of `lax.scan` from the first loop to the last, and copies them into each.
+    """
+    stacks: list[Any] = []
+    for row in rows:
+        zeros = jax.eval_shape(jax.random.key_data, row) if _is_key(row) else row
+        zero, _ = jax.lax.optimization_barrier((np.zeros((), zeros.dtype), [behind, *stacks[-1:]]))
+        stack = jax.lax.broadcast(zero, (length, *zeros.shape))
+        stacks.append(jax.random.wrap_key_data(stack, impl=jax.random.key_impl(row)) if _is_key(row) else stack)
+    return stacks
+
+
+def _is_key(array: Any) -> bool:
+    return bool(jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key))
 
 
 def scan_tasks(program: Program, scans: Mapping[Equation, Scan], graph: Graph) -> dict[str, ScanTask]:
