@@ -86,6 +86,23 @@ def gpt2(wrap: Wrap, full: bool) -> Network:
     return Network(loss, (params, jnp.asarray(draw.integers(0, vocabulary, (rows, length))), jax.random.key(0)))
 
 
+def gpt2_scan(wrap: Wrap, full: bool) -> Network:
+    """The decoder of `gpt2` as one `lax.scan` over its layers, whose weights are stacked."""
+    plain_loss = gpt2(plain, full)
+    params, tokens, key = plain_loss.arguments
+    heads = 12 if full else 4
+    stacked = {**params, "blocks": jax.tree.map(lambda *rows: jnp.stack(rows), *params["blocks"])}
+    block = wrap(partial(_attention_block, heads=heads, causal=True))
+
+    def loss(params: dict[str, Any], tokens: jax.Array, key: jax.Array) -> jax.Array:
+        x = params["tokens"][tokens] + params["places"]
+        layers = (params["blocks"], jax.random.split(key, len(params["blocks"]["qkv"])))
+        x, _ = jax.lax.scan(lambda x, layer: (block(x, *layer), None), x, layers)
+        return _cross_entropy((x @ params["tokens"].T)[:, :-1], tokens[:, 1:])
+
+    return Network(loss, (stacked, tokens, key))
+
+
 def vit(wrap: Wrap, full: bool) -> Network:
     """An encoder of image patches; full: the sizes of ViT-S/16."""
     layers, width, heads, side, patch, rows = (12, 384, 6, 224, 16, 8) if full else (4, 96, 3, 64, 8, 8)
@@ -186,6 +203,7 @@ def plain(function: Any) -> Any:
 
 NETWORKS: dict[str, Callable[[Wrap, bool], Network]] = {
     "gpt2": gpt2,
+    "gpt2_scan": gpt2_scan,
     "vit": vit,
     "lstm": lstm,
     "flax_mixer": flax_mixer,

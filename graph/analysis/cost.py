@@ -15,7 +15,7 @@ from graph.analysis.aliasing import inplace_candidates, is_view, last_uses, stor
 from graph.analysis.devices import DEFAULT_DEVICE, DEVICES, DeviceProfile, device_named, resolve_device
 from graph.ir import ABSENT, FLOAT_DTYPES, UNKNOWN_COST, Body, Graph, Node, Role
 from graph.ops.control_flow.checkpointed_scan import SNAPSHOT_GRAD, TAIL_GRAD, CheckpointedGrad
-from graph.ops.control_flow.interface import SCANS, TAIL_SCAN, LoopInterface
+from graph.ops.control_flow.interface import ROWS, SCANS, SLICED, TAIL_SCAN, LoopInterface
 from graph.ops.control_flow.interface import trip_count as bounded_trips
 from graph.ops.registry import onnx_fallback
 from graph.ops.registry.dispatch import work
@@ -164,19 +164,28 @@ def _carried(node: Node, body: Body) -> list[tuple[int, int]]:
     return [(trips.state_in(i), trips.state_out(i)) for i in range(trips.states)]
 
 
+def _sliced_rows(node: Node, body: Body) -> frozenset[int]:
+    """Rows of sequences that the runtime slices when the body reads them: annotation `rows` of a Scan is "sliced"."""
+    if node.op != "Scan" or node.annotations.get(ROWS) != SLICED:
+        return frozenset()
+    return frozenset(body.graph.inputs[LoopInterface.of(node).states :])
+
+
 def _body_bytes(node: Node, body: Body) -> int:
     """Peak bytes of one iteration in the body's node order, external storages excluded."""
     graph = body.graph
     roots = storage_roots(graph)
     outside = external_storages(node, body)
     size = {v: value.nbytes for v, value in enumerate(graph.values) if roots[v] == v and v not in outside}
-    live = highest = sum(size[v] for v in size if graph.values[v].role is not Role.ACTIVATION)
+    sliced = _sliced_rows(node, body).intersection(size)
+    live = highest = sum(size[v] for v in size if graph.values[v].role is not Role.ACTIVATION and v not in sliced)
     freed = Counter[int]()  # node -> bytes that it uses last
     for v, n in last_uses(roots, ((*inner.reads, *inner.writes) for inner in graph.nodes)).items():
-        if v in size and graph.values[v].role is Role.ACTIVATION:
+        if v in size and (graph.values[v].role is Role.ACTIVATION or v in sliced):
             freed[n] += size[v]
     for n, inner in enumerate(graph.nodes):
-        live += sum(size.get(v, 0) for v in inner.writes)
+        live += sum(size.get(v, 0) for v in inner.writes) + sum(size[v] for v in sliced.intersection(inner.reads))
+        sliced = sliced.difference(inner.reads)
         highest = max(highest, live + workspace_of(graph, inner))
         live -= freed[n]
     return highest

@@ -15,6 +15,7 @@ from typing import Any
 
 from graph.ir import ABSENT, UNKNOWN_COST, Graph, Node, Phase, consumers
 from graph.ops.control_flow import CALL
+from graph.ops.control_flow.interface import ROWS
 from graph.ops.registry.onnx_fallback import freeze
 
 #: Op of the forward node -> op of the backward node.
@@ -88,6 +89,7 @@ def _node(graph: Graph, node: Node, place: dict[int, int]) -> Any:
         bool(node.stream),
         node.annotations.get("max_trips"),
         node.annotations.get("checkpointed"),
+        node.annotations.get(ROWS),
         tuple(
             (key, tuple((inner, number(outer)) for inner, outer in body.captures), _graph(body.graph))
             for key, body in sorted(node.bodies.items())

@@ -23,6 +23,8 @@ CALL = "remat::Call"
 FIRST_ROWS = "remat::FirstRows"
 #: Annotation of a node whose output may be shorter than its type, such as a NonZero: the length in its type.
 MAX_LENGTH = "max_length"
+#: Annotation of a Scan: SLICED if the runtime takes a row of a sequence when the body first reads it.
+ROWS, SLICED = "rows", "sliced"
 #: Values by id.
 Values = Sequence[Value] | Mapping[int, Value]
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", CALL})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from graph.ops.control_flow.interface import ROWS, SLICED
 from remat.jax.loops.scans import Scan
 from remat.jax.step.document import node_record, source_notes, value_record
 from remat.jax.step.program import Value
@@ -26,7 +27,8 @@ def scan_record(scan: Scan, workspaces: Mapping[str, int]) -> dict[str, Any]:
     }
     if stacks:
         attributes["scan_output_directions"] = [direction] * stacks
-    notes = {"gradient_of": scan.gradient_of} if scan.gradient_of else {"checkpointed": False}
+    notes: dict[str, Any] = {"gradient_of": scan.gradient_of} if scan.gradient_of else {"checkpointed": False}
+    notes[ROWS] = SLICED
     phase = "backward" if scan.gradient_of else "forward"
     return {
         "name": scan.equation.name,

@@ -55,33 +55,36 @@ class ScanTask(Task):
             trip, carry, stacks = state
             carry, found = iteration(carry, rows)
             place = length - 1 - trip if is_reversed else trip
-            put = jax.lax.dynamic_update_index_in_dim
-            return (trip + 1, carry, [put(*each, place, 0) for each in zip(stacks, found, strict=True)]), None
+            put = [
+                row if stack is None else jax.lax.dynamic_update_index_in_dim(stack, row, place, 0)
+                for stack, row in zip(stacks, found, strict=True)
+            ]
+            keys = [row for stack, row in zip(stacks, put, strict=True) if stack is None]
+            rest = [None if stack is None else row for stack, row in zip(stacks, put, strict=True)]
+            return (trip + 1, carry, rest), keys
 
         first = [jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in sequences]
-        stacks = _empty_stacks(jax.eval_shape(iteration, carry, first)[1], length, given[0])
-        start = (np.int32(0), carry, stacks)
-        (_, carry, stacks), _ = jax.lax.scan(step, start, sequences, length, is_reversed)
+        start = _empty_stacks(jax.eval_shape(iteration, carry, first)[1], length, given[0])
+        (_, carry, stacks), keys = jax.lax.scan(step, (np.int32(0), carry, start), sequences, length, is_reversed)
+        of_keys = iter(keys)
+        stacks = [next(of_keys) if stack is None else stack for stack in stacks]
         found = zip(self.outputs, [*carry, *stacks], strict=True)
         return {value: array for value, array in found if value is not None}
 
 
 def _empty_stacks(rows: Sequence[Any], length: int, behind: Any) -> list[Any]:
-    """A stack for each row, of zeros that are made when the array `behind` is there.
+    """A stack for each row, of zeros that are made when the array `behind` is there; None for random keys.
 
     XLA holds the zeros of `lax.scan` from the first loop to the last, and copies them into each.
     """
     stacks: list[Any] = []
     for row in rows:
-        zeros = jax.eval_shape(jax.random.key_data, row) if _is_key(row) else row
-        zero, _ = jax.lax.optimization_barrier((np.zeros((), zeros.dtype), [behind, *stacks[-1:]]))
-        stack = jax.lax.broadcast(zero, (length, *zeros.shape))
-        stacks.append(jax.random.wrap_key_data(stack, impl=jax.random.key_impl(row)) if _is_key(row) else stack)
+        if jax.numpy.issubdtype(row.dtype, jax.dtypes.prng_key):
+            stacks.append(None)
+            continue
+        zero, _ = jax.lax.optimization_barrier((np.zeros((), row.dtype), behind))
+        stacks.append(jax.lax.broadcast(zero, (length, *row.shape)))
     return stacks
-
-
-def _is_key(array: Any) -> bool:
-    return bool(jax.numpy.issubdtype(array.dtype, jax.dtypes.prng_key))
 
 
 def scan_tasks(program: Program, scans: Mapping[Equation, Scan], graph: Graph) -> dict[str, ScanTask]:
