@@ -220,8 +220,8 @@ MAY_IMPORT: dict[str, str] = {
         "planner.pipeline planner.report planner.request remat.errors remat.keywords remat.report remat.request_fields"
     ),
     "remat.jax": (
-        "graph.analysis graph.formats graph.formats.stablehlo planner.bounds planner.formulation planner.problem "
-        "planner.request remat.facade remat.report remat.steps"
+        "graph.analysis graph.formats graph.formats.stablehlo graph.ir graph.ops.control_flow planner.bounds "
+        "planner.formulation planner.problem planner.report planner.request remat.facade remat.report remat.steps"
     ),
     "remat.keywords": "planner.request",
     "remat.memory_check": (

@@ -78,7 +78,7 @@ def capture(
             effects; the message has the line of the function.
     """
     program, scans = with_scans(trace(function, shapes, argnums, has_aux))
-    tasks = tasks_of(program, fused)
+    tasks = tasks_of(program, fused, scans)
 
     def taken(tasks: Sequence[Task]) -> dict[str, int]:
         return workspaces(tasks, compiler_options()) if measure else {}

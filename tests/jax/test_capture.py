@@ -48,11 +48,13 @@ def test_a_large_model_is_traced_without_memory() -> None:
     assert any(value["shape"] == [1 << 20, 1 << 20] for value in document.document["values"])
 
 
-def test_a_scan_is_one_node_with_the_work_of_all_iterations() -> None:
+def test_a_scan_has_a_node_for_each_task_of_its_body() -> None:
     document = remat.jax.capture(recurrent, *shapes(recurrent_arguments())).document
-    scans = [node for node in document["nodes"] if node["op"] == "jax::scan"]
+    scans = [node for node in document["nodes"] if node["op"] == "Scan"]
     assert [node["phase"] for node in scans] == ["forward", "backward"]
-    assert scans[0]["cost"]["flops"] >= 6 * 2 * (2 * 4 * 32 * 32)
+    assert scans[1]["annotations"]["gradient_of"] == scans[0]["name"]
+    inside = scans[0]["bodies"]["body"]["nodes"]
+    assert sum(node["cost"]["flops"] for node in inside) >= 2 * (2 * 4 * 32 * 32)
 
 
 def test_nodes_name_the_line_of_the_function() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ class ScanTask(Task):
         length, is_reversed = int(params["length"]), bool(params["reverse"])
 
         def iteration(carry: Sequence[Any], rows: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-            inside = {**captured, **dict(zip(self.formals, [*carry, *rows], strict=True))}
+            inside: dict[Hashable, Any] = {**captured, **dict(zip(self.formals, [*carry, *rows], strict=True))}
             run_in_order(self.body, inside)
             found = [inside[name] for name in self.results]
             return found[: self.carries], found[self.carries :]
@@ -96,9 +96,7 @@ def scan_tasks(program: Program, scans: Mapping[Equation, Scan], graph: Graph) -
     return {scan.equation.name: _task(scan, named[scan.equation.name], graph, known, tasks) for scan in scans.values()}
 
 
-def _task(
-    scan: Scan, node: Node, graph: Graph, known: dict[str, Value], tasks: Mapping[str, Task]
-) -> ScanTask:
+def _task(scan: Scan, node: Node, graph: Graph, known: dict[str, Value], tasks: Mapping[str, Task]) -> ScanTask:
     """The task of a node; adds values that the alternative saves to `known`."""
     inside, interface = node.bodies["body"].graph, LoopInterface.of(node)
     names = [value.name for value in inside.values]

@@ -1,7 +1,7 @@
 """Scans of the forward pass and the scans of the backward pass that read what they save, with their bodies as tasks.
 
-    F  scan   x, h ─▶ a ─▶ s ─▶ h'        the stack of all s is read by G alone
-    G  scan, the other way   s, dh' ─▶ dx, dh
+F  scan   x, h ─▶ a ─▶ s ─▶ h'        the stack of all s is read by G alone
+G  scan, the other way   s, dh' ─▶ dx, dh
 """
 
 from __future__ import annotations
@@ -116,9 +116,7 @@ def _scan(equation: Equation, gradient_of: str, constants: list[tuple[Value, Any
         in_tree=None,
         out_tree=None,
     )
-    return Scan(
-        equation, body, tasks_of(body), outside[:captured], outside[captured:carried], sequences, gradient_of
-    )
+    return Scan(equation, body, tasks_of(body), outside[:captured], outside[captured:carried], sequences, gradient_of)
 
 
 def _is_unrepeatable(equations: list[Equation]) -> bool:

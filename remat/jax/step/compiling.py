@@ -9,7 +9,7 @@ import jax
 #: XLA's compiler for CPUs removes barriers early by default, so that plans have no effect, and orders ops for speed.
 CPU_OPTIONS = {
     "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",
-    "xla_disable_hlo_passes": "cse_barrier_expander",
+    "xla_disable_hlo_passes": "cse_barrier_expander,while-loop-invariant-code-motion",
 }
 
 

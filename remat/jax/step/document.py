@@ -41,11 +41,15 @@ def document(
 
     `workspaces` has bytes that tasks take beside their values, by name; `scans` the records of nodes with bodies.
     """
-    values = [value_record(value, role="parameter" if value in program.parameters else "input") for value in program.inputs]
+    values = [
+        value_record(value, role="parameter" if value in program.parameters else "input") for value in program.inputs
+    ]
     values += [value_record(value, role="constant") for value, _ in program.constants]
     held = results_of(program)
     made = {value for task in tasks for value in task.writes}
     placed = {*held, *in_buffers_of_results(tasks, held)}
+    given = set(program.inputs)
+    placed.update(value for task in tasks if task.is_reshape and task.reads[0] in given for value in task.writes)
     values += [value_record(value, without_bytes=value in placed) for task in tasks for value in task.writes]
     total = sum(size_of(value.aval) for value in held if value in made)
     values.append({"name": RESULTS, "bytes": total, "role": "state"})
@@ -56,9 +60,7 @@ def document(
         "nodes": [
             scans.get(task.root)
             or node_record(
-                task,
-                "forward" if task.root in program.forward else "backward",
-                (workspaces or {}).get(task.name, 0),
+                task, "forward" if task.root in program.forward else "backward", (workspaces or {}).get(task.name, 0)
             )
             for task in tasks
         ],

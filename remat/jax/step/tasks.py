@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -28,6 +28,7 @@ _NAMES: tuple[tuple[Kind, str], ...] = (
     ),
     ("reduction", "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum"),
 )
+RESHAPES = {"reshape", "squeeze", "expand_dims"}
 KINDS: dict[str, Kind] = {name: kind for kind, names in _NAMES for name in names.split()}
 
 
@@ -54,6 +55,11 @@ class Task:
         """Values that the task leaves in memory."""
         return self.root.writes
 
+    @property
+    def is_reshape(self) -> bool:
+        """Whether the result has the bytes of the operand."""
+        return len(self.equations) == 1 and self.root.primitive in RESHAPES and len(self.reads) == 1
+
     def computed(self, arrays: Mapping[Value, Any]) -> dict[Value, Any]:
         """The results from arrays that hold what the task reads."""
         inside = dict(arrays)
@@ -72,13 +78,19 @@ def bound(equation: Equation, arrays: Mapping[Value, Any]) -> dict[Value, Any]:
     return {value: result for value, result in zip(equation.outputs, results, strict=True) if value is not None}
 
 
-def tasks_of(program: Program, fused: bool = True) -> list[Task]:
-    """The tasks of a program, in an order that can run; without `fused` one for each equation."""
+def tasks_of(program: Program, fused: bool = True, whole: Collection[Equation] = ()) -> list[Task]:
+    """The tasks of a program, in an order that can run; without `fused` one for each equation.
+
+    Equations that are `whole` are tasks of their own, whose operands are in memory.
+    """
     if not fused:
         return [Task(equation, (equation,)) for equation in program.equations]
     fusion = Fusion(
         program.equations,
-        [atom for atom in program.results if isinstance(atom, Value)],
+        [
+            *(atom for atom in program.results if isinstance(atom, Value)),
+            *(value for equation in whole for value in equation.reads),
+        ],
         kind_of=lambda equation: kind_of(equation.source),
         elements_of=lambda value: prod(value.aval.shape),
         is_broadcast=lambda equation: equation.primitive in ("broadcast_in_dim", "iota"),
