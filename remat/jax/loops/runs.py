@@ -39,14 +39,14 @@ class ScanTask(Task):
         return [value for value in self.outputs if value is not None]
 
     def computed(self, arrays: Mapping[Value, Any]) -> dict[Value, Any]:
-        captured = {name: arrays[outer] for name, outer in self.captures}
+        captured: dict[Hashable, Any] = {name: arrays[outer] for name, outer in self.captures}
         given = [arrays[value] for value in self.inputs]
         carry, sequences = given[: self.carries], given[self.carries :]
         params = self.root.source.params
         length, is_reversed = int(params["length"]), bool(params["reverse"])
 
         def iteration(carry: Sequence[Any], rows: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-            inside: dict[Hashable, Any] = {**captured, **dict(zip(self.formals, [*carry, *rows], strict=True))}
+            inside = captured | dict(zip(self.formals, [*carry, *rows], strict=True))
             run_in_order(self.body, inside)
             found = [inside[name] for name in self.results]
             return found[: self.carries], found[self.carries :]
