@@ -8,7 +8,8 @@ oneDNN computes convolutions on copies in a blocked layout, but for pointwise on
     forward     copies of weight and input, until the result is there; then the blocked result beside the result
     backward    copies of what comes in, or of the weight's gradient, whichever is more
 
-Convolutions and layer norms copy gradients and inputs that are not contiguous.
+Convolutions and layer norms copy gradients and inputs that are not contiguous. Arithmetic on tensors of several dtypes
+converts operands to that of the result first.
 
 Needs PyTorch and the standard library only.
 """
@@ -31,7 +32,9 @@ def workspace_of(node: fx.Node) -> int:
     """Bytes of workspace of one run on a CPU; 0 where they are not known."""
     rule = RULES.get(node.target)
     results = tensors_of(node)
-    if rule is None or not results or results[0].device.type != "cpu" or results[0].dtype != torch.float32:
+    if rule is None or not results or results[0].device.type != "cpu":
+        return 0
+    if rule is not _converted and results[0].dtype != torch.float32:
         return 0
     return rule(results[0], *fx.map_arg(node.args, lambda source: source.meta["val"]))
 
@@ -90,6 +93,11 @@ def _as_the_result(result: Any, *_: Any) -> int:
     return int(result.nbytes)
 
 
+def _converted(result: Any, *operands: Any) -> int:
+    tensors = [operand for operand in operands if isinstance(operand, torch.Tensor) and operand.dim()]
+    return sum(tensor.numel() * result.itemsize for tensor in tensors if tensor.dtype != result.dtype)
+
+
 RULES: dict[Any, Callable[..., int]] = {
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_gradient,
@@ -98,4 +106,5 @@ RULES: dict[Any, Callable[..., int]] = {
     aten.native_layer_norm_backward.default: _norm_gradient,
     aten.native_dropout.default: _as_the_result,
     aten.native_dropout_backward.default: _as_the_result,
+    **dict.fromkeys((aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor), _converted),
 }
