@@ -20,7 +20,17 @@ SEARCH = "search"  # section of a stored plan: its search result, by number
 #: Request fields whose results are not reused: several sets of shapes, sections that search or name values, and
 #: patterns of names.
 UNSHARED_FIELDS = frozenset(
-    {"shapes", "advise", "advise_checkpoints", "share_buffers", "gradient_events", "trainable", "frozen", "max"}
+    {
+        "shapes",
+        "advise",
+        "advise_checkpoints",
+        "share_buffers",
+        "gradient_events",
+        "trainable",
+        "frozen",
+        "max",
+        "offload",
+    }
 )
 VALUE_LIST_FIELDS = frozenset({"checkpoints", "keep", "recompute"})  # request fields that are lists of value names
 DIFFERENTIATE_LISTS = frozenset({"of", "with_respect_to", "no_gradient"})  # the same inside `differentiate`
