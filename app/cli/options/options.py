@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from app.cli.options import completion
 from planner.errors import BadRequest
@@ -45,7 +45,11 @@ _output = functools.partial(_flag, group="Output")
 
 
 ModelFile = Annotated[
-    str, typer.Argument(metavar="MODEL|-", help="A remat/1 document or an ONNX file; - reads standard input.")
+    str,
+    typer.Argument(
+        metavar="MODEL|-",
+        help="Model file: ONNX, .pt2, StableHLO, MXNet, Caffe2, Paddle, or a remat/1 document; - reads standard input.",
+    ),
 ]
 PlanFile = Annotated[str, typer.Argument(metavar="PLAN|-", help="A report written by `remat plan -o`.")]
 Json = Annotated[bool, _output("Print only JSON on standard output.", "", "--json")]
@@ -221,11 +225,11 @@ def _parse_shape_set(text: str) -> Any:
 
 
 class Command(TyperCommand):
-    """A command whose help has `--json`, not `--json <bool>`."""
+    """A command whose help has `--json`, not `--json <bool>`, and `MODEL`, not `MODEL <str>`."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Parameters of the command and `--help`."""
-        return _without_type_of_flags(super().get_params(ctx))
+        return _without_python_types(super().get_params(ctx))
 
 
 class Group(TyperGroup):
@@ -233,11 +237,13 @@ class Group(TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Parameters of the group and `--help`."""
-        return _without_type_of_flags(super().get_params(ctx))
+        return _without_python_types(super().get_params(ctx))
 
 
-def _without_type_of_flags(parameters: list[Any]) -> list[Any]:
+def _without_python_types(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
         if getattr(parameter, "is_bool_flag", False) and parameter.metavar is None:
             parameter.metavar = ""
+        elif isinstance(parameter, TyperArgument):
+            parameter.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
     return parameters

@@ -375,7 +375,7 @@ def test_help_shows_no_type_beside_flags_without_a_value(run: Run) -> None:
     group = typer.main.get_command(typer_app.app)
     for words in ([], ["keys"], ["keys", "create"], *([name] for name in group.commands)):
         code, out, _ = run(*words, "--help")
-        assert code == 0 and "--help" in out and "<bool>" not in out, words
+        assert code == 0 and "--help" in out and not {"<bool>", "<str>"} & set(out.split()), words
 
 
 def test_help_of_plan_has_every_option_under_a_heading_and_examples_that_are_read() -> None:
