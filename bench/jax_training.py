@@ -27,7 +27,6 @@ import numpy as np
 import remat.jax
 from bench.jax_networks import NETWORKS, plain
 from bench.run import add_only
-from remat.report import Report
 from tests.jax.models import NO_REWRITES
 
 MIB = 2**20
@@ -49,12 +48,6 @@ class Compiled:
         return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(self._program(*self._arguments))]
 
 
-def planned_flops(captured: remat.jax.Capture, report: Report) -> float:
-    """Flops of a step in the order of a plan."""
-    flops = {node["name"]: node["cost"]["flops"] for node in captured.document["nodes"]}
-    return float(sum(flops[name] for name, _ in report.order))
-
-
 def rows(name: str, budgets: list[str], full: bool, seconds: float) -> tuple[list[Row], str]:
     """A row for each budget and for checkpoints, and the line below them."""
     network, wrapped = NETWORKS[name](plain, full), NETWORKS[name](jax.checkpoint, full)
@@ -69,7 +62,7 @@ def rows(name: str, budgets: list[str], full: bool, seconds: float) -> tuple[lis
     expected, exact = base.results(), Compiled(given, arguments, NO_REWRITES).results()
     blocks = Compiled(jax.value_and_grad(wrapped.loss), wrapped.arguments, options)
     xla = Compiled(given, arguments, {})
-    no_plan = planned_flops(captured, without)
+    no_plan = unplanned.flops
     found = [_xla_row(name, "XLA as it is", xla, base), _xla_row(name, "checkpoint", blocks, base)]
     clock.append(time.perf_counter())
     for budget in [*budgets, f"{blocks.bytes}"]:
@@ -86,7 +79,7 @@ def rows(name: str, budgets: list[str], full: bool, seconds: float) -> tuple[lis
                 "predicted": f"{report.peak_bytes / MIB:.1f}",
                 "XLA": f"{here.bytes / MIB:.1f}",
                 "off": f"{here.bytes / report.peak_bytes - 1:+.1%}",
-                "flops": f"{planned_flops(captured, report) / no_plan - 1:+.1%}",
+                "flops": f"{planned.flops / no_plan - 1:+.1%}",
                 "XLA flops": f"{here.flops / base.flops - 1:+.1%}",
                 "equal": "yes" if same and same_plain else "NO",
             }

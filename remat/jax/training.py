@@ -34,6 +34,11 @@ class Planned:
         emitted = self._emission if any(isinstance(leaf, jax.core.Tracer) for leaf in flat) else self._compiled
         return jax.tree.unflatten(self.capture.program.out_tree, emitted(flat))
 
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of a step in the order of the plan."""
+        return self._emission.flops
+
     def lower(self, *args: Any) -> Any:
         """As of a jitted function: `lower(...).compile(remat.jax.compiler_options()).memory_analysis()`."""
         return jax.jit(self.__call__).lower(*args)

@@ -38,6 +38,10 @@ class ScanTask(Task):
     def writes(self) -> list[Value]:
         return [value for value in self.outputs if value is not None]
 
+    @property
+    def flops(self) -> int:
+        return int(self.root.source.params["length"]) * sum(run.task.flops for run in self.body)
+
     def computed(self, arrays: Mapping[Value, Any]) -> dict[Value, Any]:
         captured: dict[Hashable, Any] = {name: arrays[outer] for name, outer in self.captures}
         given = [arrays[value] for value in self.inputs]

@@ -12,7 +12,7 @@ import jax
 import jaxlib
 
 from remat.jax.step.buffers import in_buffers_of_results
-from remat.jax.step.costs import array_of, flops_of, size_of
+from remat.jax.step.costs import array_of, size_of
 from remat.jax.step.private import scope, source_line
 from remat.jax.step.program import Equation, Program, Value
 from remat.jax.step.tasks import Task
@@ -113,7 +113,7 @@ def node_record(task: Task, phase: str, workspace: int) -> dict[str, Any]:
     """The record of a task that takes `workspace` bytes beside its values."""
     reads, root = task.reads, task.root
     traffic = sum(size_of(value.aval) for value in (*reads, *task.writes))
-    cost = {"flops": sum(flops_of(equation.source) for equation in task.equations), "traffic_bytes": traffic}
+    cost = {"flops": task.flops, "traffic_bytes": traffic}
     if workspace:
         cost["workspace_bytes"] = workspace
     record: dict[str, Any] = {

@@ -36,6 +36,7 @@ class Emission:
     def __init__(self, program: Program, order: Sequence[Task]):
         self.program = program
         self.runs = [Run(task, task.reads, task.writes) for task in order]
+        self.flops = sum(task.flops for task in order)
 
     def __call__(self, flat: Sequence[Any]) -> list[Any]:
         """Loss, auxiliary results and gradients for the arguments of one call, flat."""

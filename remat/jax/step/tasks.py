@@ -10,6 +10,7 @@ from typing import Any
 import jax
 
 from graph.formats.stablehlo.fusion import Fusion, Kind
+from remat.jax.step.costs import flops_of
 from remat.jax.step.program import Equation, Program, Value
 
 CALLS = ("custom_jvp_call", "custom_vjp_call", "jit")
@@ -54,6 +55,11 @@ class Task:
     def writes(self) -> list[Value]:
         """Values that the task leaves in memory."""
         return self.root.writes
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of a run."""
+        return sum(flops_of(equation.source) for equation in self.equations)
 
     @property
     def is_reshape(self) -> bool:
