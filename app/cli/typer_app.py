@@ -309,18 +309,20 @@ def measure(
 
 
 @_plans()
+@options.with_fields([FIELDS[name] for name in (*SHAPE_KINDS, "max")])
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A model or a saved plan.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Model or saved plan to compare with.")],
     as_json: options.Json = False,
+    **flags: Any,
 ) -> int:
     """Compare two models or plans.
 
-    Names the nodes that differ; exits with 1 on a difference.
+    Names the nodes that differ; exits with 1 on a difference. Shapes are for the models that leave them open.
     """
     from app.cli.commands.diff import run
 
-    return run(a, b, as_json)
+    return run(a, b, options.request_fields(None, flags), as_json)
 
 
 @_plans()

@@ -15,18 +15,22 @@ from app.render.text import format_change, table
 from graph.errors import BadGraph
 from graph.formats.readers import load
 from graph.ir import Graph
+from graph.limits import ShapeOverrides
 from graph.transforms.structural_equality import difference
 from planner.report.schema import parse_saved
+from planner.request.plan_request import parse_request
 
 MAX_LINES = 40
 MAX_CELL_CHARS = 60
 
 
-def run(a: str, b: str, as_json: bool) -> int:
-    """Exit code: 0 without differences, else 1."""
+def run(a: str, b: str, fields: Mapping[str, Any], as_json: bool) -> int:
+    """Exit code: 0 without differences, else 1. `fields` have shapes for models that leave lengths open."""
     if a == b == STANDARD_INPUT:
         raise BadUsage("A and B are both standard input; name a file for one of them")
-    one, other = _load(a), _load(b)
+    request = parse_request(fields)
+    shapes = ShapeOverrides(request.inputs, request.batch, request.dims, max=request.max)
+    one, other = _load(a, shapes), _load(b, shapes)
     differences = find_differences(one, other)
     result: dict[str, Any] = {"same": not differences, "differences": differences}
     if isinstance(one, Graph) and isinstance(other, Graph):
@@ -50,8 +54,8 @@ def _equivalence_line(result: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _load(name: str) -> Graph | dict[str, Any]:
-    """A report, or the graph in the file."""
+def _load(name: str, shapes: ShapeOverrides) -> Graph | dict[str, Any]:
+    """A report, or the graph in the file: with its own shapes, or if it leaves lengths open, with these."""
     data = read_bytes(name)
     if data.lstrip()[:1] == b"{":
         try:
@@ -61,7 +65,12 @@ def _load(name: str) -> Graph | dict[str, Any]:
         if is_report(document):
             parse_saved(document)
             return dict(document)
-    return load(data)
+    try:
+        return load(data)
+    except BadGraph:
+        if shapes == ShapeOverrides():
+            raise
+        return load(data, shapes=shapes)
 
 
 def lines(found: list[dict[str, Any]]) -> list[str]:

@@ -23,6 +23,8 @@ from tests.app.conftest import chain, one_layer
 
 Run = Any
 
+MODELS = Path(__file__).parents[2] / "models"
+
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
@@ -268,6 +270,18 @@ def test_a_difference_exits_1_and_names_the_nodes_to_blame(run: Run, model: Path
     assert found["differences"][0]["bytes"] == 64 * 64 * 4
 
 
+def test_open_lengths_of_compared_models_are_given(run: Run, tmp_path: Path) -> None:
+    symbolic, fixed, lengths = (
+        MODELS / "decoder.onnx",
+        tmp_path / "fixed.onnx",
+        ("--batch", "2", "--dim", "sequence=16"),
+    )
+    assert run("convert", symbolic, fixed, *lengths)[0] == 0
+    assert run("diff", symbolic, fixed, *lengths)[:2] == (0, "no difference\n")
+    code, _, shown = run("diff", symbolic, fixed)
+    assert code == 2 and "pass --dim batch=8" in shown
+
+
 def test_plans_are_compared_by_figures_and_runs(run: Run, model: Path, tmp_path: Path) -> None:
     plan = saved(run, model, "--planner", "as_given")
     report = json.loads(plan.read_text())
@@ -419,7 +433,7 @@ def test_a_reader_who_has_seen_enough_is_no_fault(unbuffered: str) -> None:
 def test_files_are_written_although_the_reader_of_the_answer_is_gone(tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(read)
-    model = Path(__file__).parents[2] / "models" / "decoder.onnx"
+    model = MODELS / "decoder.onnx"
     command = ["plan", model, "--batch", "4", "--dim", "sequence=8", "--budget", "80%", "--iterations", "5"]
     done = subprocess.run(
         [sys.executable, "-m", "remat", *command, "-o", tmp_path / "plan.json"],
