@@ -30,6 +30,8 @@ PLAIN_SHARE = 0.4
 MAX_SEARCHES, SEARCH_SHARE = 4, 0.6
 #: Share of the search time for packing addresses within the budget.
 PACK_SHARE = 0.05
+#: Fields of a device that say something of the link to host memory.
+LINK_FIELDS = ("host_bandwidth", "fetch_bandwidth", "host_link")
 #: Planner of a plan with copies, as reported.
 PLANNER = "offload"
 
@@ -77,6 +79,13 @@ def why_no_copies(formulation: Formulation, request: Request) -> str:
             "give more host memory, or leave out offload",
         )
     return ""
+
+
+def unused_link_fields(request: Request) -> list[str]:
+    """Fields of the request's device that describe the link to host memory, which no part of the request uses."""
+    if request.offload or request.advise or isinstance(request.device, str):
+        return []
+    return [name for name in LINK_FIELDS if name in request.device]
 
 
 def with_copies_of(formulation: Formulation, request: Request, buffers: np.ndarray, order: Order) -> Formulation:

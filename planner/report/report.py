@@ -73,6 +73,9 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
         report["copies"] = copies_report.copies_section(formulation, data.plan)
     elif request.offload and (why := offloading.why_no_copies(formulation, request)):
         report["warnings"].append(f"the plan has no copies to the host: {why}")
+    elif unused := offloading.unused_link_fields(request):
+        names = ", ".join(f"device.{name}" for name in unused)
+        report["warnings"].append(f"{names}: not used without offload; add offload to plan copies to the host")
     if "timeline" in request.returns:
         report["timeline"] = _timeline(data)
     if "layout" in request.returns and data.plan.offsets is not None:

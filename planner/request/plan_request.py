@@ -189,7 +189,10 @@ class Request:
         frozenset({"plan"}),
     )
     host_memory: int | None = of_device(
-        nullable(kinds.BYTES), None, "Host memory for `offload`, in bytes; default: no limit", frozenset({"plan"})
+        nullable(kinds.BYTES),
+        None,
+        "Host memory for `offload`, which it needs, in bytes; default: no limit",
+        frozenset({"plan"}),
     )
     advise: bool = of_report(
         kinds.SWITCH, False, "Evaluate other techniques that lower the peak, each with a full plan", ONE_REPORT
@@ -262,6 +265,9 @@ def parse_request(fields: Mapping[str, Any]) -> Request:
             for name in ("advise", "advise_checkpoints", "offload")
             if found.get(name)
         ]
+    if found.get("host_memory") is not None and not found.get("offload"):
+        pair, remedy = "host_memory without offload", "add offload, or remove host_memory"
+        findings.append(Finding("bad_field", "host_memory", pair, "both or neither", remedy))
     if findings:
         raise BadRequest(findings[:MAX_FINDINGS])
     return Request(**{FIELDS[name].attribute: value for name, value in found.items()}, given=dict(fields))

@@ -89,6 +89,8 @@ def test_bad_input_carries_its_findings() -> None:
     with pytest.raises(remat.BadInput) as caught:
         remat.plan(training_chain(), budget="a lot", seed=-1)
     assert [finding.path for finding in caught.value.findings] == ["seed", "budget"]
+    with pytest.raises(remat.BadInput, match="host_memory without offload"):
+        remat.plan(training_chain(), budget="50%", host_memory="1GiB")
 
 
 def test_a_stopped_search_hands_over_its_best() -> None:

@@ -189,6 +189,7 @@ def test_flags_beat_the_request_file(run: Run, model: Path, tmp_path: Path) -> N
         (["--dim", f"N={'9' * 5000}"], "bad_flag"),
         (["--reserve", str(2**63 - 1)], "bad_field"),
         (["--budget", "1", "--fits", "2"], "conflicting_goals"),
+        (["--host-memory", "1GiB"], "bad_field"),
         (["--no-differentiate", "--loss", "h0"], "conflicting_flags"),
         (["--graph", "out.pdf"], "unknown_extension"),
         (["--seconds", "soon"], "usage"),

@@ -73,6 +73,12 @@ def test_where_copies_cannot_be_had_the_plan_has_none_and_says_so() -> None:
         assert "copies" not in report and any(why in text for text in report["warnings"])
 
 
+def test_a_link_that_no_part_of_the_request_uses_is_reported() -> None:
+    for fields, is_unused in (({"offload": False}, True), ({}, False), ({"offload": False, "advise": True}, False)):
+        warnings = planned(iterations=1, **fields).report["warnings"]
+        assert any("device.host_bandwidth: not used" in text for text in warnings) == is_unused
+
+
 def test_wrong_links_and_too_little_host_memory_are_refused() -> None:
     with pytest.raises(BadRequest, match="host_bandwidth"):
         planned(device={"like": "cpu-reference", "host_bandwidth": 0})

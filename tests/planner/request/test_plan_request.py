@@ -18,10 +18,10 @@ def test_every_field_reaches_the_request(row: RequestField) -> None:
     assert getattr(parse_request({}), row.attribute) == row.default
     samples: list[Any] = ["50%", 2, True, "8GiB", ["a"], ["graph"], {"x": 4}, {"x": "4x3"}, [{"batch": 2}], "v100-16gb"]
     samples += ["greedy", *(row.kind.flag.words if row.kind.flag else ())]
-    parsed = []
+    parsed, needed = [], {"offload": True} if row.name == "host_memory" else {}
     for sample in samples:
         with contextlib.suppress(BadRequest):
-            parsed.append(getattr(parse_request({row.name: sample}), row.attribute))
+            parsed.append(getattr(parse_request(needed | {row.name: sample}), row.attribute))
     assert any(value != row.default for value in parsed)
 
 
@@ -80,6 +80,13 @@ def test_an_unknown_field_suggests_the_near_one() -> None:
 def test_two_goals_contradict_each_other() -> None:
     with pytest.raises(BadRequest, match="budget and fits"):
         parse_request({"budget": "50%", "fits": "a100-80gb"})
+
+
+def test_host_memory_needs_offload() -> None:
+    assert parse_request({"offload": True, "host_memory": "1GiB"}).host_memory == 1 << 30
+    for offload in ({}, {"offload": False}):
+        with pytest.raises(BadRequest, match="host_memory without offload"):
+            parse_request({"host_memory": 0, **offload})
 
 
 def test_all_faults_are_reported_at_once_up_to_ten() -> None:

@@ -203,6 +203,7 @@ BAD: list[tuple[str, dict[str, str], bytes, int, str]] = [
     ("/v1/plans", JSON, b'{"graph_id": "' + b"0" * 64 + b'"}', 404, "not_found"),
     ("/v1/plans", JSON, b'{"graph_id": "x", "bugdet": 3}', 422, "unknown_field"),
     ("/v1/plans", JSON, b'{"graph_id": "x", "search_seconds": 80000}', 422, "too_long"),
+    ("/v1/plans", JSON, b'{"graph_id": "x", "host_memory": 9}', 422, "bad_field"),
 ]
 
 
