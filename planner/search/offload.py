@@ -2,10 +2,12 @@
 
 budget ──▶ looser budgets ──▶ order of each ──▶ copies beside it ──▶ best ──▶ moves
                               greedy            placing.py                    moves.py
+seed   ──▶ fewer recomputations ────────────────▶
 
 A looser budget takes less recomputation and leaves more bytes to copies. Beyond the bytes that the link can move in the
 time of the step, copies are waited for. The best of the budgets is therefore where both meet: it is searched on a
-ladder, then halfway to its neighbours, and there with the whole portfolio.
+ladder, then halfway to its neighbours, and there with the whole portfolio. An order for a looser budget may need too
+many bytes at one step where no copy helps; a seed within the budget does not, and loses recomputations instead.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from planner.search import portfolio
 
 #: Budgets of the ladder, and rounds halfway to the neighbours of the best one.
 LADDER, HALVINGS = 8, 3
+#: Orders with fewer recomputations, per seed.
+THINNINGS = 8
 #: Shares of the search: the ladder, and the portfolio at the best budget; the rest is for moves.
 LADDER_SHARE, PORTFOLIO_SHARE = 0.4, 0.3
 #: Planner of the ladder.
@@ -48,6 +52,8 @@ class _Search:
         for order in (base, *seeds):
             self._offer(order)
             self._offer(self._with_copies(order))
+        for order in seeds:
+            self._thin(order)
         peak = liveness.peak(self.copies.original, base)
         if peak > self.budget:
             self._improve(self._ladder(peak), seeds)
@@ -62,6 +68,15 @@ class _Search:
 
     def _with_copies(self, order: Order) -> Order:
         return with_copies_placed(self.copies, order, self.budget, lambda: self.monitor.cancelled)
+
+    def _thin(self, order: Order) -> None:
+        """Offer orders with copies instead of the costliest recomputations of a seed, from none to all of them."""
+        _, first = np.unique(order, return_index=True)
+        repeats = np.delete(np.arange(len(order)), first)
+        costliest = repeats[np.argsort(-self.copies.original.cost[order[repeats]], kind="stable")]
+        for count in np.unique(np.linspace(0, len(repeats), THINNINGS + 1).astype(int))[1:].tolist():
+            if not self.monitor.should_stop():
+                self._offer(self._with_copies(np.delete(order, costliest[:count])))
 
     def _ladder(self, peak: int) -> int:
         """The budget without copies that leads to the best order with copies, of those tried."""

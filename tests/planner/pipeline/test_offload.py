@@ -53,6 +53,35 @@ def test_copies_beat_recomputation_where_the_link_is_fast() -> None:
     assert planned().report["plan"]["overhead"] < plain["overhead"]
 
 
+def matmul_sin_chain(layers: int) -> bytes:
+    """x ── MatMul w ── Sin ── … ── ReduceSum, all matrices 1024 × 1024."""
+    names, square = ["x", *(f"w{i}" for i in range(layers))], {"shape": [1024, 1024], "dtype": "float32"}
+    values: list[dict[str, Any]] = [{"name": name, "role": "parameter", **square} for name in names]
+    nodes, last = [], "x"
+    for i in range(layers):
+        values += [{"name": f"{kind}{i}", **square} for kind in "ms"]
+        nodes.append({"name": f"matmul{i}", "op": "MatMul", "inputs": [last, f"w{i}"], "outputs": [f"m{i}"]})
+        nodes.append({"name": f"sin{i}", "op": "Sin", "inputs": [f"m{i}"], "outputs": [f"s{i}"]})
+        last = f"s{i}"
+    values.append({"name": "loss", "shape": [], "dtype": "float32"})
+    nodes.append(
+        {"name": "sum", "op": "ReduceSum", "inputs": [last], "outputs": ["loss"], "attributes": {"keepdims": 0}}
+    )
+    values[0]["role"] = "input"
+    document = {"format": "remat/1", "name": "chain", "values": values, "nodes": nodes, "outputs": ["loss"]}
+    return json.dumps(document).encode()
+
+
+@pytest.mark.parametrize(("bandwidth", "recomputations"), [(1e10, 5), (1e11, 0)])
+def test_copies_replace_recomputations_of_a_plan_that_fits(bandwidth: float, recomputations: int) -> None:
+    device = {"like": "a100-80gb", "host_bandwidth": bandwidth, "kernel_seconds": 0}
+    asked = {"budget": "60%", "counts": "activations", "device": device, "iterations": 20, "loss": "loss"}
+    plain, copied = (solve(matmul_sin_chain(8), parse_request(asked | {"offload": o})).report for o in (False, True))
+    assert plain["plan"]["status"] == "proven" and len(plain["plan"]["recomputed"]) == 6
+    assert copied["plan"]["within_budget"] and len(copied["plan"]["recomputed"]) == recomputations
+    assert copied["copies"]["waiting_seconds"] == 0
+
+
 def test_host_memory_limits_the_copies() -> None:
     copies = planned(host_memory=2 * 65536).report["copies"]
     assert copies["host_peak_bytes"] <= 2 * 65536
