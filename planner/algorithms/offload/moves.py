@@ -1,8 +1,9 @@
-"""Local search over orders with copies: move, insert and remove copies, and trade them for recomputations.
+"""Local search over orders with copies: slide, insert and remove copies and recomputations, trade one for the other.
 
-A move is accepted if neither the bytes over the budget nor, for equal bytes, the makespan rises. All instances of a
+Moves, one or some at once, are accepted if neither the bytes over the budget nor, within it, the makespan rises. Over
+the budget any makespan is accepted: it may take a copy and a recomputation together to get there. All instances of a
 buffer hold the same content, so a move may bind a read to another instance; only a read before the first write is
-illegal. One iteration is one move; the same seed gives the same moves.
+illegal. One iteration is one set of moves; the same seed gives the same moves.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from planner.problem.recompute import can_recompute
 
 #: Farthest slide of a copy, steps, as a power of two.
 MAX_SLIDE_POWER = 6
+#: Probability of one move more at once.
+AGAIN = 0.3
 #: Accepted moves after which the gaps of the order are listed anew.
 GAPS_EVERY = 10
 
@@ -44,101 +47,132 @@ class _Moves:
         self.accepted = GAPS_EVERY
 
     def run(self, monitor: Monitor) -> Order:
-        moves: tuple[Callable[[], Order | None], ...] = (
+        moves: tuple[Callable[[Order], Order | None], ...] = (
             self._slide,
             self._slide,
             self._insert_pair,
             self._remove_pair,
             self._fetch_instead,
             self._recompute_instead,
+            self._insert_recomputation,
             self._remove_recomputation,
         )
-        best = schedule.score(self.copies.problem, self.goal, self.order)[:2]
+        best = now = schedule.score(self.copies.problem, self.goal, self.order)[:2]
+        result = self.order
         while self.count and not monitor.should_stop():
             if self.accepted >= GAPS_EVERY:
                 self.gaps, self.accepted = gaps(self.copies, self.order), 0
-            found = self.random.choice(moves)()
+            found = self.random.choice(moves)(self.order)
+            while found is not None and self.random.random() < AGAIN:
+                found = self.random.choice(moves)(found)
             if found is None:
                 continue
+            found = self._without_unread_offloads(found)
             try:
                 score = schedule.score(self.copies.problem, self.goal, found)[:2]
             except IllegalPlan:
                 continue
-            if score <= best:
-                self.order, best = found, score
+            if score <= now or score[0] == now[0] > 0:
+                self.order, now = found, score
                 self.accepted += 1
-        return self.order
+            if score <= best:
+                result, best = found, score
+        return result
 
-    def _slide(self) -> Order | None:
+    def _without_unread_offloads(self, order: Order) -> Order:
+        """The order without offloads that no fetch reads."""
+        fetched, gone = set[int](), []
+        for step in np.flatnonzero(order >= self.tasks)[::-1].tolist():
+            number = int(order[step]) - self.tasks
+            if number >= self.count:
+                fetched.add(number - self.count)
+            elif number in fetched:
+                fetched.remove(number)
+            else:
+                gone.append(step)
+        return np.delete(order, gone) if gone else order
+
+    def _slide(self, order: Order) -> Order | None:
         """A copy some steps earlier or later."""
-        step = self._one(self.order >= self.tasks)
+        step = self._one(order >= self.tasks)
         if step is None:
             return None
         distance = self.random.choice((-1, 1)) * self.random.randint(1, 1 << self.random.randint(0, MAX_SLIDE_POWER))
-        rest = np.delete(self.order, step)
-        return np.insert(rest, min(max(step + distance, 0), len(rest)), self.order[step])
+        rest = np.delete(order, step)
+        return np.insert(rest, min(max(step + distance, 0), len(rest)), order[step])
 
-    def _insert_pair(self) -> Order | None:
+    def _insert_pair(self, order: Order) -> Order | None:
         """Copies of a buffer in one of its gaps."""
         if not self.gaps:
             return None
         gap = self.random.choice(self.gaps)
-        first = min(gap.after + 1, len(self.order))
-        last = min(max(first, gap.before), len(self.order))
+        first = min(gap.after + 1, len(order))
+        last = min(max(first, gap.before), len(order))
         room = last - first
         out = first + self.random.randint(0, min(room, 1 << self.random.randint(0, MAX_SLIDE_POWER)))
         back = last - self.random.randint(0, min(room, 1 << self.random.randint(0, MAX_SLIDE_POWER)))
         if back < out:
             return None
-        return np.insert(self.order, [out, back], [self.tasks + gap.number, self.tasks + self.count + gap.number])
+        return np.insert(order, [out, back], [self.tasks + gap.number, self.tasks + self.count + gap.number])
 
-    def _remove_pair(self) -> Order | None:
+    def _remove_pair(self, order: Order) -> Order | None:
         """The order without one fetch, and without its offload if no other fetch needs it."""
-        step = self._one(self.order >= self.tasks + self.count)
-        return None if step is None else self._without_fetch(step)
+        step = self._one(order >= self.tasks + self.count)
+        return None if step is None else self._without_fetch(order, step)
 
-    def _without_fetch(self, step: int) -> Order:
-        fetch = self.order[step]
+    def _without_fetch(self, order: Order, step: int) -> Order:
+        fetch = order[step]
         gone = [step]
-        if np.count_nonzero(self.order == fetch) == 1:
-            gone += np.flatnonzero(self.order == fetch - self.count).tolist()
-        return np.delete(self.order, gone)
+        if np.count_nonzero(order == fetch) == 1:
+            gone += np.flatnonzero(order == fetch - self.count).tolist()
+        return np.delete(order, gone)
 
-    def _fetch_instead(self) -> Order | None:
+    def _fetch_instead(self, order: Order) -> Order | None:
         """A fetch in the place of a recomputation, with an offload after an earlier run if there is none yet."""
-        step = self._one(self._is_repeat())
-        if step is None or (number := self.number_of.get(int(self.order[step]))) is None:
+        step = self._one(self._is_repeat(order))
+        if step is None or (number := self.number_of.get(int(order[step]))) is None:
             return None
-        found = self.order.copy()
+        found = order.copy()
         found[step] = self.tasks + self.count + number
-        before = np.flatnonzero(self.order[:step] == self.order[step])
-        if (self.order[:step] == self.tasks + number).any():
+        before = np.flatnonzero(order[:step] == order[step])
+        if (order[:step] == self.tasks + number).any():
             return found
         distance = self.random.randint(1, 1 << self.random.randint(0, MAX_SLIDE_POWER))
         return np.insert(found, min(int(before[0]) + distance, step), self.tasks + number)
 
-    def _recompute_instead(self) -> Order | None:
+    def _recompute_instead(self, order: Order) -> Order | None:
         """A recomputation in the place of a fetch."""
-        step = self._one(self.order >= self.tasks + self.count)
+        step = self._one(order >= self.tasks + self.count)
         if step is None:
             return None
-        task = self.producer[int(self.order[step]) - self.tasks - self.count]
-        if not self.may_repeat[task] or np.isin(self.order[:step], self.later[task]).any():
+        task = self.producer[int(order[step]) - self.tasks - self.count]
+        if not self.may_repeat[task] or np.isin(order[:step], self.later[task]).any():
             return None
-        found = self.order.copy()
+        found = order.copy()
         found[step] = task
-        if np.count_nonzero(self.order == self.order[step]) == 1:
-            found = found[found != self.order[step] - self.count]
+        if np.count_nonzero(order == order[step]) == 1:
+            found = found[found != order[step] - self.count]
         return found
 
-    def _remove_recomputation(self) -> Order | None:
-        step = self._one(self._is_repeat())
-        return None if step is None else np.delete(self.order, step)
+    def _insert_recomputation(self, order: Order) -> Order | None:
+        """One more run of a task, after its first."""
+        step = self.random.randrange(len(order))
+        task = int(order[step])
+        if task >= self.tasks or not self.may_repeat[task]:
+            return None
+        place = self.random.randint(step + 1, len(order))
+        if np.isin(order[:place], self.later[task]).any():
+            return None
+        return np.insert(order, place, task)
 
-    def _is_repeat(self) -> np.ndarray:
+    def _remove_recomputation(self, order: Order) -> Order | None:
+        step = self._one(self._is_repeat(order))
+        return None if step is None else np.delete(order, step)
+
+    def _is_repeat(self, order: Order) -> np.ndarray:
         """bool[steps]: runs of tasks of the original problem that are not the first."""
-        _, first = np.unique(self.order, return_index=True)
-        repeat = self.order < self.tasks
+        _, first = np.unique(order, return_index=True)
+        repeat = order < self.tasks
         repeat[first] = False
         return repeat
 

@@ -57,7 +57,8 @@ def matmul_sin_chain(layers: int) -> bytes:
     """x ── MatMul w ── Sin ── … ── ReduceSum, all matrices 1024 × 1024."""
     names, square = ["x", *(f"w{i}" for i in range(layers))], {"shape": [1024, 1024], "dtype": "float32"}
     values: list[dict[str, Any]] = [{"name": name, "role": "parameter", **square} for name in names]
-    nodes, last = [], "x"
+    nodes: list[dict[str, Any]] = []
+    last = "x"
     for i in range(layers):
         values += [{"name": f"{kind}{i}", **square} for kind in "ms"]
         nodes.append({"name": f"matmul{i}", "op": "MatMul", "inputs": [last, f"w{i}"], "outputs": [f"m{i}"]})
