@@ -1,13 +1,18 @@
-"""Overhead of a transformer of 24 layers within 40% and 25% of its peak: recomputation alone, and with copies.
+"""Overhead within 40% and 25% of the peak: recomputation alone, and with copies over links of 25 GB/s each way.
 
-    python bench/offload.py                       # 25 GB/s each way, both directions at once; 10 s a plan
-    python bench/offload.py --link shared --seconds 20
+    python bench/offload.py                       # 10 s a plan, about three minutes
+    python bench/offload.py --seconds 20
     python bench/offload.py --random 2000         # small problems against an exact oracle, 50 sequences for each
 
-Prints for each budget the overhead of both plans, the part of recomputation's overhead that copies remove, and the peak
-in both spaces. Plans are checked before they are printed. With --random: how many of N problems of up to 8 tasks get a
-plan over a budget that can be kept, or a slower plan than the fastest, and by how much at most; then 50 N random
-sequences of tasks on engines, of which evaluator and checker must say the same.
+Two models: a training step of a transformer of 24 layers, which copies to the host first and from it later, and the
+first stage of a pipeline, which does both at once: 4 layers, 8 micro-batches, 4 in flight, one forward and one backward
+in turn. Links: both directions at once (duplex), one at a time (shared), and duplex with half of the host memory that
+the plan before took. Prints the overhead of both plans, the part of recomputation's overhead that copies remove, and
+the peak in both spaces. Plans are checked before they are printed.
+
+With --random: how many of N problems of up to 8 tasks get a plan over a budget that can be kept, or a slower plan than
+the fastest, and by how much at most; then 50 N random sequences of tasks on engines, of which evaluator and checker
+must say the same.
 """
 
 from __future__ import annotations
@@ -19,36 +24,72 @@ import random
 from typing import Any
 
 from bench.generators import transformer
+from bench.tape import Document
 from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
 from tests.planner.copy_problems import excess, small_copy_problem
 from tests.planner.problem.test_schedule import agreeing_sequences
 
-LAYERS_NODES = 1_050  # nodes of 24 layers
+NODES_24_LAYERS, NODES_4_LAYERS = 1_050, 170
 BUDGETS = ("40%", "25%")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--link", choices=("duplex", "shared"), default="duplex")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--random", type=int, metavar="N")
     chosen = parser.parse_args()
     if chosen.random:
         compare_with_oracle(chosen.random)
         return
-    model = json.dumps(transformer(LAYERS_NODES)).encode()
-    device = {"like": "a100-80gb", "host_bandwidth": 25e9, "host_link": chosen.link}
-    for budget in BUDGETS:
-        asked: dict[str, Any] = {"budget": budget, "device": device, "search_seconds": chosen.seconds}
-        plain, copied = (solve(model, parse_request(asked | {"offload": o})).report for o in (False, True))
-        before, after = (report["plan"]["overhead"] for report in (plain, copied))
+    for model in (transformer(NODES_24_LAYERS), pipeline_stage(transformer(NODES_4_LAYERS), 8, 4)):
+        for budget in BUDGETS:
+            compare_links(model, budget, chosen.seconds)
+
+
+def pipeline_stage(step: Document, micro_batches: int, in_flight: int) -> Document:
+    """A training step for each micro-batch, in a given order: some forward parts, then backward and forward in turn."""
+    parts = {phase: [node for node in step["nodes"] if node["phase"] == phase] for phase in ("forward", "backward")}
+    made = {name for node in step["nodes"] for name in node["outputs"]}
+    nodes, values = [], [value for value in step["values"] if value["name"] not in made]
+
+    def add(phase: str, k: int) -> None:
+        for node in parts[phase]:
+            named = {side: [f"{v}.{k}" if v in made else v for v in node[side]] for side in ("inputs", "outputs")}
+            nodes.append({key: node[key] for key in node if key != "phase"} | named | {"name": f"{node['name']}.{k}"})
+
+    for k in range(micro_batches + in_flight):
+        if k >= in_flight:
+            add("backward", k - in_flight)
+        if k < micro_batches:
+            add("forward", k)
+            values += [value | {"name": f"{value['name']}.{k}"} for value in step["values"] if value["name"] in made]
+    name = f"pipeline stage, {micro_batches} micro-batches, {in_flight} in flight"
+    return step | {"name": name, "order": "given", "nodes": nodes, "values": values}
+
+
+def compare_links(model: Document, budget: str, seconds: float) -> None:
+    """Print a line for each link: the plan with copies beside the one without."""
+    data = json.dumps(model).encode()
+
+    def planned(link: str, **fields: Any) -> dict[str, Any]:
+        device = {"like": "a100-80gb", "host_bandwidth": 25e9, "host_link": link}
+        asked = {"budget": budget, "device": device, "search_seconds": seconds}
+        return solve(data, parse_request(asked | fields)).report
+
+    before = planned("duplex")["plan"]
+    copied = {link: planned(link, offload=True) for link in ("duplex", "shared")}
+    if half := copied["duplex"]["copies"]["host_peak_bytes"] // 2:
+        copied["duplex, half of the host memory"] = planned("duplex", offload=True, host_memory=half)
+    for link, report in copied.items():
+        plan, copies = report["plan"], report["copies"]
+        removed = 1 - plan["overhead"] / before["overhead"] if before["overhead"] else 0.0
         print(
-            f"{copied['model']['name']}, {budget}, {chosen.link}: recomputation {before:.2%} "
-            f"({plain['plan']['status']}), with copies {after:.2%} ({copied['plan']['status']}), "
-            f"removed {1 - after / before:.0%}; {len(copied['plan']['offloaded'])} values copied, "
-            f"needs {copied['plan']['needed_bytes']:,} of {copied['plan']['budget_bytes']:,} bytes, "
-            f"host {copied['copies']['host_peak_bytes']:,} bytes"
+            f"{model['name']}, {budget}, {link}: recomputation {before['overhead']:.2%} ({before['status']}), "
+            f"with copies {plan['overhead']:.2%} ({plan['status']}), removed {removed:.0%}; "
+            f"{len(plan['offloaded'])} values copied, needs {plan['needed_bytes']:,} of {plan['budget_bytes']:,} bytes "
+            f"and, on the host, {copies['host_peak_bytes']:,} bytes",
+            flush=True,
         )
 
 

@@ -12,8 +12,9 @@ many bytes at one step where no copy helps; a seed within the budget does not, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from planner.problem.plan import Goal, Order, Score
 from planner.problem.recompute import base_order
 from planner.search import portfolio
 
-#: Budgets of the ladder, and rounds halfway to the neighbours of the best one.
+#: Budgets of the ladder, and rounds halfway to the neighbours of the best one; rounds for fewer recomputations too.
 LADDER, HALVINGS = 8, 3
 #: Orders with fewer recomputations, per seed.
 THINNINGS = 8
@@ -51,8 +52,6 @@ class _Search:
         base = base_order(self.copies.original, self.goal.strict_phases)
         for order in (base, *seeds):
             self._offer(order)
-            self._offer(self._with_copies(order))
-        for order in seeds:
             self._thin(order)
         peak = liveness.peak(self.copies.original, base)
         if peak > self.budget:
@@ -67,16 +66,24 @@ class _Search:
         return score
 
     def _with_copies(self, order: Order) -> Order:
-        return with_copies_placed(self.copies, order, self.budget, lambda: self.monitor.cancelled)
+        return with_copies_placed(self.copies, order, self.budget, self.goal.host_bytes, lambda: self.monitor.cancelled)
 
     def _thin(self, order: Order) -> None:
-        """Offer orders with copies instead of the costliest recomputations of a seed, from none to all of them."""
+        """Offer the order with copies instead of its costliest recomputations, from none to all of them."""
         _, first = np.unique(order, return_index=True)
         repeats = np.delete(np.arange(len(order)), first)
         costliest = repeats[np.argsort(-self.copies.original.cost[order[repeats]], kind="stable")]
-        for count in np.unique(np.linspace(0, len(repeats), THINNINGS + 1).astype(int))[1:].tolist():
+        tried: dict[int, Score] = {}
+
+        def attempt(count: int) -> None:
             if not self.monitor.should_stop():
-                self._offer(self._with_copies(np.delete(order, costliest[:count])))
+                tried[count] = self._offer(self._with_copies(np.delete(order, costliest[:count])))
+
+        for count in np.unique(np.linspace(0, len(repeats), THINNINGS + 1).astype(int)).tolist():
+            attempt(count)
+        for _ in range(HALVINGS):
+            for middle in _beside_best(tried):
+                attempt(middle)
 
     def _ladder(self, peak: int) -> int:
         """The budget without copies that leads to the best order with copies, of those tried."""
@@ -86,12 +93,8 @@ class _Search:
         for left, budget in zip(range(LADDER, 0, -1), rungs, strict=True):
             tried[budget] = self._try(budget, QUICK, part, 1 / (left + 2 * HALVINGS))
         for left in range(HALVINGS, 0, -1):
-            best = min(tried, key=lambda budget: (tried[budget], budget))
-            known = sorted(tried)
-            at = known.index(best)
-            for other in known[max(0, at - 1) : at] + known[at + 1 : at + 2]:
-                middle = (best + other) // 2
-                if middle not in tried and not part.should_stop():
+            for middle in _beside_best(tried):
+                if not part.should_stop():
                     tried[middle] = self._try(middle, QUICK, part, 1 / (2 * left))
         self.monitor.absorb(part)
         return min(tried, key=lambda budget: (tried[budget], budget))
@@ -111,3 +114,13 @@ class _Search:
         part = self.monitor.child(self.monitor.judge)
         self._offer(improved(self.copies, self.goal, self.best[1], part))
         self.monitor.absorb(part)
+
+
+def _beside_best(tried: Mapping[int, Score]) -> list[int]:
+    """Untried numbers halfway between the one with the best score and its neighbours, ascending."""
+    if not tried:
+        return []
+    known = sorted(tried)
+    at = known.index(min(tried, key=lambda number: (tried[number], number)))
+    near = known[max(0, at - 1) : at + 2]
+    return [middle for middle in ((a + b) // 2 for a, b in pairwise(near)) if middle not in tried]

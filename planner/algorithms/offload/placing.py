@@ -5,7 +5,8 @@
     from host                   back ──         the last free time of the link before e
                           ╰────╯                steps in which u is not on the device
 
-Gaps are taken by (bytes × steps over the budget freed) per tick of copying, until the order fits or no gap is left.
+Gaps are taken by (bytes × steps over the budget freed) per tick of copying, until the order fits or no gap is left
+whose value fits in the host memory from its offload to its last fetch.
 Prices only fall while copies are placed, so that the best gap is found by evaluating the top of a heap once more.
 Times are those of the order without copies; what the order does with the copies is for `schedule.py` to say.
 O(g log g) evaluations for g gaps in practice.
@@ -23,6 +24,7 @@ from planner.algorithms.offload.link_slots import LinkSlots
 from planner.problem import liveness
 from planner.problem.copies import CopyProblem
 from planner.problem.plan import Order
+from planner.problem.schedule import NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class _Placed:
     back: int
     first_step: int
     last_step: int  # half-open
+    host_from: int  # steps from which on, and before which, the host buffer is held; half-open
+    host_to: int
 
 
 def gaps(copies: CopyProblem, order: Order) -> list[Gap]:
@@ -66,13 +70,15 @@ def gaps(copies: CopyProblem, order: Order) -> list[Gap]:
     ]
 
 
-def with_copies_placed(copies: CopyProblem, order: Order, budget_bytes: int, should_stop: Callable[[], bool]) -> Order:
+def with_copies_placed(
+    copies: CopyProblem, order: Order, budget_bytes: int, host_bytes: int | None, should_stop: Callable[[], bool]
+) -> Order:
     """`order` (of the original problem) with copies that bring it towards the budget without adding time."""
-    return _Placing(copies, order, budget_bytes).run(should_stop)
+    return _Placing(copies, order, budget_bytes, host_bytes).run(should_stop)
 
 
 class _Placing:
-    def __init__(self, copies: CopyProblem, order: Order, budget_bytes: int):
+    def __init__(self, copies: CopyProblem, order: Order, budget_bytes: int, host_bytes: int | None):
         self.copies, self.order = copies, order
         problem = copies.problem
         self.over = liveness.profile(copies.original, order) - budget_bytes
@@ -85,6 +91,8 @@ class _Placing:
         if len(copies.buffer) and problem.engine[copies.fetch[0]] == problem.engine[copies.offload[0]]:
             self.from_host = self.to_host
         self.offloaded: dict[int, int] = {}  # instance -> end of its offload, ticks
+        self.on_host_to: dict[int, int] = {}  # instance -> step before which its host buffer is held
+        self.room = np.full(len(order), NO_LIMIT if host_bytes is None else host_bytes)  # host bytes left, per step
         self.placed: list[tuple[int, int]] = []  # (begin in ticks, task)
         self._count_covered()
 
@@ -125,8 +133,14 @@ class _Placing:
         last = int(np.searchsorted(self.start, fetch)) - 1
         if last <= first:
             return 0.0, None
+        host_from = int(np.searchsorted(self.start, begin, side="right")) - 1
+        if begin < 0:
+            host_from = self.on_host_to[gap.instance]
+        host_to = int(np.searchsorted(self.start, fetch + back))
+        if self.room[host_from:host_to].min(initial=NO_LIMIT) < self.size[gap.number]:
+            return 0.0, None
         freed = int(self.covered[last] - self.covered[first])
-        return self.size[gap.number] * freed / ticks, _Placed(begin, fetch, first, last)
+        return self.size[gap.number] * freed / ticks, _Placed(begin, fetch, first, last, host_from, host_to)
 
     def _place(self, gap: Gap, slots: _Placed) -> None:
         i, copies = gap.number, self.copies
@@ -136,6 +150,8 @@ class _Placing:
             self.placed.append((slots.out, int(copies.offload[i])))
         self.from_host.take(slots.back, self.back_ticks[i])
         self.placed.append((slots.back, int(copies.fetch[i])))
+        self.room[slots.host_from : slots.host_to] -= self.size[i]
+        self.on_host_to[gap.instance] = max(slots.host_to, self.on_host_to.get(gap.instance, 0))
         self.over[slots.first_step : slots.last_step] -= self.size[i]
         self._count_covered()
 

@@ -6,7 +6,13 @@ import random
 
 import pytest
 
+from planner.algorithms.offload.placing import with_copies_placed
+from planner.problem import liveness, schedule
+from planner.problem.copies import Link, copyable, with_copies
+from planner.problem.plan import Goal
+from planner.problem.recompute import base_order
 from tests.planner.copy_problems import excess, small_copy_problem
+from tests.planner.random_problems import training_problem
 
 
 def excesses(seeds: range | list[int]) -> list[float]:
@@ -17,6 +23,21 @@ def excesses(seeds: range | list[int]) -> list[float]:
 def test_plans_with_copies_are_the_fastest_of_small_problems() -> None:
     #   48: a copy; 75: a copy and recomputations beside it, without which no plan is within the budget
     assert excesses([48, 75]) == [0, 0]
+
+
+def test_placed_copies_fit_in_the_host_memory() -> None:
+    copied = 0
+    for seed in range(30):
+        problem = training_problem(random.Random(seed), 9)
+        copies = with_copies(problem, Link(8, 8), copyable(problem))
+        order = base_order(problem, True)
+        budget = liveness.peak(problem, order) * 2 // 3
+        for host_bytes in (8, 30):
+            placed = with_copies_placed(copies, order, budget, host_bytes, lambda: False)
+            plan = schedule.evaluate(copies.problem, Goal(host_bytes=host_bytes), placed, "test")
+            assert plan.schedule is not None and plan.schedule.host_bytes.max() <= host_bytes
+            copied += len(placed) > len(order)
+    assert copied > 30
 
 
 @pytest.mark.heavy
