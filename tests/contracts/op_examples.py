@@ -100,6 +100,7 @@ def _shapes() -> list[Example]:
     )
     found += _uses("Size", ([real(2, 3)],), ([real()],)) + _uses("Identity", ([integers(2)],), ([real()],))
     found += _uses("remat::Copy", ([integers(2)],)) + _uses("remat::StopGradient", ([real(2, 3)],), ([integers(2)],))
+    found += _uses("remat::Offload", ([real(2, 3)],)) + _uses("remat::Fetch", ([real(2, 3)],))
     found += _uses("remat::ZeroGradient", ([real(2, 3)],), outputs=())
     found += _uses("ConstantOfShape", ([ints(2, 3)],), ([ints(2)], {"value": np.int64([7])}), ([ints(0)],))
     found += _uses("EyeLike", ([real(3, 4)],), ([real(3, 3)], {"k": -1, "dtype": 7}))
