@@ -162,9 +162,13 @@ class Formulation:
         on_host = np.where(problem.space == HOST, problem.size, 0)
         unlimited = Monitor(lambda order: plan.score, iterations=HOST_SWEEPS)
         host, host_bytes = place_by_sweeps(lives, on_host, np.zeros(len(plan.order), np.int64), ALIGNMENT, unlimited)
-        is_host = np.append(problem.space[lives.buffer] == HOST, np.zeros(len(plan.order), bool))
-        offsets = None if plan.offsets is None else np.where(is_host, host, plan.offsets)
+        offsets = None if plan.offsets is None else np.where(self.is_on_host(plan), host, plan.offsets)
         return replace(plan, offsets=offsets, host_arena_bytes=host_bytes)
+
+    def is_on_host(self, plan: Plan) -> np.ndarray:
+        """bool[k + s]: which of the plan's offsets are in host memory; workspaces are on the device."""
+        on_host = self.lowered.problem.space[plan.lifetimes.buffer] == HOST
+        return np.append(on_host, np.zeros(len(plan.order), bool))
 
     def reservation(self, plan: Plan) -> Reservation:
         """What allocators that choose addresses themselves reserve for the plan, all residents included."""

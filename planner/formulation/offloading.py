@@ -16,7 +16,7 @@ from planner.formulation.formulation import ALIGNMENT, Formulation
 from planner.formulation.metrics import LowerBound
 from planner.layout import place_within
 from planner.lowering.copies import copied_buffers, copyable_buffers, renumbered, with_copy_nodes
-from planner.problem import DEVICE, HOST
+from planner.problem import DEVICE
 from planner.problem.copies import CopyProblem, Link, with_copies
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Order, Plan, Score
@@ -147,8 +147,8 @@ def _packed(formulation: Formulation, plan: Plan) -> Plan:
     found = place_within(capacity, plan.lifetimes, on_device, workspace, ALIGNMENT, monitor)
     if found is None or plan.offsets is None:
         return plan
-    is_host = np.append(problem.space[plan.lifetimes.buffer] == HOST, np.zeros(len(plan.order), bool))
-    return replace(plan, offsets=np.where(is_host, plan.offsets, found[0]), arena_bytes=found[1])
+    offsets = np.where(formulation.is_on_host(plan), plan.offsets, found[0])
+    return replace(plan, offsets=offsets, arena_bytes=found[1])
 
 
 def _rank(formulation: Formulation, plan: Plan) -> tuple[int, Score]:

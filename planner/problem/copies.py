@@ -9,7 +9,6 @@ Tasks 0 to n - 1 and buffers 0 to m - 1 are those of the problem without copies,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,18 +60,6 @@ class CopyProblem:
     def fetch(self) -> np.ndarray:
         """int64[c]: fetch tasks."""
         return self.offload + len(self.buffer)
-
-    def copied(self, task: int) -> int:
-        """The buffer that a copy task copies; -1 for a task of the original problem."""
-        number = task - self.original.tasks
-        return int(self.buffer[number % len(self.buffer)]) if number >= 0 else -1
-
-    def name_of(self, task: int, name_of_task: Callable[[int], str], name_of_buffer: Callable[[int], str]) -> str:
-        """Name of a task: `offload:BUFFER`, `fetch:BUFFER`, or its name in the original problem."""
-        if task < self.original.tasks:
-            return name_of_task(task)
-        word = "offload" if task < self.original.tasks + len(self.buffer) else "fetch"
-        return f"{word}:{name_of_buffer(self.copied(task))}"
 
 
 def copyable(problem: Problem) -> np.ndarray:

@@ -25,11 +25,11 @@ function drawCharts(days) {
   ];
 }
 
-let asked = 0; // number of the last request
+let latest = 0; // number of the latest request
 
 async function showTrends() {
-  const own = ++asked, days = await getJson(document.getElementById("results").dataset.trends).catch(() => null);
-  if (!days || own !== asked) return; // the filters have changed meanwhile
+  const own = ++latest, days = await getJson(document.getElementById("results").dataset.trends).catch(() => null);
+  if (!days || own !== latest) return; // the filters have changed meanwhile
   const section = document.querySelector("section[aria-labelledby=by-day]");
   section.hidden = days.day.length < 2; // one day is no course of time
   if (section.hidden) return;
