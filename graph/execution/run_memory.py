@@ -6,6 +6,7 @@ an input. Both memories derive the lifetime of every storage from the graph.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
@@ -150,13 +151,12 @@ class PlainMemory:
         return shared
 
 
-class ArenaMemory:
-    """Values at planned addresses; bytes of a step are the addresses in use."""
+class AddressedMemory(ABC):
+    """Values at planned addresses. Subclasses say in which arena a storage lies, and when its bytes are in use."""
 
-    def __init__(self, graph: Graph, arena: Arena):
-        self.graph, self.arena, self.lifetimes = graph, arena, StorageLifetimes(graph)
+    def __init__(self, graph: Graph, value_offsets: Sequence[int]):
+        self.graph, self.value_offsets, self.lifetimes = graph, value_offsets, StorageLifetimes(graph)
         self.actual: dict[int, TensorType] = {}
-        self.bytes = ArenaBytes(arena.size_bytes)
         self.live_bytes = 0
         self.by_kernel = views_by_kernel(graph)
 
@@ -166,9 +166,6 @@ class ArenaMemory:
                 self._claim(v)
                 self._store(v, array)
 
-    def begin(self, n: int) -> None:
-        """Nothing: bytes are freed when the last node that uses them has run."""
-
     def has_array(self, v: int) -> bool:
         return v not in self.by_kernel
 
@@ -176,13 +173,51 @@ class ArenaMemory:
         storage, value = self.lifetimes.storage[v], self.graph.values[v]
         if value.type is None:
             raise CannotExecute(f"value {value.name} has only a size; declare its dtype and shape")
-        if not self.bytes.live(storage):
+        if not self._space(storage).live(storage):
             raise ArenaFault(f"{value.name} is read after its bytes were freed")
         if self._offset(v) != self._offset(storage):
             raise ArenaFault(
                 f"{value.name} is a view at {self._offset(v)}, but its storage is at {self._offset(storage)}"
             )
-        return _read_only(self.bytes.load(self._offset(v), self.actual.get(v, value.type)))
+        return _read_only(self._space(storage).load(self._offset(v), self.actual.get(v, value.type)))
+
+    @abstractmethod
+    def _space(self, storage: int) -> ArenaBytes:
+        """The bytes of the arena in which a storage lies."""
+
+    @abstractmethod
+    def _claim(self, v: int) -> None:
+        """Make a storage's bytes live."""
+
+    def _store(self, v: int, array: np.ndarray) -> None:
+        value, storage = self.graph.values[v], self.lifetimes.storage[v]
+        if value.type is None:
+            raise CannotExecute(f"value {value.name} has only a size; declare its dtype and shape")
+        if value.type.nbytes > self.lifetimes.bytes_of(storage):
+            raise CannotExecute(
+                f"{value.name} is {value.type}, larger than its storage of {self.lifetimes.bytes_of(storage):,} bytes"
+            )
+        type = self.actual.get(v, value.type)
+        if type.nbytes:
+            self._space(storage).store(self._offset(v), array, type)
+
+    def _offset(self, v: int) -> int:
+        """Offset of the storage of a value."""
+        return self.value_offsets[self.lifetimes.storage[v]]
+
+
+class ArenaMemory(AddressedMemory):
+    """Values at planned addresses; bytes of a step are the addresses in use."""
+
+    def __init__(self, graph: Graph, arena: Arena):
+        super().__init__(graph, arena.value_offsets)
+        self.arena, self.bytes = arena, ArenaBytes(arena.size_bytes)
+
+    def begin(self, n: int) -> None:
+        """Nothing: bytes are freed when the last node that uses them has run."""
+
+    def _space(self, storage: int) -> ArenaBytes:
+        return self.bytes
 
     def write(self, n: int, results: Sequence[np.ndarray | None]) -> int:
         node, lifetimes = self.graph.nodes[n], self.lifetimes
@@ -248,22 +283,6 @@ class ArenaMemory:
         """Make a storage's bytes live."""
         self.bytes.claim(v, self._offset(v), self.lifetimes.bytes_of(v), self.graph.values[v].name)
         self.live_bytes += self.lifetimes.bytes_of(v)
-
-    def _store(self, v: int, array: np.ndarray) -> None:
-        value, storage = self.graph.values[v], self.lifetimes.storage[v]
-        if value.type is None:
-            raise CannotExecute(f"value {value.name} has only a size; declare its dtype and shape")
-        if value.type.nbytes > self.lifetimes.bytes_of(storage):
-            raise CannotExecute(
-                f"{value.name} is {value.type}, larger than its storage of {self.lifetimes.bytes_of(storage):,} bytes"
-            )
-        type = self.actual.get(v, value.type)
-        if type.nbytes:
-            self.bytes.store(self._offset(v), array, type)
-
-    def _offset(self, v: int) -> int:
-        """Offset of the storage of a value."""
-        return self.arena.value_offsets[self.lifetimes.storage[v]]
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graph.errors import ArenaFault, CannotExecute
+from graph.errors import ArenaFault
 from graph.execution.arena import Arena, ArenaBytes
-from graph.execution.run_memory import StorageLifetimes, views_by_kernel
-from graph.ir import ABSENT, FETCH, OFFLOAD, Graph, TensorType
+from graph.execution.run_memory import AddressedMemory
+from graph.ir import ABSENT, FETCH, OFFLOAD, Graph
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,22 +33,14 @@ class ScheduledArena:
     workspace_ended: Mapping[int, Sequence[int]]  # node -> nodes whose workspace is freed before it starts
 
 
-class ScheduledMemory:
+class ScheduledMemory(AddressedMemory):
     """Values at planned addresses of two arenas; bytes of a step are the device addresses in use once it starts."""
 
     def __init__(self, graph: Graph, arena: ScheduledArena):
-        self.graph, self.arena, self.lifetimes = graph, arena, StorageLifetimes(graph)
-        self.actual: dict[int, TensorType] = {}
+        super().__init__(graph, arena.device.value_offsets)
+        self.arena = arena
         self.device, self.host = ArenaBytes(arena.device.size_bytes), ArenaBytes(arena.host_bytes)
-        self.live_bytes = 0
         self.tails: dict[int, int] = {}  # storage that was taken over -> bytes of it that the taker leaves
-        self.by_kernel = views_by_kernel(graph)
-
-    def start(self, fed: Mapping[int, np.ndarray]) -> None:
-        for v, array in fed.items():
-            if self.lifetimes.storage[v] in self.lifetimes.used:
-                self._claim(v)
-                self._store(v, array)
 
     def begin(self, n: int) -> None:
         """End the copies and free the addresses that the schedule ends before node `n` starts."""
@@ -58,19 +50,6 @@ class ScheduledMemory:
             self._release(v)
         for node in self.arena.workspace_ended.get(n, ()):
             self._free_workspace(node)
-
-    def has_array(self, v: int) -> bool:
-        return v not in self.by_kernel
-
-    def read(self, v: int) -> np.ndarray:
-        storage, value = self.lifetimes.storage[v], self.graph.values[v]
-        if value.type is None:
-            raise CannotExecute(f"value {value.name} has only a size; declare its dtype and shape")
-        if not self._space(storage).live(storage):
-            raise ArenaFault(f"{value.name} is read after its bytes were freed")
-        view = self._space(storage).load(self._offset(v), self.actual.get(v, value.type)).view()
-        view.flags.writeable = False
-        return view
 
     def write(self, n: int, results: Sequence[np.ndarray | None]) -> int:
         node = self.graph.nodes[n]
@@ -100,11 +79,8 @@ class ScheduledMemory:
         if size:
             self._space(target).memory[to : to + size] = self._space(storage).memory[begin : begin + size]
 
-    def _space(self, v: int) -> ArenaBytes:
-        return self.host if v in self.arena.on_host else self.device
-
-    def _offset(self, v: int) -> int:
-        return self.arena.device.value_offsets[self.lifetimes.storage[v]]
+    def _space(self, storage: int) -> ArenaBytes:
+        return self.host if storage in self.arena.on_host else self.device
 
     def _claim(self, v: int) -> None:
         size = self.lifetimes.bytes_of(v)
@@ -142,16 +118,6 @@ class ScheduledMemory:
     def _free_workspace(self, n: int) -> None:
         self.device.release(_workspace(n))
         self.live_bytes -= self.arena.workspace_bytes[n]
-
-    def _store(self, v: int, array: np.ndarray) -> None:
-        value, storage = self.graph.values[v], self.lifetimes.storage[v]
-        if value.type is None:
-            raise CannotExecute(f"value {value.name} has only a size; declare its dtype and shape")
-        if value.type.nbytes > self.lifetimes.bytes_of(storage):
-            raise CannotExecute(f"{value.name} is {value.type}, larger than its storage")
-        type = self.actual.get(v, value.type)
-        if type.nbytes:
-            self._space(storage).store(self._offset(v), array, type)
 
 
 def _tail(v: int) -> int:
