@@ -54,16 +54,19 @@ def just_in_time_backward(joint: JointGraph, keep: Collection[int]) -> tuple[int
     """
     graph, producer = joint.graph, producers(joint.graph)
     available = _available_values(joint, set(keep), producer)
-    order: list[int] = []
+    order: dict[int, None] = {}
     for n in range(joint.split, len(graph.nodes)):
         stack = [n]
         while stack:
             node = graph.nodes[stack[-1]]
+            if stack[-1] in order:  # computed for a reader that came after it on the stack
+                stack.pop()
+                continue
             missing = [producer[v] for v in node.reads if v not in available and producer[v] < joint.split]
             if missing:
                 stack += missing
                 continue
-            order.append(stack.pop())
+            order[stack.pop()] = None
             available.update(node.writes)
     unavailable = [v for v in joint.backward_outputs if v not in available and producer[v] >= 0]
     if unavailable:  # the backward body returns a value that only the forward body computes

@@ -11,13 +11,15 @@ import pytest
 
 from bench.scans import recurrence as over_time
 from graph.autodiff.differentiate import differentiate
+from graph.builder.builder import Builder
 from graph.errors import BadGraph
 from graph.execution.interpreter import execute
-from graph.ir import Graph
-from graph.loop_remat import BodyPair, find_pairs, joint_graphs, structure_key, with_saved_values
+from graph.ir import Graph, Role
+from graph.loop_remat import BodyPair, find_pairs, joint_graphs, just_in_time_backward, structure_key, with_saved_values
 from tests.graph.autodiff.gradients.control_flow.test_branch_and_call import called, nested_if, two_branches
 from tests.graph.autodiff.gradients.control_flow.test_loop import powers
 from tests.graph.autodiff.gradients.control_flow.test_scan import recurrence
+from tests.graph.ops.control_flow.building import ROW, ROWS, bodies, body_of, loss_of
 
 
 def step_of(graph: Graph) -> Graph:
@@ -142,3 +144,31 @@ def test_equal_pairs_have_equal_structures_and_other_ones_have_not():
 
 def test_a_forward_graph_has_no_pair():
     assert find_pairs(recurrence()) == ()
+
+
+def test_a_value_with_two_readers_is_recomputed_once():
+    #   a ──▶ b ──▶ c ──▶ h        c reads both; the backward pass reads h and a
+    #    ╰──────────╯
+    b = Builder("two readers")
+    start, rows = b.value("h0", ROW, Role.PARAMETER), b.value("xs", ROWS, Role.PARAMETER)
+
+    def make(inner: Builder, v: dict[str, int]) -> list[int]:
+        (a,) = inner.node("Add", [v["h"], v["x"]], outputs=["a"])
+        (once,) = inner.node("Exp", [a], outputs=["b"])
+        (product,) = inner.node("Mul", [a, once], outputs=["c"])
+        return [*inner.node("Tanh", [product], outputs=["h_next"])]
+
+    body = body_of(b, {"h": ROW, "x": ROW}, [], make)
+    (last,) = b.node(
+        "Scan",
+        [start, rows],
+        outputs=["last"],
+        types=[ROW],
+        attributes={"num_scan_inputs": 1},
+        bodies=bodies(body=body),
+    )
+    graph = step_of(loss_of(b, last))
+    (joint,) = joint_graphs(graph, pair_of(graph))
+    order = just_in_time_backward(joint, ())
+    assert [joint.graph.nodes[n].op for n in order if n < joint.split] == ["Add", "Exp", "Mul", "Tanh"]
+    assert_equal_bits(graph, with_saved_values(graph, pair_of(graph), ()))
