@@ -156,6 +156,14 @@ class Formulation:
         offsets, arena_bytes = place(layout, plan.lifetimes, on_device, workspace, ALIGNMENT, monitor)
         return self.with_host_addresses(replace(plan, offsets=offsets, arena_bytes=arena_bytes))
 
+    def swept(self, plan: Plan, monitor: Monitor) -> Plan:
+        """The plan with an address for every instance and workspace, by quick sweeps alone."""
+        problem = resolve_choices(self.lowered.problem, plan.choices)
+        on_device, workspace = np.where(problem.space == DEVICE, problem.size, 0), problem.workspace[plan.order]
+        offsets, arena_bytes = place_by_sweeps(plan.lifetimes, on_device, workspace, ALIGNMENT, monitor)
+        found = replace(plan, offsets=offsets, arena_bytes=arena_bytes)
+        return found if self.lowered.copies is None else self.with_host_addresses(found)
+
     def with_host_addresses(self, plan: Plan) -> Plan:
         """The plan with addresses in host memory, which follow from its lifetimes; those on the device stay."""
         problem, lives = self.lowered.problem, plan.lifetimes

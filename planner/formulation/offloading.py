@@ -6,6 +6,7 @@ plan without copies ──▶ search with copies ──▶ addresses ──▶ o
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from planner.formulation.formulation import ALIGNMENT, Formulation
 from planner.formulation.metrics import LowerBound
 from planner.layout import place_within
 from planner.lowering.copies import copied_buffers, copyable_buffers, renumbered, with_copy_nodes
-from planner.problem import DEVICE
+from planner.problem import DEVICE, schedule
 from planner.problem.copies import CopyProblem, Link, with_copies
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Order, Plan, Score
@@ -26,10 +27,12 @@ from planner.search import offload
 
 #: Share of the search time for plans without copies.
 PLAIN_SHARE = 0.4
-#: Searches until addresses fit the budget, each in fewer bytes; share of the remaining time of each.
-MAX_SEARCHES, SEARCH_SHARE = 4, 0.6
-#: Share of the search time for packing addresses within the budget.
-PACK_SHARE = 0.05
+#: Searches at most within other budgets, until addresses fit; share of the remaining time of each.
+MAX_SEARCHES, SEARCH_SHARE = 8, 0.35
+#: Shares of the remaining time for quick addresses of a plan, and for packing those that exceed the budget.
+SWEEP_SHARE, PACK_SHARE = 0.1, 0.1
+#: Budgets that differ by this part or less are not searched between.
+CLOSE = 0.004
 #: Fields of a device that say something of the link to host memory.
 LINK_FIELDS = ("host_bandwidth", "fetch_bandwidth", "host_link")
 #: Planner of a plan with copies, as reported.
@@ -104,46 +107,80 @@ def with_copies_searched(
 ) -> tuple[Formulation, Plan, bool]:
     """(formulation with the copies of the plan, the best plan found, whether a clock ended the search).
 
-    `plain` is a plan without copies, with addresses if the request wants some. The result is no worse.
+    `plain` is a plan without copies, with addresses if the request wants some. The result is no worse. Ends early if no
+    copy is of use.
     """
     rounded, link = formulation.in_arena_bytes(), link_of(request)
     copies = with_copies(rounded.lowered.problem, link, copyable_buffers(formulation.lowered))
     goal = replace(rounded.goal, host_bytes=request.host_memory, seconds=seconds)
     monitor = Monitor(lambda order: plain.score, seconds, goal.iterations, cancel_event=cancel)
+    peak = schedule.score(copies.problem, goal, plain.order).peak_bytes
+    waste = max(0, (plain.arena_bytes or 0) - peak) / max(1, plain.arena_bytes or 0)
+    first = int((1 - waste) * (goal.budget_bytes or 0))  # as if addresses of copies wasted as much
+    search = offload.CopySearch(copies, replace(goal, budget_bytes=first))
+    part = monitor.child(monitor.judge, offload.PREPARE_SHARE)
+    search.prepare([plain.order], part)
+    monitor.absorb(part)
     best = with_copies_of(formulation, request, copies.buffer[:0], plain.order), plain
-    seeds = [plain.order]
-    for _ in range(MAX_SEARCHES):
+    for budget in (budgets := _Budgets(first, goal.budget_bytes or 0)):
         part = monitor.child(monitor.judge, SEARCH_SHARE)
-        order = offload.search(copies, goal, seeds, part)
+        order = search.within(budget, part)
         monitor.absorb(part)
-        found = _realized(formulation, request, copies, order)
+        found = _realized(formulation, request, copies, order, monitor)
         best = min(best, found, key=lambda each: _rank(*each))
-        excess = found[0].bytes_over_budget(found[1])
-        if not excess or monitor.should_stop():
+        budgets.add(budget, found[0].bytes_over_budget(found[1]))
+        if monitor.should_stop() or (best[0].lowered.copies is None and not search.gains):
             break
-        goal = replace(goal, budget_bytes=max(1, (goal.budget_bytes or 0) - excess))
     return (*best, monitor.stopped_by_clock)
 
 
+class _Budgets:
+    """Budgets to search in turn: less by what addresses exceed, then halfway between what fitted and what did not."""
+
+    def __init__(self, first: int, last: int):
+        self.fitted, self.missed, self.next = 0, last + 1, first
+
+    def __iter__(self) -> Iterator[int]:
+        for _ in range(MAX_SEARCHES):
+            yield self.next
+
+    def add(self, budget: int, excess: int) -> None:
+        """Note by how many bytes the addresses of a plan within a budget exceed the requested one."""
+        if excess:
+            self.missed = min(self.missed, budget)
+            self.next = max(1, min(budget, self.missed) - excess)
+        else:
+            self.fitted = max(self.fitted, budget)
+        if self.fitted:
+            close = self.missed - self.fitted <= CLOSE * self.missed
+            self.next = self.fitted if close else (self.fitted + self.missed) // 2
+
+
 def _realized(
-    formulation: Formulation, request: Request, copies: CopyProblem, order: Order
+    formulation: Formulation, request: Request, copies: CopyProblem, order: Order, monitor: Monitor
 ) -> tuple[Formulation, Plan]:
     """The plan of an order of `copies` with addresses, in a formulation with the copies that it uses."""
     buffers = copied_buffers(copies, order)
     order = renumbered(copies, order, buffers)
     planned = with_copies_of(formulation, request, buffers, order)
-    plan = planned.placed(planned.evaluated(order, PLANNER), request.layout)
+    plan = planned.evaluated(order, PLANNER)
+    if request.layout == "none":
+        return planned, plan
+    part = monitor.child(monitor.judge, SWEEP_SHARE)
+    plan = planned.swept(plan, part)
+    monitor.absorb(part)
     if planned.bytes_over_budget(plan) and not plan.score.bytes_over_budget:
-        plan = _packed(planned, plan)
+        part = monitor.child(monitor.judge, PACK_SHARE)
+        plan = _packed(planned, plan, part)
+        monitor.absorb(part)
     return planned, plan
 
 
-def _packed(formulation: Formulation, plan: Plan) -> Plan:
+def _packed(formulation: Formulation, plan: Plan, monitor: Monitor) -> Plan:
     """The plan with device addresses within the budget if such a packing is found, else the plan."""
-    problem, goal = formulation.lowered.problem, formulation.goal
+    problem = formulation.lowered.problem
     capacity = (plan.arena_bytes or 0) - formulation.bytes_over_budget(plan)
     on_device, workspace = np.where(problem.space == DEVICE, problem.size, 0), problem.workspace[plan.order]
-    monitor = Monitor(lambda order: plan.score, PACK_SHARE * goal.seconds, goal.iterations)
     found = place_within(capacity, plan.lifetimes, on_device, workspace, ALIGNMENT, monitor)
     if found is None or plan.offsets is None:
         return plan

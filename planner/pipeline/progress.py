@@ -41,6 +41,8 @@ KERNEL_PLANNERS = frozenset({"auto", "greedy", "blocks", "moment", "anneal", "se
 FIRST_BOUND_PART, LAST_BOUND_PART, BESIDE_BOUND_PART = 0.5, 0.15, 0.05
 #: Share of the search for quick layouts of its orders, to reserve time for arena repair once one exceeds the budget.
 LOOK_PART = 0.03
+#: Share of the search time below which a search without copies is not continued.
+MIN_REST_PART = 0.05
 #: Orders of a search that are kept in case the addresses of the best do not fit.
 MAX_INCUMBENTS = 5
 #: Seconds between progress events of nodes that run.
@@ -182,10 +184,29 @@ class SolveStages:
         if self.beside is not None:
             self.beside.end()
             self.beside = None
-        seconds = (1 - PLAIN_SHARE) * formulation.goal.seconds
+        goal = formulation.goal
+        if goal.iterations is None:
+            self.until += (1 - PLAIN_SHARE) * goal.seconds
+            self.seconds = goal.seconds
+        seconds = goal.seconds if math.isinf(self.until) else max(0.0, self.until - time.monotonic())
         found, plan, stopped = with_copies_searched(formulation, plain, request, self.cancel, seconds)
         self.stopped_by_clock |= stopped
+        if found.lowered.copies is None and goal.iterations is None and not self.cancel.is_set():
+            return found, self._continued(formulation, plan, request)
         return found, plan
+
+    def _continued(self, formulation: Formulation, plain: Plan, request: Request) -> Plan:
+        """The plan without copies, or a better one that the time left finds: no copy was of use."""
+        notes, rest = self.notes, self.for_search(formulation, request)
+        if rest.goal.seconds < MIN_REST_PART * formulation.goal.seconds:
+            return plain
+        found = self.search(rest, request.planner, [plain.candidate])
+        placed, _ = self.placed(formulation, found, request, [plain.candidate])
+        if self.beside is not None:
+            self.beside.end()
+            self.beside = None
+        self.notes = list(dict.fromkeys([*notes, *self.notes]))
+        return min(plain, placed, key=lambda plan: (formulation.bytes_over_budget(plan), plan.score))
 
     def bounded(self, formulation: Formulation) -> Formulation:
         """Add the quick lower bound, or return the formulation unchanged once `cancel` is set or its time is over."""

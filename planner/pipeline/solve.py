@@ -128,7 +128,7 @@ def _search(source: Graph, request: Request, stages: SolveStages, seeds: Sequenc
         plan, layout_notes = stages.placed(formulation, plan, request, seeds)
     with stages.resumed("plan"):
         if has_copies:
-            formulation, plan = stages.with_copies(whole, plan, request)
+            formulation, plan = stages.with_copies(replace(formulation, goal=whole.goal), plan, request)
         else:
             formulation = stages.with_tight_bound(formulation, plan)
     return _PlacedPlan(formulation, plan, (*stages.notes, *layout_notes))

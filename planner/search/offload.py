@@ -31,42 +31,90 @@ from planner.search import portfolio
 LADDER, HALVINGS = 8, 3
 #: Orders with fewer recomputations, per seed.
 THINNINGS = 8
-#: Shares of the search: the ladder, and the portfolio at the best budget; the rest is for moves.
-LADDER_SHARE, PORTFOLIO_SHARE = 0.4, 0.3
+#: Share of a search for finding orders to place copies beside; the rest is for copies.
+PREPARE_SHARE = 0.5
+#: Share of the preparation for the ladder; the rest is for the portfolio at the best budget.
+LADDER_SHARE = 0.6
+#: Share of a search within a tighter budget for placing copies beside the known orders; the rest is for moves.
+PLACING_SHARE = 0.4
 #: Planner of the ladder.
 QUICK = "greedy"
 
 
-def search(copies: CopyProblem, goal: Goal, seeds: Sequence[Order], monitor: Monitor) -> Order:
+def best_order(copies: CopyProblem, goal: Goal, seeds: Sequence[Order], monitor: Monitor) -> Order:
     """The best order with copies by `schedule.score`; no worse than any of the seeds, orders without copies."""
-    return _Search(copies, goal, monitor).run(seeds)
+    assert goal.budget_bytes
+    search, part = CopySearch(copies, goal), monitor.child(monitor.judge, PREPARE_SHARE)
+    search.prepare(seeds, part)
+    monitor.absorb(part)
+    return search.within(goal.budget_bytes, monitor)
 
 
-class _Search:
-    def __init__(self, copies: CopyProblem, goal: Goal, monitor: Monitor):
+class CopySearch:
+    """A search for orders with copies; each `within` begins with all that the ones before have found."""
+
+    def __init__(self, copies: CopyProblem, goal: Goal):
+        """`goal` has the largest budget of interest."""
         assert goal.budget_bytes
-        self.copies, self.goal, self.monitor, self.budget = copies, goal, monitor, goal.budget_bytes
-        self.best: tuple[Score, Order] | None = None
+        self.copies, self.goal, self.budget = copies, goal, goal.budget_bytes
+        self.found: dict[bytes, tuple[Score, Order]] = {}  # orders with copies, and their scores within the goal
+        self.plain: list[tuple[Score, Order]] = []  # orders without copies, and the scores with copies beside them
+        self.rounds = 0
+        self.monitor = Monitor(lambda order: schedule.score(copies.problem, goal, order))
 
-    def run(self, seeds: Sequence[Order]) -> Order:
+    def prepare(self, seeds: Sequence[Order], monitor: Monitor) -> None:
+        """Find orders without copies to place copies beside; `seeds` are such orders."""
+        self.monitor = monitor
         base = base_order(self.copies.original, self.goal.strict_phases)
         for order in (base, *seeds):
             self._offer(order)
             self._thin(order)
         peak = liveness.peak(self.copies.original, base)
         if peak > self.budget:
-            self._improve(self._ladder(peak), seeds)
-        assert self.best is not None
-        return self.best[1]
+            best = self._ladder(peak)
+            if self.gains:
+                self._try(best, "auto", monitor, 1.0)
+
+    @property
+    def gains(self) -> bool:
+        """Whether an order with copies is better than all known ones without."""
+        tasks, best = self.copies.original.tasks, min(score for score, _ in self.found.values())
+        return all(best < score for score, order in self.found.values() if order.max(initial=0) < tasks)
+
+    def within(self, budget_bytes: int, monitor: Monitor) -> Order:
+        """The best order found within the budget, or that exceeds it least; moves take the time of the monitor."""
+        goal = replace(self.goal, budget_bytes=budget_bytes)
+        if budget_bytes != self.budget:
+            part = monitor.child(monitor.judge, PLACING_SHARE)
+            for _, order in sorted(self.plain, key=lambda each: each[0]):
+                if part.should_stop():
+                    break
+                self._offer(self._with_copies(order, budget_bytes))
+            monitor.absorb(part)
+        begin = min(
+            (order for _, order in self.found.values()), key=lambda o: schedule.score(self.copies.problem, goal, o)
+        )
+        part, self.rounds = monitor.child(monitor.judge), self.rounds + 1
+        order = improved(self.copies, replace(goal, seed=goal.seed + self.rounds), begin, part)
+        monitor.absorb(part)
+        self._offer(order)
+        return order
 
     def _offer(self, order: Order) -> Score:
         score = schedule.score(self.copies.problem, self.goal, order)
-        if self.best is None or score < self.best[0]:
-            self.best = score, order
+        self.found[order.tobytes()] = score, order
         return score
 
-    def _with_copies(self, order: Order) -> Order:
-        return with_copies_placed(self.copies, order, self.budget, self.goal.host_bytes, lambda: self.monitor.cancelled)
+    def _beside(self, order: Order) -> Score:
+        """Score of an order without copies, with copies placed beside it."""
+        score = self._offer(self._with_copies(order, self.budget))
+        self.plain.append((score, order))
+        return score
+
+    def _with_copies(self, order: Order, budget_bytes: int) -> Order:
+        return with_copies_placed(
+            self.copies, order, budget_bytes, self.goal.host_bytes, lambda: self.monitor.cancelled
+        )
 
     def _thin(self, order: Order) -> None:
         """Offer the order with copies instead of its costliest recomputations, from none to all of them."""
@@ -77,7 +125,7 @@ class _Search:
 
         def attempt(count: int) -> None:
             if not self.monitor.should_stop():
-                tried[count] = self._offer(self._with_copies(np.delete(order, costliest[:count])))
+                tried[count] = self._beside(np.delete(order, costliest[:count]))
 
         for count in np.unique(np.linspace(0, len(repeats), THINNINGS + 1).astype(int)).tolist():
             attempt(count)
@@ -105,15 +153,7 @@ class _Search:
         part = monitor.child(lambda order: portfolio.goal_score(problem, looser, order), share)
         found = portfolio.search(problem, looser, planner, part)
         monitor.absorb(part)
-        return self._offer(self._with_copies(found.order))
-
-    def _improve(self, budget: int, seeds: Sequence[Order]) -> None:
-        share = PORTFOLIO_SHARE / (1 - LADDER_SHARE)
-        self._try(budget, "auto", self.monitor, share)
-        assert self.best is not None
-        part = self.monitor.child(self.monitor.judge)
-        self._offer(improved(self.copies, self.goal, self.best[1], part))
-        self.monitor.absorb(part)
+        return self._beside(found.order)
 
 
 def _beside_best(tried: Mapping[int, Score]) -> list[int]:

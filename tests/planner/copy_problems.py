@@ -61,7 +61,7 @@ def planned(copies: CopyProblem, goal: Goal) -> tuple[Order, Score]:
     plain = Monitor(lambda order: goal_score(problem, goal, order), iterations=ITERATIONS)
     seed = lexicographic.search(problem, goal, "auto", plain).order
     monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=ITERATIONS)
-    order = offload.search(copies, goal, [seed], monitor)
+    order = offload.best_order(copies, goal, [seed], monitor)
     return order, schedule.score(copies.problem, goal, order)
 
 
