@@ -5,7 +5,7 @@
     chunked_loss      rows of the cross-entropy in k chunks, forward and backward    a graph differentiated here
     fused_attention   products around a softmax as one node that saves no scores     no backward part in the model
     update_as_ready   update each parameter as soon as its gradient is complete      a recipe, or update nodes
-    offload           copy values to the host and back while they are unused         a budget, a known bandwidth
+    offload           keep, recompute or copy values to the host, beside compute     a budget, a known bandwidth
 
 A technique changes the graph or the request, which is then planned like any other. If the graph changes, it is
 executed, and loss and gradients are compared with those of the unchanged step.
@@ -18,29 +18,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from graph.analysis.cost import resolve_device
 from graph.errors import BadGraph
 from graph.ir import Graph, Phase
 from graph.limits import Limits
 from planner.advice import technique_execution
-from planner.advice.offload import order_within, with_offload_tasks
-from planner.bounds import held_at_end, largest_task
 from planner.errors import BadRequest
+from planner.formulation import offloading
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
 from planner.formulation.proven_bound import with_lower_bound
 from planner.formulation.training_graph import load_model, training_graph
-from planner.problem import DEVICE, UPDATE
+from planner.problem import UPDATE
 from planner.problem.alternatives import resolve_choices
-from planner.problem.evaluate import evaluate
-from planner.problem.monitor import CostBound, Monitor
-from planner.problem.plan import Candidate, Plan
+from planner.problem.plan import Plan
 from planner.request.budget import Budget
 from planner.request.plan_request import Request
-from planner.search import lexicographic, portfolio
-from planner.verify.checker import DisplayNames, check
 
 #: Micro-batches and loss chunks, tried in order until the plan fits; share of the search time for each technique.
 BATCH_PARTS, LOSS_CHUNKS, TECHNIQUE_PART = (2, 4, 8), (4, 16), 0.25
@@ -240,52 +233,28 @@ def _row(
 
 
 def _offloaded(formulation: Formulation, context: TechniqueContext) -> dict[str, Any]:
-    """Row of `offload`: a plan of the unchanged graph with copies to the host and back."""
-    device, problem, goal = (
-        resolve_device(context.request.device),
-        resolve_choices(formulation.lowered.problem),
-        formulation.goal,
-    )
-    why = ""
-    if goal.budget_bytes is None:
-        why = "offload needs a budget; set one"
-    elif not device.host_bytes_per_second:
+    """Row of `offload`: a plan of the unchanged graph with copies to the host and back, beside compute."""
+    request, device = replace(context.request, offload=True), resolve_device(context.request.device)
+    why = ALREADY_APPLIED if context.request.offload else offloading.why_no_copies(formulation, request)
+    if not why and not device.host_bytes_per_second:
         why = f"no bandwidth between {device.name} and its host is known; name host_bandwidth in the device"
-    elif problem.optional.any():
-        why = "the problem has optional tasks already"
     if why:
         return {"lever": "offload", "why": why}
-    goal = replace(goal, seconds=goal.seconds * TECHNIQUE_PART, iterations=_part_of(goal.iterations))
-    copies = with_offload_tasks(problem, device.host_bytes_per_second, device.kernel_seconds, goal.strict_phases)
-    lowered = replace(formulation.lowered, problem=copies.problem, groups=(), known={})
-    monitor = Monitor(
-        lambda order: portfolio.goal_score(copies.problem, goal, order),
-        goal.seconds,
-        goal.iterations,
-        cancel_event=context.cancel,
-        cost_bound=CostBound(formulation.bound.single_run_cost if goal.budget_bytes else 0),
-    )
-    floor = max(largest_task.bound(problem).bytes, held_at_end.bound(problem))
-    seed = Candidate(order_within(copies, goal.budget_bytes or floor, monitor.should_stop), "offload")
-    found = lexicographic.search(copies.problem, goal, context.request.planner, monitor, [seed])
-    plan = evaluate(lowered.problem, goal, found.order, found.planner)
-    names = formulation.names()
-    check(
-        copies.problem,
-        goal,
-        plan,
-        names=DisplayNames(lambda t: copies.name_of(t, names.task, names.buffer), names.buffer),
-    )
-    used = np.flatnonzero(np.isin(copies.fetch, plan.order))
-    if not len(used):
+    goal = formulation.goal
+    part = replace(goal, seconds=goal.seconds * TECHNIQUE_PART, iterations=_part_of(goal.iterations))
+    formulation = replace(formulation, goal=part)
+    monitor = formulation.monitor(cancel=context.cancel)
+    monitor.seconds *= offloading.PLAIN_SHARE
+    plain = formulation.placed(formulation.search(request.planner, monitor), request.layout)
+    seconds = (1 - offloading.PLAIN_SHARE) * part.seconds
+    found, plan, _ = offloading.with_copies_searched(formulation, plain, request, context.cancel, seconds)
+    found.check(plan)
+    if not (copied := offloading.copied_values(found)):
         return {"lever": "offload", "why": "no plan found uses a copy"}
-    on_device = replace(copies.problem, size=np.where(copies.problem.space == DEVICE, copies.problem.size, 0))
-    placing = replace(formulation, lowered=replace(lowered, problem=on_device))
-    memory = _Memory(formulation.counted_peak(plan), placing.needed_with_addresses(plan))
-    row = _row(formulation, "offload", 1, memory, plan.score.cost * problem.tick, {})
-    row["executed"] = {"status": "not executed", "how": "", "why": "copies to the host have no kernel here"}
-    row["offloaded"] = [formulation.lowered.name_of_buffer(int(b)) for b in copies.buffer[used]]
-    return row
+    memory = _Memory(found.counted_peak(plan), found.needed_with_addresses(plan))
+    row = _row(found, "offload", 1, memory, plan.score.cost * found.lowered.problem.tick, {"offload": True})
+    why = "the graph computes the same values in another order; plan with offload to execute it"
+    return row | {"executed": {"status": "not executed", "how": "", "why": why}, "offloaded": copied}
 
 
 def _request_fields(request: Request) -> dict[str, Any]:

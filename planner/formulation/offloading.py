@@ -84,6 +84,12 @@ def why_no_copies(formulation: Formulation, request: Request) -> str:
     return ""
 
 
+def copied_values(formulation: Formulation) -> list[str]:
+    """Names of the values that a plan copies to the host and back."""
+    copies = formulation.lowered.copies
+    return [] if copies is None else [formulation.lowered.name_of_buffer(b) for b in copies.buffer.tolist()]
+
+
 def unused_link_fields(request: Request) -> list[str]:
     """Fields of the request's device that describe the link to host memory, which no part of the request uses."""
     if request.offload or request.advise or isinstance(request.device, str):

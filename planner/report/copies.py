@@ -15,12 +15,6 @@ from planner.problem.plan import Plan
 COMPUTE_ENGINE, OFFLOAD_ENGINE, FETCH_ENGINE = "compute", "to_host", "from_host"
 
 
-def offloaded(formulation: Formulation) -> list[str]:
-    """Names of the values that the plan copies to the host and back."""
-    copies = formulation.lowered.copies
-    return [] if copies is None else [formulation.lowered.name_of_buffer(b) for b in copies.buffer.tolist()]
-
-
 def copies_section(formulation: Formulation, plan: Plan) -> dict[str, Any]:
     """Section `copies`."""
     problem, lives = formulation.lowered.problem, plan.lifetimes

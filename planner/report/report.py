@@ -181,7 +181,7 @@ def _plan(data: ReportData, runs: list[list[Any]], baseline_bytes: int) -> dict[
         "kept": metrics.kept_values(lowered, plan),
         "recomputed": [lowered.name_of_task(task) for task in metrics.recomputed_tasks(lowered, plan)],
         "choices": metrics.choices_section(lowered, plan),
-        "offloaded": copies_report.offloaded(formulation),
+        "offloaded": offloading.copied_values(formulation),
         "needed_bytes": formulation.needed_bytes(plan),
         "within_budget": _within_budget(data),
     }

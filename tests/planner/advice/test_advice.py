@@ -29,6 +29,7 @@ from tests.app.conftest import chain
 pytestmark = pytest.mark.usefixtures("quick_bounds")
 
 DECODER = (Path(__file__).parents[2] / "models" / "decoder.onnx").read_bytes()
+FAST = {"like": "a100-80gb", "host_bandwidth": 2e12, "kernel_seconds": 0}
 SHAPES = {"batch": 8, "dims": {"sequence": 8}}
 
 
@@ -103,9 +104,9 @@ def test_what_fits_is_decided_by_the_memory_that_addresses_need(monkeypatch: pyt
         return offsets, arena_bytes + waste
 
     monkeypatch.setattr(formulation, "place", wasteful)
-    asked = {"budget": "70%", "iterations": 10, "advise": True, "return": ["plan", "explain"]}
-    report = pipeline.solve(json.dumps(chain()).encode(), parse_request(asked)).report
-    row, budget = lever(report["advice"], "offload"), report["plan"]["budget_bytes"]
+    asked = {"budget": "80%", "iterations": 20, "advise": True, "return": ["plan", "explain"], **SHAPES}
+    report = pipeline.solve(DECODER, parse_request(asked)).report
+    row, budget = lever(report["advice"], "micro_batches"), report["plan"]["budget_bytes"]
     assert row["peak_bytes"] <= budget < row["needed_bytes"] and not row["fits"]
     assert not any(kept["if_kept"]["fits"] for kept in report["explain"]["recomputed"])
 
@@ -180,13 +181,16 @@ def test_offload_lowers_a_peak_that_recomputation_cannot():
     document = json.loads(json.dumps(chain(6)))
     for node in document["nodes"]:
         node["recompute"] = "never"
-    asked = {"budget": 0, "iterations": 40, "advise": True, "layout": "none"}
-    fast = {"like": "a100-80gb", "host_bandwidth": 2e12, "kernel_seconds": 0}
-    report = pipeline.solve(json.dumps(document).encode(), parse_request({**asked, "device": fast})).report
+    asked = {"budget": "80%", "iterations": 200, "advise": True, "layout": "none"}
+    model = json.dumps(document).encode()
+    report = pipeline.solve(model, parse_request({**asked, "device": FAST})).report
     row = lever(report["advice"], "offload")
-    assert row["peak_bytes"] < report["plan"]["peak_bytes"] and row["seconds"] > report["plan"]["seconds"]
+    assert row["fits"] and row["peak_bytes"] < report["plan"]["peak_bytes"]
     assert row["offloaded"] and set(row["offloaded"]) <= {value["name"] for value in document["values"]}
-    assert row["request"] == {} and row["executed"]["status"] == "not executed"
+    assert row["request"] == {"offload": True} and row["executed"]["status"] == "not executed"
+    applied = pipeline.solve(model, parse_request({**asked, **row["request"], "device": FAST})).report
+    assert applied["plan"]["seconds"] <= row["seconds"] and applied["plan"]["within_budget"]
+    assert left_out(applied["advice"], "offload") == "already applied"
 
 
 def test_micro_batches_of_a_model_with_batch_statistics_are_reported_as_different():
@@ -199,7 +203,7 @@ def test_micro_batches_of_a_model_with_batch_statistics_are_reported_as_differen
 
 
 def test_a_technique_that_does_not_apply_states_why():
-    asked = {"budget": "80%", "iterations": 10, "advise": True, "layout": "none"}
+    asked = {"budget": "80%", "iterations": 200, "advise": True, "layout": "none", "device": FAST}
     found = pipeline.solve(json.dumps(chain()).encode(), parse_request(asked)).report["advice"]
     assert [row["lever"] for row in found["levers"]] == ["offload"]
     assert [row["lever"] for row in found["left_out"]] == list(TECHNIQUES)
