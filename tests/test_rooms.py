@@ -187,7 +187,7 @@ MAY_IMPORT: dict[str, str] = {
     "planner.errors": "graph.errors",
     "planner.formulation": (
         "graph.analysis graph.autodiff graph.cancellation graph.errors graph.execution graph.formats "
-        "graph.ir graph.limits graph.recurrent graph.training graph.transforms "
+        "graph.formats.onnx graph.ir graph.limits graph.recurrent graph.training graph.transforms "
         "planner.body_plans planner.bounds planner.errors planner.layout planner.lowering planner.problem "
         "planner.request planner.search planner.verify"
     ),

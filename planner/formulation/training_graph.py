@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from graph.autodiff.gradients.events import GradientEvent
 from graph.autodiff.objective import Objective
+from graph.formats.onnx.standard_nodes import with_standard_nodes
 from graph.formats.readers import check_max, import_warnings, importer_of, load
 from graph.ir import Graph, Phase
 from graph.limits import Limits, ShapeOverrides
@@ -79,7 +80,8 @@ def training_graph(
         fused = with_fused_attention(forward) if request.fuse_attention else forward
         graph, notes = with_recurrent_recompute(fused, request)
         return graph, [*import_warnings(forward), *notes]
-    if runtime_named(request.runtime).decomposes:  # which has no kernels for gradients of recurrent ops
+    decomposes = runtime_named(request.runtime).decomposes
+    if decomposes:  # no kernels for gradients of recurrent ops
         forward = expand_rnns(forward)
     options = dict(differentiate) if isinstance(differentiate, Mapping) else {}
     check_fields(options)
@@ -99,6 +101,7 @@ def training_graph(
         **options,
     )
     graph, cut = with_recurrent_recompute(interleave_chunks(graph), request)
+    graph = with_standard_nodes(graph) if decomposes else graph
     return graph, [*import_warnings(forward), *role_notes(forward), *notes, *cut]
 
 

@@ -12,6 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 
+import remat
 import remat.ort
 from graph.builder.builder import Builder
 from graph.execution.interpreter import execute
@@ -166,6 +167,17 @@ def test_a_step_of_a_recurrent_net_planned_for_onnxruntime_runs_there() -> None:
     data = {"x": generator.standard_normal((6, 2, 3))}
     found = [float(session.run(data)["loss"]) for _ in range(3)]
     assert found[0] > found[1] > found[2]
+
+
+def test_plans_for_onnxruntime_order_the_nodes_of_the_file() -> None:
+    report = remat.plan(DECODER, "60%", dims={"batch": 4, "sequence": 8}, runtime="ort", planner="greedy", execute="no")
+    assert not [node.op for node in report.graph.nodes if "::" in node.op]
+    written = onnx.load_from_string(dump(report.graph)).graph.node
+    assert {node.name for node in report.graph.nodes} <= {
+        inner.name.removesuffix("/again")
+        for node in written
+        for inner in (node, *(each for attribute in node.attribute for each in attribute.g.node))
+    }
 
 
 def test_a_step_in_float16_has_the_gradients_of_our_execution() -> None:
