@@ -1,8 +1,9 @@
 """How tight the layouts pack: published instances, small ones beside every packing, and one of many lifetimes.
 
-    python -m bench.layouts [--seconds 10] [--random 1000] [--lifetimes 100000]
+    python -m bench.layouts [--seconds 10] [--random 1000] [--lifetimes 100000] [--published FOLDER]
 
 Published instances are those of MiniMalloc (ASPLOS 2023), each of which can be packed into the capacity its name says.
+A to F are in bench/instances/layout; FOLDER may have all eleven, as its repository has them in benchmarks/challenging.
 Random ones of up to 8 buffers are compared with the smallest of all packings. Many lifetimes, like those of a training
 step with rests of random length, are packed within 5 s and compared with the peak. Exits 1 when a published instance is
 above its capacity, a small one above the smallest arena, or the large one more than 2% above the peak.
@@ -34,17 +35,18 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="for each published instance")
     parser.add_argument("--random", type=int, default=1000, help="number of instances of up to 8 buffers")
     parser.add_argument("--lifetimes", type=int, default=100_000, help="buffers of the large instance")
-    asked = parser.parse_args()
+    parser.add_argument("--published", type=Path, default=FOLDER / "layout", metavar="FOLDER", help="NAME.CAPACITY.csv")
+    given = parser.parse_args()
     KERNELS.compiled()
-    missed = published(asked.seconds) + small(asked.random) + large(asked.lifetimes)
+    missed = published(given.published, given.seconds) + small(given.random) + large(given.lifetimes)
     return 1 if missed else 0
 
 
-def published(seconds: float) -> int:
-    """Number of published instances above their capacity; a row is printed for each."""
+def published(folder: Path, seconds: float) -> int:
+    """Number of published instances in a folder above their capacity; a row is printed for each."""
     missed = 0
     print(f"{'instance':>12} {'buffers':>8} {'capacity':>9} {'bytes by fast':>14} {'s':>6} {'within':>14} {'s':>6}")
-    for file in sorted((FOLDER / "layout").glob("*.csv")):
+    for file in sorted(folder.glob("*.csv")):
         name, capacity = file.name.removesuffix(".csv").split(".")
         lives, size, steps = read(file)
         fast, fast_seconds = measured("fast", lives, size, steps, seconds)
