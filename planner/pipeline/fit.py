@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from graph.cancellation import GRACE_CHECKS, CancellationError, cancellation_scope
@@ -23,7 +24,9 @@ from graph.gc_pause import gc_paused
 from graph.ir import Graph
 from graph.limits import Limits
 from planner.errors import BadRequest
+from planner.formulation.execution_check import NOT_EXECUTED, ExecutionResult
 from planner.formulation.formulation import Formulation
+from planner.formulation.search_result import SearchResult
 from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline.progress import Outcome, Progress, SolveStages
 from planner.pipeline.solve import solve
@@ -103,11 +106,13 @@ def fit(
         sizes = SizeSearch(model, fit_request, dimension, limits, stages)
         best = sizes.largest()
     outcome, request = None, fit_request.request
-    if best is not None and best.plan is not None:
+    if best is not None and best.plan is not None and best.formulation is not None:
         request = sizes.final_request(best)
-        outcome = solve(
-            model, request, limits=limits, on_progress=on_progress, cancel=stages.cancel, seeds=[best.plan.candidate]
-        )
+        final = partial(solve, model, request, limits=limits, on_progress=on_progress, cancel=stages.cancel)
+        outcome = final(seeds=[best.plan.candidate])
+        if not outcome.report["plan"]["within_budget"]:  # a plan with less time whose addresses do not fit
+            not_executed = ExecutionResult(NOT_EXECUTED)
+            outcome = final(known=SearchResult.of(best.formulation, best.plan, (), False, not_executed))
     return FitResult(_document(fit_request, dimension, sizes, best, outcome, stages), outcome, request)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from planner.errors import BadRequest
 from planner.pipeline.fit import MAX_TRIALS, FitResult, fit
+from planner.pipeline.progress import Outcome
+from planner.pipeline.solve import solve
 from planner.request.curve_and_fit_request import parse_fit
 
 pytestmark = pytest.mark.usefixtures("bounds")
@@ -105,6 +108,21 @@ def test_a_size_whose_addresses_exceed_the_memory_shows_the_memory_needed():
     assert row["peak_bytes"] <= 17_001 < row["needed_bytes"]
     over = row["needed_bytes"] - 17_001
     assert row["said"] == f"the best plan found is {over:,} bytes over the memory with its addresses"
+
+
+def test_the_plan_of_a_size_that_fits_is_kept_where_the_last_search_finds_none_that_fits(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def solved_without_seeds(*given: Any, **options: Any) -> Outcome:
+        if "known" not in options:
+            given = (given[0], replace(given[1], planner="as_given", layout="fast"))
+            options["seeds"] = ()
+        return solve(*given, **options)
+
+    monkeypatch.setattr("planner.pipeline.fit.solve", solved_without_seeds)
+    found = fit_of(layers(), budget="64KiB", max_overhead="40%")
+    check(found)
+    assert found.document["plan"]["within_budget"] and found.document["plan"]["overhead"] > 0
 
 
 def test_a_size_too_large_for_any_plan_is_proven():
