@@ -19,9 +19,9 @@ Boussemart, Hemery, Lecoutre and Sais, "Boosting systematic search by weighting 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import count, cycle, islice
 
 import numpy as np
 
@@ -51,6 +51,9 @@ RANKS = (
     ("width", "area", "total"),
     ("size", "width", "total"),
 )
+# Ranks that each round after the first adds: by total, then by size^a * duration^(1 - a), for values of a spread over
+# [0, 1] ever more densely, as multiples of the golden ratio are.
+MIXED_RANKS, GOLDEN_RATIO = 8, (1 + 5**0.5) / 2
 # Maximum storages: the search stores the remaining items at every depth, O(r²) memory.
 MAX_STORAGES = 3_000
 # Section visits: of a first-round search, per pair of storages, enough to place all of them; and between two polls of
@@ -68,6 +71,7 @@ class Packing:
     begin: np.ndarray  # int64[r]  first section
     end: np.ndarray  # int64[r]  half-open
     size: np.ndarray  # int64[r]  bytes
+    duration: np.ndarray  # int64[r]  as in `Storages`
     equal_before: np.ndarray  # int64[r]  the previous equal storage, or -1
     sections: int
     failures: dict[int, np.ndarray]  # capacity -> int64[sections]: decaying failure counts
@@ -82,45 +86,50 @@ class Packing:
         number = np.concatenate([[0], np.cumsum(is_peak)])
         begin, end = (number[np.searchsorted(points, at)] for at in (storages.start, storages.stop))
         equal_before = _equal_items(begin, end, storages.size)
-        return Packing(begin, end, storages.size, equal_before, int(number[-1]), {}, np.zeros(1, np.int64))
+        return Packing(
+            begin, end, storages.size, storages.duration, equal_before, int(number[-1]), {}, np.zeros(1, np.int64)
+        )
 
     def profile(self) -> np.ndarray:
         """int64[sections]: live bytes."""
         return sum_over_intervals(self.begin, self.end, self.size, self.sections)
 
-    def ranks(self) -> Iterator[np.ndarray]:
+    def ranks(self) -> list[np.ndarray]:
         """int64[r] each: ranks by the keys of `RANKS`."""
-        profile = self.profile()
         width = self.end - self.begin
-        keys = {
-            "size": self.size,
-            "width": width,
-            "area": width * self.size.astype(float),
-            "total": np.array([profile[a:b].max(initial=0) for a, b in zip(self.begin, self.end, strict=True)]),
-        }
-        for names in RANKS:
-            rank = np.empty(len(self.size), np.int64)
-            rank[np.lexsort([-keys[name] for name in reversed(names)])] = np.arange(len(self.size))
-            yield rank
+        keys = {"size": self.size, "width": width, "area": width * self.size.astype(float), "total": self.total()}
+        return [_ranked(*(keys[name] for name in names)) for names in RANKS]
+
+    def mixed_ranks(self) -> Iterator[np.ndarray]:
+        """int64[r] each, without end: ranks by total, then by size and duration in ever other proportions."""
+        total, size, duration = self.total(), np.log(np.maximum(self.size, 1)), np.log(self.duration)
+        for k in count(1):
+            share = k * GOLDEN_RATIO % 1
+            yield _ranked(total, share * size + (1 - share) * duration)
+
+    def total(self) -> np.ndarray:
+        """int64[r]: the most live bytes in a section of each storage."""
+        profile = self.profile()
+        return np.array([profile[a:b].max(initial=0) for a, b in zip(self.begin, self.end, strict=True)], np.int64)
 
     def within(
         self, capacity: int, rank: np.ndarray, choice: int, work: int, stop: Callable[[], bool]
     ) -> tuple[int, np.ndarray]:
         """(search result, offsets int64[r] if PACKED) of one search; `stop` is polled between slices of work."""
-        count, sections = len(self.size), self.sections
+        r, sections = len(self.size), self.sections
         failures = self.failures.setdefault(capacity, np.zeros(sections, np.int64))
         failures[:] = failures // 2 + 1
         items = Items(self.begin, self.end, self.size, rank, self.equal_before)
         state = SearchState(
-            np.zeros((count + 1, count), np.int64),
-            np.zeros((count + 1, count), np.int64),
-            np.zeros((count + 1, 4), np.int64),
+            np.zeros((r + 1, r), np.int64),
+            np.zeros((r + 1, r), np.int64),
+            np.zeros((r + 1, 4), np.int64),
             np.zeros((3, sections), np.int64),
             np.zeros(sections + 1, np.int64),
             failures,
             np.array([0, 0, sections, 0], np.int64),
         )
-        state.left[0], state.levels[0, LEFT] = np.arange(count), count
+        state.left[0], state.levels[0, LEFT] = np.arange(r), r
         status, pack_items = WORK_LIMIT, KERNELS.compiled()["pack"]
         while status == WORK_LIMIT and work > 0 and not stop():
             state.counters[WORK] = min(work, SLICE)
@@ -131,24 +140,42 @@ class Packing:
         return int(status), state.least[state.counters[DEPTH]]
 
     def by_any(
-        self, capacity: int, ranks: Sequence[np.ndarray], work: int, stop: Callable[[], bool]
+        self,
+        capacity: int,
+        ranks: Sequence[np.ndarray],
+        mixed: Iterable[np.ndarray],
+        work: int,
+        stop: Callable[[], bool],
     ) -> tuple[int, np.ndarray]:
         """(search result, offsets) of the first search that completes; about `work` for each rank and choice."""
         status, offset = WORK_LIMIT, self.size
-        for rank, choice, part in search_schedule(ranks, work):
+        for rank, choice, part in search_schedule(ranks, mixed, work):
             status, offset = self.within(capacity, rank, choice, part, stop)
             if status != WORK_LIMIT or stop():
                 break
         return status, offset
 
 
-def search_schedule(ranks: Sequence[np.ndarray], work: int) -> Iterator[tuple[np.ndarray, int, int]]:
-    """(rank, choice, work) of the searches: long ones by lowest item, many short ones by failed section."""
+def search_schedule(
+    ranks: Sequence[np.ndarray], mixed: Iterable[np.ndarray], work: int
+) -> Iterator[tuple[np.ndarray, int, int]]:
+    """(rank, choice, work) of the searches: long ones by lowest item, many short ones by failed section.
+
+    Ranks of `mixed` are searched by lowest item only.
+    """
     turns, short = cycle(ranks), FIRST_WORK * len(ranks[0]) ** 2
     for rank in ranks:
         yield rank, ANY_SECTION, work
         if len(rank) <= MAX_PROPAGATE_ALL:
             yield from ((next(turns), FAILED_SECTION, short) for _ in range(work // short))
+    yield from ((rank, ANY_SECTION, work) for rank in mixed)
+
+
+def _ranked(*keys: np.ndarray) -> np.ndarray:
+    """int64[r]: the place of each item when sorted by falling keys, the first of which counts most."""
+    rank = np.empty(len(keys[0]), np.int64)
+    rank[np.lexsort([-key for key in reversed(keys)])] = np.arange(len(rank))
+    return rank
 
 
 def _equal_items(*columns: np.ndarray) -> np.ndarray:
@@ -173,7 +200,8 @@ def shrinking_packings(
         return
     packing = Packing.of(storages)
     need = low = int(packing.profile().max())  # `low`: lower bound on the arena
-    ranks, unit = list(packing.ranks()), int(np.gcd.reduce(storages.size))
+    ranks, unit = packing.ranks(), int(np.gcd.reduce(storages.size))
+    more, mixed = packing.mixed_ranks(), list[np.ndarray]()
     work = bound_work = FIRST_WORK * len(storages.size) ** 2
     finest = FINEST_GAP
 
@@ -185,7 +213,7 @@ def shrinking_packings(
             return
         failed, capacity = low - unit, low
         while failed < capacity < best_bytes and not over():
-            status, offset = packing.by_any(capacity, ranks, bound_work if capacity == low else work, over)
+            status, offset = packing.by_any(capacity, ranks, mixed, bound_work if capacity == low else work, over)
             if status == PACKED:
                 best_bytes = int((offset + storages.size).max())
                 yield offset
@@ -196,6 +224,7 @@ def shrinking_packings(
             enough = best_bytes - failed <= max(unit, need // finest)
             capacity = failed if enough else (failed + best_bytes) // 2 // unit * unit
         work, bound_work, finest = bound_work, 4 * bound_work, 2 * finest
+        mixed = list(islice(more, MIXED_RANKS))
 
 
 def packing_within(storages: Storages, capacity: int, stop: Callable[[], bool]) -> np.ndarray | None:
@@ -205,10 +234,12 @@ def packing_within(storages: Storages, capacity: int, stop: Callable[[], bool]) 
     packing, unit = Packing.of(storages), int(np.gcd.reduce(storages.size))
     if int(packing.profile().max()) > capacity:
         return None
-    ranks, work = list(packing.ranks()), FIRST_WORK * len(storages.size) ** 2
+    ranks, work = packing.ranks(), FIRST_WORK * len(storages.size) ** 2
+    more, mixed = packing.mixed_ranks(), list[np.ndarray]()
     while not stop():
-        status, offset = packing.by_any(capacity // unit * unit, ranks, work, stop)
+        status, offset = packing.by_any(capacity // unit * unit, ranks, mixed, work, stop)
         if status != WORK_LIMIT:
             return offset if status == PACKED else None
         work *= 4
+        mixed = list(islice(more, MIXED_RANKS))
     return None

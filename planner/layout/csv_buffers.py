@@ -18,7 +18,8 @@ import numpy as np
 
 from planner.errors import BadRequest, Finding
 from planner.layout import randomized
-from planner.layout.best_fit import MAX_PAIRWISE, place_one_by_one, smallest_arena
+from planner.layout.best_fit import MAX_PAIRWISE, candidate_offsets, place_one_by_one, smallest_arena
+from planner.layout.canonical_search import packing_within
 from planner.layout.storages import Storages
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Order, Score
@@ -32,6 +33,8 @@ MAX_BUFFERS = 100_000
 #: Maximum number of buffers if some are pinned or alignments differ.
 MAX_MIXED_BUFFERS = 10_000
 COLUMNS = ("lower", "upper", "size", "alignment", "offset")
+#: Share of the time for a packing within a capacity, before the smallest arena is searched for.
+CAPACITY_PART = 0.8
 UNPINNED = -1  # offset of a buffer that is not pinned
 
 
@@ -54,6 +57,7 @@ class PackingProblem:
         return Storages(
             np.searchsorted(points, self.lower),
             np.searchsorted(points, self.upper),
+            self.upper - self.lower,
             self.size,
             none,
             none,
@@ -103,9 +107,18 @@ def _plain(buffers: PackingProblem, storages: Storages, monitor: Monitor) -> np.
     """Offsets for one common alignment and no pinned buffer."""
     unit = int(buffers.alignment.max(initial=1))
     rounded = replace(storages, size=-(-storages.size // unit) * unit)
-    return smallest_arena(
-        rounded, randomized.randomized_offsets(rounded, monitor), monitor, enough=buffers.capacity or 0
-    )
+    capacity = buffers.capacity or 0
+    best = smallest_arena(rounded, candidate_offsets(rounded), monitor, enough=capacity)
+    if buffers.capacity is None or rounded.arena(best) > capacity:
+        within = None if buffers.capacity is None else _within(rounded, capacity, monitor)
+        tries = randomized.randomized_offsets(rounded, monitor)
+        best = smallest_arena(rounded, tries, monitor, enough=capacity) if within is None else within
+    return best
+
+
+def _within(storages: Storages, capacity: int, monitor: Monitor) -> np.ndarray | None:
+    """Offsets within the capacity, if found in most of the time; the rest is left for the smallest arena."""
+    return packing_within(storages, capacity, monitor.child(_no_score, CAPACITY_PART).should_stop)
 
 
 def _apart(buffers: PackingProblem, storages: Storages, bound: int, monitor: Monitor) -> np.ndarray:

@@ -21,6 +21,7 @@ class Storages:
 
     start: np.ndarray  # int64[r]  first step
     stop: np.ndarray  # int64[r]  half-open
+    duration: np.ndarray  # int64[r]  stop - start, in steps or in the unit of time that the steps were taken from
     size: np.ndarray  # int64[r]  bytes at the start, the maximum
     shrink_step: np.ndarray  # int64[q]  from this step on ...
     shrink_storage: np.ndarray  # int64[q]  ... this storage has ...
@@ -95,9 +96,11 @@ def storage_placement(
     smaller = members[rounded[members] < rounded[lifetimes.taken_from[members]]]
     smaller = smaller[np.argsort(alone[smaller], kind="stable")]
     busy_stop = busy + 1 if lifetimes.workspace_stop is None else lifetimes.workspace_stop[busy]
+    start, stop = np.concatenate([lifetimes.start[own], busy]), np.concatenate([last, busy_stop])
     storages = Storages(
-        np.concatenate([lifetimes.start[own], busy]),
-        np.concatenate([last, busy_stop]),
+        start,
+        stop,
+        stop - start,
         np.concatenate([rounded[own], -(-workspace[busy] // alignment) * alignment]),
         alone[smaller],
         number[root[smaller]],

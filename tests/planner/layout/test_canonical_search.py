@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ NONE = np.zeros(0, np.int64)
 def storages(rows: Sequence[tuple[int, int, int]]) -> Storages:
     """From (start, stop, size)."""
     start, stop, size = np.array(rows, np.int64).reshape(-1, 3).T.copy()
-    return Storages(start, stop, size, NONE, NONE, NONE, int(stop.max(initial=0)))
+    return Storages(start, stop, stop - start, size, NONE, NONE, NONE, int(stop.max(initial=0)))
 
 
 def drawn(rng: random.Random, most: int) -> Storages:
@@ -93,7 +94,7 @@ def test_a_search_goes_on_where_it_was_asked_whether_to_stop(monkeypatch: pytest
     for slice_ in (1_000_000, 10):
         monkeypatch.setattr(canonical_search, "SLICE", slice_)
         packing, asked = Packing.of(given), itertools.count()
-        rank, capacity = next(packing.ranks()), int(packing.profile().max()) + 1
+        rank, capacity = packing.ranks()[0], int(packing.profile().max()) + 1
         said, offset = packing.within(capacity, rank, ANY_SECTION, 1_000_000, lambda: next(asked) < 0)  # noqa: B023
         found.append((said, offset.tolist()))
     assert found[0] == found[1] and next(asked) > 2
@@ -154,7 +155,7 @@ def test_interpreted_and_compiled_say_the_same(monkeypatch: pytest.MonkeyPatch) 
         for given in drawings:
             packing = Packing.of(given)
             for choice in (ANY_SECTION, FAILED_SECTION):
-                rank, capacity = next(packing.ranks()), int(packing.profile().max())
+                rank, capacity = packing.ranks()[0], int(packing.profile().max())
                 said, offset = packing.within(capacity, rank, choice, 500, lambda: False)
                 found.append((said, offset.tolist()))
         return found
@@ -162,3 +163,19 @@ def test_interpreted_and_compiled_say_the_same(monkeypatch: pytest.MonkeyPatch) 
     compiled = all_said()
     monkeypatch.setattr(type(KERNELS), "compiled", lambda self: self.interpreted())
     assert all_said() == compiled
+
+
+def test_mixed_ranks_differ_and_keep_the_order_by_total():
+    packing = Packing.of(drawn(random.Random(5), 30))
+    ranks = list(itertools.islice(packing.mixed_ranks(), 6))
+    assert len({tuple(rank) for rank in ranks}) > 1
+    for rank in ranks:
+        assert sorted(rank.tolist()) == list(range(len(rank)))
+        assert (np.diff(packing.total()[np.argsort(rank)]) <= 0).all()
+
+
+def test_mixed_ranks_know_time_between_steps():
+    rows = storages([(0, 1, 4), (0, 1, 4), (0, 1, 4)])
+    timed = replace(rows, duration=np.array([1, 9, 5]))
+    assert next(Packing.of(timed).mixed_ranks()).tolist() == [2, 0, 1]
+    assert next(Packing.of(rows).mixed_ranks()).tolist() == [0, 1, 2]
