@@ -23,7 +23,7 @@ from tests.planner.engine_optimum import Walks
 #: Tasks, copies included.
 MAX_TASKS = 8
 #: Iterations of the search without copies, and of the one with copies.
-ITERATIONS = 2_000
+ITERATIONS, COPY_ITERATIONS = 2_000, 12_000
 
 
 def small_copy_problem(rng: random.Random) -> tuple[CopyProblem, Goal]:
@@ -60,7 +60,7 @@ def planned(copies: CopyProblem, goal: Goal) -> tuple[Order, Score]:
     problem = copies.original
     plain = Monitor(lambda order: goal_score(problem, goal, order), iterations=ITERATIONS)
     seed = lexicographic.search(problem, goal, "auto", plain).order
-    monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=ITERATIONS)
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=COPY_ITERATIONS)
     order = offload.best_order(copies, goal, [seed], monitor)
     return order, schedule.score(copies.problem, goal, order)
 

@@ -25,6 +25,8 @@ from planner.problem.recompute import can_recompute
 MAX_SLIDE_POWER = 6
 #: Probability of one move more at once.
 AGAIN = 0.3
+#: Probability of recomputing what a recomputation between copies reads, too.
+LONGER = 0.5
 #: Accepted moves after which the gaps of the order are listed anew.
 GAPS_EVERY = 10
 
@@ -41,6 +43,7 @@ class _Moves:
         self.tasks, self.count = copies.original.tasks, len(copies.buffer)
         self.producer = copies.original.producer()[copies.buffer].tolist()
         self.number_of = dict(zip(self.producer, range(self.count), strict=True))  # a task's last copied output
+        self.producer_of, self.reads = copies.original.producer().tolist(), copies.original.reads.lists()
         self.may_repeat = can_recompute(copies.original)
         self.later = copies.original.after_every.lists()
         self.gaps: list[Gap] = []
@@ -51,6 +54,7 @@ class _Moves:
             self._slide,
             self._slide,
             self._insert_pair,
+            self._insert_pair_and_recomputations,
             self._remove_pair,
             self._fetch_instead,
             self._recompute_instead,
@@ -105,15 +109,46 @@ class _Moves:
         """Copies of a buffer in one of its gaps."""
         if not self.gaps:
             return None
-        gap = self.random.choice(self.gaps)
-        first = min(gap.after + 1, len(order))
-        last = min(max(first, gap.before), len(order))
+        steps = self._steps_in(self.random.choice(self.gaps), len(order))
+        return None if steps is None else self._with_pair(order, *steps)
+
+    def _insert_pair_and_recomputations(self, order: Order) -> Order | None:
+        """Copies of a buffer in one of its gaps, and between them a task that ran before, with what it reads.
+
+        Neither may be of use alone: the bytes that the copy frees are those that the recomputation needs.
+        """
+        if not self.gaps:
+            return None
+        steps = self._steps_in(self.random.choice(self.gaps), len(order))
+        if steps is None or not steps[1]:
+            return None
+        number, out, back = steps
+        task = int(order[self.random.randrange(out)])
+        if task >= self.tasks or not self.may_repeat[task]:
+            return None
+        chain = [task]
+        while self.random.random() < LONGER:
+            read = {self.producer_of[b] for t in chain for b in self.reads[t]}
+            more = {t for t in read if t >= 0 and self.may_repeat[t]}.difference(chain)
+            if not more:
+                break
+            chain = [*sorted(more), *chain]
+        place = self.random.randint(out, back)
+        if any(np.isin(order[:place], self.later[t]).any() for t in chain):
+            return None
+        return self._with_pair(np.insert(order, place, chain), number, out, back + len(chain))
+
+    def _steps_in(self, gap: Gap, length: int) -> tuple[int, int, int] | None:
+        """(number of the buffer, step of its offload, step of its fetch) at random in a gap; None if they cross."""
+        first = min(gap.after + 1, length)
+        last = min(max(first, gap.before), length)
         room = last - first
         out = first + self.random.randint(0, min(room, 1 << self.random.randint(0, MAX_SLIDE_POWER)))
         back = last - self.random.randint(0, min(room, 1 << self.random.randint(0, MAX_SLIDE_POWER)))
-        if back < out:
-            return None
-        return np.insert(order, [out, back], [self.tasks + gap.number, self.tasks + self.count + gap.number])
+        return None if back < out else (gap.number, out, back)
+
+    def _with_pair(self, order: Order, number: int, out: int, back: int) -> Order:
+        return np.insert(order, [out, back], [self.tasks + number, self.tasks + self.count + number])
 
     def _remove_pair(self, order: Order) -> Order | None:
         """The order without one fetch, and without its offload if no other fetch needs it."""
