@@ -31,6 +31,8 @@ PLAIN_SHARE = 0.4
 MAX_SEARCHES, SEARCH_SHARE = 8, 0.35
 #: Shares of the remaining time for quick addresses of a plan, and for packing those that exceed the budget.
 SWEEP_SHARE, PACK_SHARE = 0.1, 0.1
+#: Least time for quick addresses, seconds: without them a plan is of no use.
+MIN_SWEEP_SECONDS = 0.5
 #: Budgets that differ by this part or less are not searched between.
 CLOSE = 0.004
 #: Fields of a device that say something of the link to host memory.
@@ -173,6 +175,7 @@ def _realized(
     if request.layout == "none":
         return planned, plan
     part = monitor.child(monitor.judge, SWEEP_SHARE)
+    part.seconds = max(part.seconds, MIN_SWEEP_SECONDS)
     plan = planned.swept(plan, part)
     monitor.absorb(part)
     if planned.bytes_over_budget(plan) and not plan.score.bytes_over_budget:
