@@ -51,7 +51,7 @@ from planner.problem.evaluate import evaluate
 from planner.problem.plan import Goal
 from planner.request.target_runtime import Runtime
 
-#: Alternatives of a pair.
+#: Alternatives of a pair that save the same in every iteration; a pair without tails has the places of tails too.
 MAX_PER_PAIR = 8
 #: Lengths of a tail of iterations that saves more, tried between two neighbouring policies; alternatives with a tail.
 TAILS_BETWEEN, MAX_TAILS = 7, 48
@@ -132,6 +132,7 @@ class _BodyPlanSearch:
     def __init__(self, graph: Graph, pair: BodyPair, device: DeviceProfile):
         self.graph, self.pair, self.device = graph, pair, device
         self.forward = graph.nodes[pair.forward]
+        self.limit = MAX_PER_PAIR + (0 if self.may_be_checkpointed() else MAX_TAILS)
 
     def policies(self) -> tuple[SavePolicy | None, ...]:
         """Pareto set of the policies: cuts, smaller workspaces, tails, then snapshots."""
@@ -145,7 +146,7 @@ class _BodyPlanSearch:
         is_large = sum(len(joint.graph.nodes) for joint in joints) > LARGE_GRAPH_NODES
         if not is_large:
             self._add_smaller_workspaces(savings, figures, fixed)
-        chosen = pareto(figures, MAX_PER_PAIR, fixed)
+        chosen = pareto(figures, self.limit, fixed)
         tails = self.tails([savings[i] for i in chosen], [] if is_large else list(savings), recompute_all)
         for saving in dict.fromkeys(tails):
             self.add(saving, savings, figures)
@@ -168,7 +169,7 @@ class _BodyPlanSearch:
         self, savings: list[SavePolicy | None], figures: list[AlternativeCost], fixed: set[int]
     ) -> None:
         """Add variants with a smaller backward workspace of policies spread over the Pareto set."""
-        front = pareto(figures, 2 * MAX_PER_PAIR, fixed)[1:]
+        front = pareto(figures, 2 * self.limit, fixed)[1:]
         for i in [front[k] for k in evenly_spaced(len(front), MAX_WORKSPACE_REDUCED)]:
             chosen = savings[i]
             assert chosen is not None

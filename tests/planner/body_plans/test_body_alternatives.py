@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from bench.bodies import as_given, planned, resident_bytes, rows, step_of
 from bench.scans import recurrence, transformer
@@ -112,6 +113,16 @@ def test_a_pair_has_few_alternatives_for_a_trip_and_more_over_time():
     tails = [saving for saving in group.savings if saving and isinstance(saving.checkpoints, TailPolicy)]
     assert len(group.savings) - len(over_time) - len(tails) <= MAX_PER_PAIR < len(over_time)
     assert len(tails) <= MAX_TAILS
+
+
+def test_a_pair_without_tails_has_more_alternatives_for_a_trip():
+    graph = step_of(transformer(layers=2, tokens=16, width=16, heads=2))
+    (pair,) = find_pairs(graph)
+    nodes = list(graph.nodes)
+    nodes[pair.forward] = structs.replace(nodes[pair.forward], annotations={"checkpointed": False})
+    (group,) = lowered_of(structs.replace(graph, nodes=tuple(nodes))).groups
+    assert MAX_PER_PAIR < len(group.savings) <= MAX_PER_PAIR + MAX_TAILS
+    assert not any(saving and saving.checkpoints for saving in group.savings)
 
 
 def two_recurrences() -> Graph:
