@@ -13,6 +13,7 @@ from remat.jax.loops.records import scan_record
 from remat.jax.loops.scans import Scan, with_scans
 from remat.jax.step.compiling import compiler_options
 from remat.jax.step.document import document
+from remat.jax.step.private import source_line
 from remat.jax.step.program import Equation, Program, trace
 from remat.jax.step.tasks import Task, tasks_of
 from remat.jax.step.workspaces import workspaces
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from remat.report import Report
 
 # Imports inside functions: the planner takes seconds to load.
+
+#: Loops and branches that a warning names.
+MAX_NAMED = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,4 +90,21 @@ def capture(
     records = {equation: scan_record(scan, taken(scan.tasks)) for equation, scan in scans.items()}
     outside = taken([task for task in tasks if task.root not in scans])
     named = name or getattr(function, "__name__", "")
-    return Capture(document(program, tasks, named, outside, records), program, tasks, scans)
+    made = document(program, tasks, named, outside, records)
+    made["annotations"]["import_warnings"] = _warnings(tasks, scans)
+    return Capture(made, program, tasks, scans)
+
+
+def _warnings(tasks: Sequence[Task], scans: dict[Equation, Scan]) -> list[str]:
+    """Which loops and branches are planned whole."""
+    every = [*tasks, *(task for scan in scans.values() if not scan.gradient_of for task in scan.tasks)]
+    found = [task.root for task in every if task.root.primitive in ("scan", "while", "cond") and task.root not in scans]
+    if not found:
+        return []
+    places = [f"{one.primitive} at {source_line(one.source) or 'an unknown line'}" for one in found]
+    shown = list(dict.fromkeys(places))
+    rest = [f"and {len(shown) - MAX_NAMED} more"] if len(shown) > MAX_NAMED else []
+    return [
+        f"{len(found)} loops and branches are one task each, recomputed whole or not at all: "
+        f"{', '.join([*shown[:MAX_NAMED], *rest])}"
+    ]

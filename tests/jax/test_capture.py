@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.experimental import io_callback
 
 import remat
 import remat.jax
@@ -86,6 +87,19 @@ def prints(x: jax.Array) -> jax.Array:
     return jnp.sum(x * x)
 
 
+def prints_in_a_loop(x: jax.Array) -> jax.Array:
+    return jnp.sum(jax.lax.fori_loop(0, 3, lambda i, y: (jax.debug.print("{}", i), jnp.sin(y))[1], x))
+
+
+def prints_in_a_branch(x: jax.Array) -> jax.Array:
+    return jnp.sum(jax.lax.cond(x[0] > 0, lambda y: (jax.debug.print("{}", y), y)[1], jnp.sin, x))
+
+
+def calls_back(x: jax.Array) -> jax.Array:
+    io_callback(print, None, jnp.arange(3))
+    return jnp.sum(x * x)
+
+
 def no_scalar(x: jax.Array) -> jax.Array:
     return x * x
 
@@ -97,6 +111,9 @@ def no_scalar(x: jax.Array) -> jax.Array:
         (selects, "mask with jnp.where"),
         (finds, "mask with jnp.where"),
         (prints, "side effect"),
+        (prints_in_a_loop, "side effect"),
+        (prints_in_a_branch, "side effect"),
+        (calls_back, "side effect"),
         (no_scalar, "scalar"),
     ],
 )

@@ -127,3 +127,13 @@ def test_a_while_loop_and_branches_are_one_task_each() -> None:
     document = remat.jax.capture(loss, weights(WIDTH, WIDTH), ROWS).document
     ops = [node["op"] for node in document["nodes"]]
     assert ops.count("jax::while") == 1 and 1 <= ops.count("jax::cond") <= 2 and "Scan" not in ops
+    (warning,) = document["annotations"]["import_warnings"]
+    assert "while at " in warning and "cond at " in warning and "test_scans.py" in warning
+
+
+def test_a_report_names_a_scan_inside_of_a_scan_and_no_other() -> None:
+    function, args = LOOPS["grouped"]
+    (warning,) = remat.jax.capture(function, *args).plan("100%", **QUICK).warnings
+    assert "one task each" in warning and "scan at " in warning
+    function, args = LOOPS["layers"]
+    assert not remat.jax.capture(function, *args).plan("100%", **QUICK).warnings
