@@ -5,14 +5,16 @@
 
 Columns: the budget, in MiB for what `jax.checkpoint` around every block takes; status of the plan; peak predicted and
 by XLA's `memory_analysis`, in MiB with arguments and results, and how far it is off; flops more than unplanned,
-predicted and by XLA's `cost_analysis`; whether loss and gradients are bit for bit those of the unplanned step, and of
-`jax.value_and_grad` where XLA neither fuses nor rewrites arithmetic. Rows `checkpoint` have XLA's figures of
+predicted and by XLA's cost analysis, with every iteration of loops (`cost_analysis` counts one); whether loss and
+gradients are bit for bit those of the unplanned step, and of `jax.value_and_grad` where XLA neither fuses nor rewrites
+arithmetic. Rows `checkpoint` have XLA's figures of
 `jax.checkpoint` around every block. Needs the extras `jax` and `loops` (for Flax). Exits 1 if numbers differ.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import jax
 import numpy as np
+from jaxlib import _jax, xla_client
 
 import remat.jax
 from bench.jax_networks import NETWORKS, plain
@@ -31,6 +34,8 @@ from tests.jax.models import NO_REWRITES
 
 MIB = 2**20
 Row = dict[str, Any]
+LOOP = re.compile(r' while\(.*body=%([\w.-]+).*"known_trip_count":\{"n":"(\d+)"\}')
+CALL = re.compile(r" call\(.*to_apply=%([\w.-]+)")
 
 
 class Compiled:
@@ -41,11 +46,35 @@ class Compiled:
         self._arguments = arguments
         sizes = self._program.memory_analysis()
         self.bytes = sizes.temp_size_in_bytes + sizes.argument_size_in_bytes + sizes.output_size_in_bytes
-        self.flops = float(self._program.cost_analysis()["flops"])
+        text = self._program.as_text()
+        entry = re.search(r"^ENTRY %([\w.-]+)", text, re.MULTILINE)
+        assert entry is not None
+        self.flops = _flops_once(text, entry[1]) + _flops_of_repeats(text, entry[1])
 
     def results(self) -> list[bytes]:
         """Every result as bytes."""
         return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(self._program(*self._arguments))]
+
+
+def _flops_once(text: str, computation: str) -> float:
+    """Flops of a computation of an HLO module by XLA's count, with one iteration of each loop."""
+    text = _with_entry(text, computation)
+    module = xla_client.hlo.hlo_module_from_text("HloModule one\n" + text.partition("\n")[2])
+    return float(_jax.hlo_module_cost_analysis(jax.devices()[0].client, module)["flops"])
+
+
+def _flops_of_repeats(text: str, computation: str) -> float:
+    """Flops of the iterations of loops after their first."""
+    own = _with_entry(text, computation).partition("\nENTRY ")[2].partition("\n}")[0]
+    found = sum(_flops_of_repeats(text, called) for called in CALL.findall(own))
+    for body, iterations in LOOP.findall(own):
+        found += (int(iterations) - 1) * _flops_once(text, body) + int(iterations) * _flops_of_repeats(text, body)
+    return found
+
+
+def _with_entry(text: str, computation: str) -> str:
+    others = re.sub(r"^ENTRY %", "%", text, flags=re.MULTILINE)
+    return re.sub(rf"^%{re.escape(computation)} ", f"ENTRY %{computation} ", others, flags=re.MULTILINE)
 
 
 def rows(name: str, budgets: list[str], full: bool, seconds: float) -> tuple[list[Row], str]:

@@ -9,6 +9,9 @@ import jax
 import jax.numpy as jnp
 
 REDUCTIONS = ("reduce_", "cum", "arg")
+#: Operations per number or key that a generator draws, as XLA counts them on a CPU, by the dtype of the key.
+DRAWS = ("random_bits", "random_split", "random_fold_in")
+DRAW_FLOPS = {"key<fry>": 200, "key<rbg>": 37, "key<urbg>": 37}
 
 
 def array_of(aval: Any) -> tuple[tuple[int, ...], Any]:
@@ -43,6 +46,8 @@ def flops_of(equation: Any) -> int:
     nested = params.get("jaxpr", params.get("call_jaxpr"))
     if nested is not None:
         return int(params.get("length", 1)) * _body_flops(nested)
+    if name in DRAWS:
+        return int(out) * DRAW_FLOPS.get(str(equation.invars[0].aval.dtype), 1)
     if name.startswith(REDUCTIONS):
         return int(math.prod(equation.invars[0].aval.shape))
     return int(out)
