@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 import onnxruntime
 from onnxruntime import InferenceSession, OrtValue, SessionOptions
 
+from graph.formats.onnx.guards.guards import freeing_at_once
 from graph.ir import Role
 from remat.ort.errors import NotRunnable, NotTrainable
 from remat.ort.files import Contents, Model, StepFile, contents_of
@@ -113,8 +115,9 @@ def session(
         options = session_options()
         return_freed_memory()
     in_order = keeps_plan(options)
+    proto = freeing_at_once(deepcopy(file.proto)) if in_order else file.proto
     try:
-        made = InferenceSession(file.proto.SerializeToString(), options, providers=list(providers))
+        made = InferenceSession(proto.SerializeToString(), options, providers=list(providers))
     except Exception as error:  # each status of ONNX Runtime has a class, with RuntimeError or Exception as its base
         if not _MISSING_KERNEL.search(str(error)):
             raise

@@ -70,7 +70,7 @@ def dump(graph: Graph, *, weights: str = "inputs", seed: int = 0) -> bytes:
     model = ModelProto(producer_name="remat")
     writer = _GraphWriter(file, graph, [value.name for value in graph.values], content)
     writer.write(model.graph)
-    guard(model.graph, writer.repeated, file.value_names, writer.inner)
+    guard(model.graph, writer.repeated, file.value_names)
     opsets = {"": file.opset, **{d: v for d, v in graph.opset.items() if d}}
     for domain in sorted(file.domains):
         opsets.setdefault(domain, 1)
@@ -130,7 +130,6 @@ class _GraphWriter:
         self.updates = {} if self.is_nested else updates(graph)
         self.added_outputs = [v for v in self.updates.values() if v not in graph.outputs]
         self.repeated: list[bool] = []  # of each node of the file: whether it is a recomputation
-        self.inner: list[ValueInfoProto] = []  # types of values within decomposed ops
 
     def write(self, proto: GraphProto, captured: frozenset[int] = frozenset()) -> None:
         """Fill `proto` with the graph; captured values belong to the graph around it."""
@@ -239,9 +238,6 @@ class _GraphWriter:
             if v not in inner:
                 value = body.values[v]
                 inner[v] = self._shared(value) if value.data is not None else self.file.free(value.name)
-                if value.data is None and value.type is not None:
-                    dtype, shape = onnx_dtype(value.type.dtype), value.type.shape
-                    self.inner.append(helper.make_tensor_value_info(inner[v], dtype, shape))
         return [onnx_node for part in body.nodes for onnx_node in self._parts(body, part, inner)]
 
     def _shared(self, value: Value) -> str:

@@ -4,10 +4,9 @@
     x ─────────────▶ If(gate) {repeat} else {repeat} ──▶ x'
 
 Consecutive repeats go into both branches of an `If`, so its result does not depend on the condition, which reads one
-element of every result so far and of all that is live, so no order runs the repeat earlier, and no optimizer knows it:
-common-subexpression elimination does not look into branches, and a branch is inlined for a constant only. The condition
-holds for no number, so a random op, which counts its runs, always runs in the same branch. Runs of repeats end where a
-value could be freed (`runs.py`).
+element of what was computed just before and of every result so far, so no order runs the repeat earlier, and no
+optimizer knows it: common-subexpression elimination does not look into branches, and a branch is inlined for a constant
+only. The condition holds for no number, so a random op, which counts its runs, always runs in the same branch.
 
 A mask of Dropout that nothing reads is read by a gate: ONNX Runtime 1.31 otherwise removes the Dropout in training mode
 too (`onnxruntime/core/optimizer/dropout_elimination.cc`).
@@ -22,7 +21,6 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from graph.formats.onnx.guards.runs import bodies, guarded_runs, reads
 from graph.ir.names import reserve_name
 
 #: Key of the metadata on guards: the suffixes of names in the branches, or "gate" on what computes the condition.
@@ -31,16 +29,19 @@ _GATE = "gate"
 _AGAIN, _NEVER = "/again", "/never"
 
 
-def guard(graph: GraphProto, repeated: Sequence[bool], names: set[str], inner: Iterable[ValueInfoProto] = ()) -> None:
-    """Put every run of repeated nodes into an `If`.
-
-    `names` are the names of values in use, `inner` types of values within decomposed ops, which the file leaves out.
-    """
+def guard(graph: GraphProto, repeated: Sequence[bool], names: set[str]) -> None:
+    """Put every run of repeated nodes into an `If`; `names` are the names of values in use."""
+    nodes = list(graph.node)
     if not any(repeated):
         return
-    writer = _Guards(graph, names, inner)
-    for nodes, behind in guarded_runs(graph, repeated, writer.infos):
-        writer.add(nodes, behind)
+    writer = _Guards(graph, names)
+    place = 0
+    while place < len(nodes):
+        end = place + 1
+        while repeated[place] and end < len(nodes) and repeated[end]:
+            end += 1
+        writer.add(nodes[place:end], repeated[place])
+        place = end
     del graph.node[:]
     graph.node.extend(writer.nodes)
     inside = writer.inside
@@ -52,18 +53,16 @@ def guard(graph: GraphProto, repeated: Sequence[bool], names: set[str], inner: I
 class _Guards:
     """The nodes of a graph, written again with guards."""
 
-    def __init__(self, graph: GraphProto, names: set[str], inner: Iterable[ValueInfoProto]):
+    def __init__(self, graph: GraphProto, names: set[str]):
         self.graph, self.names = graph, names
         self.nodes: list[NodeProto] = []
         self.inside: set[str] = set()  # values that are now within branches only
-        self.infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output, *inner)}
+        self._infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
         self._outputs = {info.name for info in graph.output}
         self._readers = _readers(graph.node)
         self._suffixes = [_free_suffix(suffix, names) for suffix in (_AGAIN, _NEVER)]
-        self._place = 0  # how many nodes have been added
-        self._last_read = {name: place for place, node in enumerate(graph.node) for name in reads(node)}
-        self._last_read |= dict.fromkeys(self._outputs, len(graph.node))
-        self._since: list[str] = []  # what was computed since the last gate
+        self._pending: list[str] = []  # results that nothing reads, since the last gate
+        self._latest: list[str] = []  # what the node before wrote
         self._condition = ""
         self._constants: dict[str, str] = {}
 
@@ -73,17 +72,12 @@ class _Guards:
             self._guarded(nodes)
         else:
             self.nodes.extend(nodes)
-        self._place += len(nodes)
-        for name in (name for node in nodes for name in node.output if name and name not in self.inside):
-            if not self._first_element_is_known(name):
-                continue
-            if name in self._last_read:
-                self._since.append(name)
-            else:  # nothing reads it: read at once, and freed
-                self._require(name)
+        written = [name for node in nodes for name in node.output if name and name not in self.inside]
+        self._pending += [name for name in written if name not in self._readers and self._first_element_is_known(name)]
+        self._latest = [name for name in written if self._first_element_is_known(name)][:1] or self._latest
 
     def _first_element_is_known(self, name: str) -> bool:
-        info = self.infos.get(name)
+        info = self._infos.get(name)
         if info is None or not info.type.HasField("tensor_type") or not info.type.tensor_type.HasField("shape"):
             return False
         tensor = info.type.tensor_type
@@ -93,21 +87,16 @@ class _Guards:
 
     def _gate(self) -> bool:
         """Make the condition depend on what was computed since the last gate; False if there is nothing yet."""
-        for name in self._since:
-            if self._last_read[name] >= self._place:  # what is dead was read by what is live
-                self._require(name)
-        self._since = []
+        for name in dict.fromkeys((*self._pending, *self._latest)):
+            flat = self._op("Reshape", [name, self._constant("all", np.array([-1], np.int64))], f"{name}/flat")
+            first = self._op("Gather", [flat, self._constant("first", np.array(0, np.int64))], f"{name}/first")
+            if self._infos[name].type.tensor_type.elem_type != TensorProto.FLOAT:
+                first = self._op("Cast", [first], f"{name}/float", to=TensorProto.FLOAT)
+            low = self._constant("lowest", np.array(-np.inf, np.float32))
+            holds = self._op("Less", [first, low], f"{name}/gate")
+            self._condition = self._op("Or", [self._condition, holds], f"{name}/gates") if self._condition else holds
+        self._pending, self._latest = [], []
         return bool(self._condition)
-
-    def _require(self, name: str) -> None:
-        """Make the condition depend on a value."""
-        flat = self._op("Reshape", [name, self._constant("all", np.array([-1], np.int64))], f"{name}/flat")
-        first = self._op("Gather", [flat, self._constant("first", np.array(0, np.int64))], f"{name}/first")
-        if self.infos[name].type.tensor_type.elem_type != TensorProto.FLOAT:
-            first = self._op("Cast", [first], f"{name}/float", to=TensorProto.FLOAT)
-        low = self._constant("lowest", np.array(-np.inf, np.float32))
-        holds = self._op("Less", [first, low], f"{name}/gate")
-        self._condition = self._op("Or", [self._condition, holds], f"{name}/gates") if self._condition else holds
 
     def _op(self, op: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
         name = reserve_name(output, self.names)
@@ -129,7 +118,7 @@ class _Guards:
         results = [
             name
             for name in written
-            if name in self.infos and (name in self._outputs or self._readers[name] > readers[name] or name in masks)
+            if name in self._infos and (name in self._outputs or self._readers[name] > readers[name] or name in masks)
         ]
         if not results:  # nothing reads it
             self.nodes.extend(nodes)
@@ -158,9 +147,9 @@ class _Guards:
             _rename(copy, renamed)
             copy.name += suffix
         for name in written:
-            if name in self.infos:
+            if name in self._infos:
                 info = (branch.output if name in results else branch.value_info).add()
-                info.CopyFrom(self.infos[name])
+                info.CopyFrom(self._infos[name])
                 info.name = renamed[name]
         ordered = sorted(branch.output, key=lambda info: results.index(info.name.removesuffix(suffix)))
         del branch.output[:]
@@ -188,7 +177,7 @@ def unguarded(model: ModelProto) -> ModelProto:
         if _mark_of(node) == _GATE and not read.intersection(node.output):
             read_by_gates.update(node.input)
         else:
-            read.update(reads(node))
+            read.update(_reads(node))
             kept.append(node)
     del graph.node[:]
     graph.node.extend(reversed(kept))
@@ -196,6 +185,28 @@ def unguarded(model: ModelProto) -> ModelProto:
     for place in reversed(range(len(graph.initializer))):
         if graph.initializer[place].name in read_by_gates - read:
             del graph.initializer[place]
+    return model
+
+
+def freeing_at_once(model: ModelProto) -> ModelProto:
+    """The model, changed in place, for a session that runs nodes in the order of the file and merges none of them.
+
+    It has no guards, since ONNX Runtime frees what a branch reads once the whole branch has run, and allocates results
+    of known shapes before it. A result that nothing reads is read at once: it is freed after its last read only.
+    """
+    graph = unguarded(model).graph
+    read = {name for node in graph.node for name in _reads(node)} | {info.name for info in graph.output}
+    names = {name for node in graph.node for name in (*node.input, *node.output)} | {node.name for node in graph.node}
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        nodes.append(node)
+        for name in node.output:
+            if name and name not in read:
+                shape = reserve_name(f"{name}/shape", names)
+                nodes.append(helper.make_node("Shape", [name], [shape], shape))
+    nodes = [NodeProto.FromString(node.SerializeToString()) for node in nodes]  # the graph owns those of its list
+    del graph.node[:]
+    graph.node.extend(nodes)
     return model
 
 
@@ -231,16 +242,29 @@ def _rename(node: NodeProto, renamed: Mapping[str, str]) -> None:
     for names in (node.input, node.output):
         for place, name in enumerate(names):
             names[place] = renamed.get(name, name)
-    for body in bodies(node):
+    for body in _bodies(node):
         for inner in body.node:
             _rename(inner, renamed)
         for info in body.output:
             info.name = renamed.get(info.name, info.name)
 
 
+def _reads(node: NodeProto) -> Iterable[str]:
+    """Names that a node reads, graphs inside of it included; those may be names of their own."""
+    yield from filter(None, node.input)
+    for body in _bodies(node):
+        for inner in body.node:
+            yield from _reads(inner)
+        yield from (info.name for info in body.output)
+
+
 def _readers(nodes: Iterable[NodeProto]) -> Counter[str]:
     """How many of the nodes read each name."""
-    return Counter(name for node in nodes for name in {*reads(node)})
+    return Counter(name for node in nodes for name in {*_reads(node)})
+
+
+def _bodies(node: NodeProto) -> list[GraphProto]:
+    return [body for attribute in node.attribute for body in (attribute.g, *attribute.graphs) if body.node]
 
 
 def _free_suffix(suffix: str, names: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from graph.formats.onnx.guards.guards import unguarded
+from graph.formats.onnx.guards.guards import freeing_at_once, unguarded
 from graph.formats.onnx.writer import dump
 from graph.training.step import training_step
 from tests.graph.formats.onnx.onnx_runs import Arrays, read, run
@@ -64,3 +64,19 @@ def test_a_graph_without_repeats_has_no_guards() -> None:
     model = onnx.load_from_string(dump(step_of("gpt")))
     assert not [node for node in model.graph.node if node.op_type == "If"]
     assert unguarded(model) is model
+
+
+def test_a_session_in_the_order_of_the_file_reads_every_result_at_once() -> None:
+    step, _ = training_step(read(light("squeezenet"), inputs={"data_0": (2, 3, 64, 64)}))
+    feeds, data = fed(step), checked(with_repeats(step, 1))
+    model = freeing_at_once(onnx.load_from_string(data))
+    onnx.checker.check_model(model)
+    nodes = list(model.graph.node)
+    assert "If" not in {node.op_type for node in nodes}
+    live = {name for node in nodes for name in node.input} | {info.name for info in model.graph.output}
+    dead = [node for node in nodes if any(name and name not in live for name in node.output)]
+    assert dead and {node.op_type for node in dead} == {"Shape"}
+    assert all(node.input[0] in nodes[place - 1].output for place, node in enumerate(nodes) if node in dead)
+    found, expected = run(model.SerializeToString(), feeds), run(data, feeds)
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name])
