@@ -44,7 +44,8 @@ class DrainingServer(uvicorn.Server):
         await super().startup(sockets)
         gc.freeze()  # else a collection visits all that the imports left, which stops the event loop for 0.1 s
         if self.started:
-            print(f"listening on {self.url}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"listening on {self.url}\n")  # at once: `print` lets lines of other threads in between
+            sys.stderr.flush()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.service.drain()  # end event streams, refuse new work, finish running jobs
