@@ -27,8 +27,6 @@ import numpy as np
 from planner.formulation.arena_charges import with_excess, with_extra_workspace
 from planner.formulation.formulation import ALIGNMENT, Formulation
 from planner.formulation.repair_shares import LARGE_SHARES, SHARES, Shares, has_time
-from planner.layout import place_by_sweeps, place_within
-from planner.problem.alternatives import resolve_choices
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Order, Plan
 from planner.search import continuation
@@ -84,14 +82,6 @@ def repair_arena(
         f"than the budget after layout; replaced by a plan with {after:.2%} overhead whose addresses fit"
     )
     return Repaired(best, (note,), repair.stopped_by_clock)
-
-
-def packed(formulation: Formulation, plan: Plan, monitor: Monitor) -> Plan:
-    """The placed plan with addresses within the budget if such a packing is found, else the plan."""
-    problem = resolve_choices(formulation.lowered.problem, plan.choices)
-    capacity, workspace = (plan.arena_bytes or 0) - formulation.bytes_over_budget(plan), problem.workspace[plan.order]
-    found = place_within(capacity, plan.lifetimes, problem.size, workspace, ALIGNMENT, monitor)
-    return plan if found is None else replace(plan, offsets=found[0], arena_bytes=found[1])
 
 
 def may_follow(formulation: Formulation) -> bool:
@@ -257,20 +247,17 @@ class _Repair:
 
     def _swept(self, candidate: Candidate, part: float) -> Plan:
         """The candidate as a plan with addresses by sweeps alone, within a part of the time left."""
-        plan = self.formulation.plan_of(candidate)
-        problem = resolve_choices(self.formulation.lowered.problem, plan.choices)
         monitor = self._monitor(self.formulation, part, 1.0)
-        workspace = problem.workspace[plan.order]
-        offsets, arena = place_by_sweeps(plan.lifetimes, problem.size, workspace, ALIGNMENT, monitor)
+        found = self.formulation.swept(self.formulation.plan_of(candidate), monitor)
         self.stopped_by_clock |= monitor.stopped_by_clock
-        return replace(plan, offsets=offsets, arena_bytes=arena)
+        return found
 
     def _packed(self, plan: Plan) -> Plan:
-        """As `packed`, within a part of the time left; unchanged if that is too short."""
+        """As `Formulation.packed`, within a part of the time left; unchanged if that is too short."""
         monitor = self._monitor(self.formulation, self.shares.pack, PACK_ITERATIONS)
         if not has_time(monitor, plan):
             return plan
-        found = packed(self.formulation, plan, monitor)
+        found = self.formulation.packed(plan, monitor)
         self.stopped_by_clock |= monitor.stopped_by_clock
         return found
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from graph.autodiff.objective import Objective
 from planner.errors import BadRequest
 from planner.formulation.metrics import LowerBound, MemoryAccounting, overhead
-from planner.layout import place, place_by_sweeps
+from planner.layout import place, place_by_sweeps, place_within
 from planner.layout.allocation_trace import Reservation, allocation_trace, reservation
 from planner.lowering.lower import LoweredGraph
-from planner.problem import DEVICE, HOST, RESIDENT, liveness, schedule
+from planner.problem import DEVICE, HOST, RESIDENT, Problem, liveness, schedule
 from planner.problem.alternatives import aligned, resolve_choices
 from planner.problem.evaluate import evaluate
 from planner.problem.monitor import CostBound, Monitor
@@ -147,20 +148,28 @@ class Formulation:
         """
         if layout == "none":
             return plan
-        problem, monitor = resolve_choices(self.lowered.problem, plan.choices), monitor or self.monitor()
-        workspace = problem.workspace[plan.order]
-        if self.lowered.copies is None:
-            offsets, arena_bytes = place(layout, plan.lifetimes, problem.size, workspace, ALIGNMENT, monitor)
-            return replace(plan, offsets=offsets, arena_bytes=arena_bytes)
-        on_device = np.where(problem.space == DEVICE, problem.size, 0)
-        offsets, arena_bytes = place(layout, plan.lifetimes, on_device, workspace, ALIGNMENT, monitor)
-        return self.with_host_addresses(replace(plan, offsets=offsets, arena_bytes=arena_bytes))
+        return self._with_addresses(plan, partial(place, layout), monitor or self.monitor())
 
     def swept(self, plan: Plan, monitor: Monitor) -> Plan:
         """The plan with an address for every instance and workspace, by quick sweeps alone."""
+        return self._with_addresses(plan, place_by_sweeps, monitor)
+
+    def packed(self, plan: Plan, monitor: Monitor) -> Plan:
+        """The placed plan with device addresses within the budget if such a packing is found, else the plan."""
         problem = resolve_choices(self.lowered.problem, plan.choices)
-        on_device, workspace = np.where(problem.space == DEVICE, problem.size, 0), problem.workspace[plan.order]
-        offsets, arena_bytes = place_by_sweeps(plan.lifetimes, on_device, workspace, ALIGNMENT, monitor)
+        capacity = (plan.arena_bytes or 0) - self.bytes_over_budget(plan)
+        on_device, workspace = _on_device(problem), problem.workspace[plan.order]
+        found = place_within(capacity, plan.lifetimes, on_device, workspace, ALIGNMENT, monitor)
+        if found is None or plan.offsets is None:
+            return plan
+        offsets = np.where(self.is_on_host(plan), plan.offsets, found[0])
+        return replace(plan, offsets=offsets, arena_bytes=found[1])
+
+    def _with_addresses(self, plan: Plan, find: Callable[..., tuple[np.ndarray, int]], monitor: Monitor) -> Plan:
+        """The plan with the addresses on the device that `find` returns, and those in host memory."""
+        problem = resolve_choices(self.lowered.problem, plan.choices)
+        workspace = problem.workspace[plan.order]
+        offsets, arena_bytes = find(plan.lifetimes, _on_device(problem), workspace, ALIGNMENT, monitor)
         found = replace(plan, offsets=offsets, arena_bytes=arena_bytes)
         return found if self.lowered.copies is None else self.with_host_addresses(found)
 
@@ -314,3 +323,8 @@ def _strictness(lowered: LoweredGraph, request: Request) -> tuple[bool, tuple[st
             'reorder the nodes, or set phases to "mixed"',
         )
     return False, (f"phases interleave from {lowered.name_of_task(task)} on: planned with mixed phases",)
+
+
+def _on_device(problem: Problem) -> np.ndarray:
+    """int64[m]: bytes of each buffer in device memory, 0 for the others."""
+    return np.where(problem.space == DEVICE, problem.size, 0)

@@ -13,11 +13,10 @@ import numpy as np
 
 from graph.analysis.devices import SHARED, DeviceProfile, resolve_device
 from planner.errors import BadRequest
-from planner.formulation.formulation import ALIGNMENT, Formulation
+from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import LowerBound
-from planner.layout import place_within
 from planner.lowering.copies import copied_buffers, copyable_buffers, renumbered, with_copy_nodes
-from planner.problem import DEVICE, schedule
+from planner.problem import schedule
 from planner.problem.copies import CopyProblem, Link, with_copies
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Order, Plan, Score
@@ -180,21 +179,9 @@ def _realized(
     monitor.absorb(part)
     if planned.bytes_over_budget(plan) and not plan.score.bytes_over_budget:
         part = monitor.child(monitor.judge, PACK_SHARE)
-        plan = _packed(planned, plan, part)
+        plan = planned.packed(plan, part)
         monitor.absorb(part)
     return planned, plan
-
-
-def _packed(formulation: Formulation, plan: Plan, monitor: Monitor) -> Plan:
-    """The plan with device addresses within the budget if such a packing is found, else the plan."""
-    problem = formulation.lowered.problem
-    capacity = (plan.arena_bytes or 0) - formulation.bytes_over_budget(plan)
-    on_device, workspace = np.where(problem.space == DEVICE, problem.size, 0), problem.workspace[plan.order]
-    found = place_within(capacity, plan.lifetimes, on_device, workspace, ALIGNMENT, monitor)
-    if found is None or plan.offsets is None:
-        return plan
-    offsets = np.where(formulation.is_on_host(plan), plan.offsets, found[0])
-    return replace(plan, offsets=offsets, arena_bytes=found[1])
 
 
 def _rank(formulation: Formulation, plan: Plan) -> tuple[int, Score]:

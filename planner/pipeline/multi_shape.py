@@ -200,7 +200,7 @@ def _placed(
         found = formulation.placed(plan, request.layout, monitors[0])
         if formulation.places and formulation.bytes_over_budget(found) and not plan.score.bytes_over_budget:
             monitors[1].seconds = max(0.0, until - time.monotonic()) / len(plans)
-            found = arena_repair.packed(formulation, found, monitors[1])
+            found = formulation.packed(found, monitors[1])
         stages.stopped_by_clock |= any(monitor.stopped_by_clock for monitor in monitors)
         placed.append(found)
     return placed

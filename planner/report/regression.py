@@ -18,7 +18,6 @@ import numpy as np
 
 from graph.formats.native.identity import model_identity
 from planner.errors import BadRequest, IllegalPlan
-from planner.formulation import arena_repair
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import parse_choices
@@ -110,7 +109,7 @@ def is_over_budget(version: ModelVersion, budget: int | None, layout: str) -> bo
     if formulation.bytes_over_budget(placed) and formulation.counted_peak(placed) <= budget and formulation.places:
         monitor = formulation.monitor()
         monitor.iterations = PACKING_SLICES
-        placed = arena_repair.packed(formulation, placed, monitor)
+        placed = formulation.packed(placed, monitor)
     return formulation.bytes_over_budget(placed) > 0
 
 
