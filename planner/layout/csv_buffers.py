@@ -107,18 +107,15 @@ def _plain(buffers: PackingProblem, storages: Storages, monitor: Monitor) -> np.
     """Offsets for one common alignment and no pinned buffer."""
     unit = int(buffers.alignment.max(initial=1))
     rounded = replace(storages, size=-(-storages.size // unit) * unit)
-    capacity = buffers.capacity or 0
-    best = smallest_arena(rounded, candidate_offsets(rounded), monitor, enough=capacity)
-    if buffers.capacity is None or rounded.arena(best) > capacity:
-        within = None if buffers.capacity is None else _within(rounded, capacity, monitor)
-        tries = randomized.randomized_offsets(rounded, monitor)
-        best = smallest_arena(rounded, tries, monitor, enough=capacity) if within is None else within
-    return best
-
-
-def _within(storages: Storages, capacity: int, monitor: Monitor) -> np.ndarray | None:
-    """Offsets within the capacity, if found in most of the time; the rest is left for the smallest arena."""
-    return packing_within(storages, capacity, monitor.child(_no_score, CAPACITY_PART).should_stop)
+    if buffers.capacity is not None:
+        swept = smallest_arena(rounded, candidate_offsets(rounded), monitor, enough=buffers.capacity)
+        if rounded.arena(swept) <= buffers.capacity:
+            return swept
+        part = monitor.child(_no_score, CAPACITY_PART)  # the rest is for the smallest arena
+        if (within := packing_within(rounded, buffers.capacity, part.should_stop)) is not None:
+            return within
+    tries = randomized.randomized_offsets(rounded, monitor)
+    return smallest_arena(rounded, tries, monitor, enough=buffers.capacity or 0)
 
 
 def _apart(buffers: PackingProblem, storages: Storages, bound: int, monitor: Monitor) -> np.ndarray:
