@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -115,7 +114,7 @@ def session(
         options = session_options()
         return_freed_memory()
     in_order = keeps_plan(options)
-    proto = freeing_at_once(deepcopy(file.proto)) if in_order else file.proto
+    proto = freeing_at_once(file.proto) if in_order else file.proto
     try:
         made = InferenceSession(proto.SerializeToString(), options, providers=list(providers))
     except Exception as error:  # each status of ONNX Runtime has a class, with RuntimeError or Exception as its base
