@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import os
 import re
 import signal
@@ -11,14 +13,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
 import pytest
+import uvicorn
 
 from app.api.middleware.trusted_host import LOOPBACK_HOSTS
 from app.cli import typer_app
-from app.cli.admin.serve import _hosts, _listener
+from app.cli.admin.serve import DrainingServer, _hosts, _listener
 from app.settings import Settings
 from bench.processes import below
 from tests.app.conftest import chain
@@ -71,6 +75,27 @@ def test_hosts_are_checked_where_no_key_is_required(tmp_path: Path) -> None:
     )
     named = settings.model_copy(update={"allowed_hosts": "plans.example, localhost"})
     assert _hosts("0.0.0.0", named, requires_key=True) == {"plans.example", "localhost"}
+
+
+def test_the_line_with_the_address_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two writes, a line of another thread would end up within it."""
+
+    class Recorder(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    async def started(self: uvicorn.Server, sockets: object = None) -> None:
+        self.started = True
+
+    written: list[str] = []
+    server = DrainingServer.__new__(DrainingServer)
+    server.service, server.url = SimpleNamespace(jobs=SimpleNamespace(start=lambda: None)), "http://127.0.0.1:1"
+    monkeypatch.setattr(uvicorn.Server, "startup", started)
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    monkeypatch.setattr(sys, "stderr", Recorder())
+    asyncio.run(server.startup())
+    assert written == ["listening on http://127.0.0.1:1\n"]
 
 
 @pytest.fixture
@@ -222,6 +247,8 @@ def test_a_service_on_postgresql_that_is_killed_goes_on_where_it_was(
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc")
 def test_freed_bodies_return_to_the_system_while_small_blocks_lie_between_them() -> None:
     script = """
+import asyncio
+import io
 import os
 from app.cli.admin.serve import _return_large_blocks
 
