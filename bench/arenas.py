@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import remat
 from bench.catalogue import FOLDER, instances
-from bench.exported import EXPORTERS, MODELS
+from bench.exported import EXPORTERS, MODELS, Case
 from bench.run import add_only
 from bench.shown_text import write_model
 from tests.end_to_end.models import MODELS as LIGHT
@@ -96,8 +96,6 @@ def model(name: str, folder: Path) -> tuple[Path, dict[str, Any]]:
         return INSTANCES[name], {}
     if name in LIGHT:
         return LIGHT[name]
-    from bench.exported import Case
-
     flags = write_model(Case(name, EXPORTERS[0], "train", "scores"), folder)
     return folder / "model.onnx", {"loss": flags[1]} if flags else {}
 

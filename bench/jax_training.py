@@ -7,8 +7,8 @@ Columns: the budget, in MiB for what `jax.checkpoint` around every block takes; 
 by XLA's `memory_analysis`, in MiB with arguments and results, and how far it is off; flops more than unplanned,
 predicted and by XLA's cost analysis, with every iteration of loops (`cost_analysis` counts one); whether loss and
 gradients are bit for bit those of the unplanned step, and of `jax.value_and_grad` where XLA neither fuses nor rewrites
-arithmetic. Rows `checkpoint` have XLA's figures of
-`jax.checkpoint` around every block. Needs the extras `jax` and `loops` (for Flax). Exits 1 if numbers differ.
+arithmetic. Rows `checkpoint` have XLA's figures of `jax.checkpoint` around every block. Needs the extras `jax` and
+`loops` (for Flax). Exits 1 if numbers differ.
 """
 
 from __future__ import annotations
