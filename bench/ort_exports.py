@@ -18,7 +18,7 @@ from bench.exported_models import MODELS as MODELS
 
 FIRST_BATCH = 64  # whose peak says how large a batch is, and whose numbers are compared: sums over more rows are noise
 RATE = 0.05
-ONLY_DYNAMO = {"decoder", "gated"}  # RMSNorm, which the legacy exporter does not know
+ONLY_DYNAMO = {"bilinear", "decoder", "gated"}  # Bilinear and RMSNorm, which the legacy exporter does not know
 
 
 @dataclass(frozen=True)

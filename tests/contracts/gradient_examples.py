@@ -168,6 +168,7 @@ def _products() -> list[Example]:
         ([real(2, 3), real(4)], {"equation": "ij,k->k"}),
         ([real(2, 3)], {"equation": "ij -> i"}),
         ([real(2, 3), real(3, 4), real(4)], {"equation": "ij,jk,k"}),
+        ([real(2, 3), real(1, 4), real(3, 4), real(3, 3)], {"equation": "ij,ik,jk,jj->k"}),
         ([real(5, 2, 3), real(3, 4)], {"equation": "...ij,jk->...ik"}),
         ([real(3, 2), real(1, 2)], {"equation": "...i,...i"}),
         ([real(2, 5, 3)], {"equation": "i...k->...i"}),

@@ -1,23 +1,28 @@
 """Decomposition of nodes into simpler standard ops: `remat` ops by their `body`, ONNX function ops by their definition.
 
+An `Einsum` of more than two operands is contracted in pairs: onnxruntime contracts from the left, whose products may be
+larger than all operands.
+
 onnxruntime has no kernel for some ONNX function ops. It would inline them at the end of its node list, which loses the
 planned order; these ops are expanded here, in place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from onnx import ModelProto, NodeProto, helper, inliner
 
 from graph.builder.builder import Builder
+from graph.builder.contraction import contracted, index_terms
 from graph.builder.emit import Emit
 from graph.formats.onnx.read import load
 from graph.ir import ABSENT, Graph, Node, Role, TensorType, Val
 from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry import find_op
 from graph.ops.registry.onnx_fallback import attribute_proto, onnx_dtype, schema_of
-from graph.ops.registry.registry import make_call
+from graph.ops.registry.registry import Call, make_call
 
 #: Standard ops that onnxruntime 1.31 expands (determined by profiling every function op of the standard).
 _EXPANDED = frozenset(
@@ -32,6 +37,7 @@ _EXPANDED = frozenset(
     }
 )
 _IR_VERSION = 10
+_PAIR = 2  # operands
 
 
 def decomposed(graph: Graph, node: Node) -> Graph | None:
@@ -42,16 +48,27 @@ def decomposed(graph: Graph, node: Node) -> Graph | None:
     """
     if node.op in _EXPANDED:
         return _by_standard(graph, node)
+    if node.op == "Einsum" and len(node.inputs) > _PAIR and None not in graph.types_of(node.inputs):
+        return _by_body(graph, node, _in_pairs)
     record = find_op(node.op)
     if record is None or record.body is None or not node.op.startswith("remat::") or node.bodies:
         return None
+    return _by_body(graph, node, record.body)
+
+
+def _in_pairs(emit: Emit, call: Call, *operands: Val) -> Val:
+    terms, result = index_terms(call.attribute("equation", ""), [x.rank for x in operands])
+    return contracted(emit, terms, operands, result)
+
+
+def _by_body(graph: Graph, node: Node, body: Callable[..., Any]) -> Graph:
     builder = Builder(node.name, graph.opset)
     emit = Emit(builder, node.name, node.phase)
     inputs: list[Val | None] = []
     for v in node.inputs:
         value = None if v == ABSENT else graph.values[v]
         inputs.append(None if value is None else emit.val(builder.value(value.name, value.type, Role.INPUT)))
-    returned = record.body(emit, make_call(graph, node), *inputs)
+    returned = body(emit, make_call(graph, node), *inputs)
     outputs = _written_outputs(emit, node, returned if isinstance(returned, tuple) else (returned,))
     nodes = _needed(builder.nodes, outputs)
     return Graph(node.name, tuple(builder.values), nodes, tuple(outputs), tuple(builder.inputs), builder.opset)

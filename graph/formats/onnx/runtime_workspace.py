@@ -12,11 +12,14 @@ from collections.abc import Callable, Collection, Sequence
 from graph.analysis.aliasing import last_uses, storage_roots
 from graph.analysis.cost import workspace_of
 from graph.formats.onnx.decompose import decomposed
+from graph.formats.onnx.einsum_workspace import einsum_workspace
 from graph.ir import ABSENT, Graph, Node, Role, TensorType
 
 Types = Sequence[TensorType | None]
+_MATRIX = 2  # axes
+_PAIR = 2  # operands; a contraction of more is decomposed, unless a type is unknown
 _VARIADIC = 3  # inputs from which on a kernel adds up in a second tensor
-_FLOAT_BYTES, _OFFSET_BYTES = 4, 8
+_FLOAT_BYTES, _OFFSET_BYTES, _PARAMETER_BYTES = 4, 8, 88
 
 
 def runtime_workspace(graph: Graph, node: Node, dying: Collection[int] = ()) -> int:
@@ -76,9 +79,16 @@ def _offsets(node: Node, inputs: Types, output: TensorType) -> int:
     return 0 if inputs[1] is None else inputs[1].elements * _OFFSET_BYTES
 
 
-def _copies(node: Node, inputs: Types, output: TensorType) -> int:
-    """Einsum: operands and result with their axes in the order of the product."""
-    return output.nbytes + sum(type.nbytes for type in inputs if type is not None)
+def _contraction(node: Node, inputs: Types, output: TensorType) -> int:
+    known = [type for type in inputs if type is not None]
+    return einsum_workspace(node.attributes["equation"], known, output) if len(known) <= _PAIR else 0
+
+
+def _product_parameters(node: Node, inputs: Types, output: TensorType) -> int:
+    """MatMul: addresses, strides and offsets of each product of a stack; with a plain matrix on the right it is one."""
+    right = inputs[1]
+    assert right is not None
+    return _PARAMETER_BYTES * math.prod(output.shape[:-2]) if len(right.shape) > _MATRIX else 0
 
 
 def _columns(node: Node, inputs: Types, output: TensorType) -> int:
@@ -99,8 +109,9 @@ def _columns_of_input(node: Node, inputs: Types, output: TensorType) -> int:
 _KERNELS: dict[str, Callable[[Node, Types, TensorType], int]] = {
     "Conv": _columns,
     "ConvTranspose": _columns_of_input,
-    "Einsum": _copies,
+    "Einsum": _contraction,
     "LogSoftmax": _transposed,
+    "MatMul": _product_parameters,
     "Max": _second_total,
     "Mean": _second_total,
     "Min": _second_total,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from graph.autodiff.gradients.registry import ForwardNode, InputGradients, gradient
+from graph.builder.contraction import contracted, index_terms
 from graph.builder.emit import Emit
 from graph.ir import Val
 
@@ -128,7 +129,7 @@ def einsum(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
     An index that only this operand has is broadcast; one of length 1 that others stretch is summed; a repeated
     index (a diagonal) gets a letter per axis, tied by an identity matrix.
     """
-    terms, result = _terms(node, dz.rank)
+    terms, result = index_terms(node.attribute("equation", ""), [x.rank for x in node.inputs])
     gradients: list[Val | None] = []
     for i, (x, needed) in enumerate(zip(node.inputs, node.needs, strict=True)):
         if not needed:
@@ -152,29 +153,10 @@ def einsum(emit: Emit, node: ForwardNode, dz: Val) -> InputGradients:
             lengths |= {letter: n for letter, n in zip(term, y.shape, strict=True) if n != 1 or letter not in lengths}
         shape = dict(zip(kept, x.shape, strict=True))
         out = "".join(c for c in kept if c in lengths and (shape[c] != 1 or lengths[c] == 1))
-        found = emit.op("Einsum", *operands, equation=",".join(names) + "->" + out)
+        found = contracted(emit, names, operands, out)
         found = emit.reshape(found, [lengths[c] if c in out else 1 for c in kept])
         gradients.append(emit.expand(found, x.shape))
     return tuple(gradients)
-
-
-def _terms(node: ForwardNode, rank: int) -> tuple[list[str], str]:
-    """Index letters of each operand and of the result of the given rank, "..." written out in letters of its own."""
-    equation = node.attribute("equation", "")
-    equation = (equation.decode() if isinstance(equation, bytes) else equation).replace(" ", "")
-    left, arrow, result = equation.partition("->")
-    terms = left.split(",")
-    hidden = [x.rank - len(term.replace(".", "")) for term, x in zip(terms, node.inputs, strict=True) if "." in term]
-    if not arrow:
-        letters = "".join(terms).replace(".", "")
-        result = "..." * bool(hidden) + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
-    free = [c for c in string.ascii_letters if c not in equation][: max(hidden, default=0)]
-
-    def written_out(term: str, rank: int) -> str:
-        count = rank - len(term.replace(".", ""))
-        return term.replace("...", "".join(free[len(free) - count :]))
-
-    return [written_out(t, x.rank) for t, x in zip(terms, node.inputs, strict=True)], written_out(result, rank)
 
 
 @gradient("Det")
