@@ -27,6 +27,8 @@ of steps: an instance that is released at time t is live in the steps that start
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from planner.problem.alternatives import resolve_choices
@@ -39,12 +41,14 @@ from planner.problem.schedule_kernels import ENGINES, KERNELS, NONE, Run, Steps
 NO_LIMIT = 2**62
 
 
-def evaluate(problem: Problem, goal: Goal, order: Order, planner: str) -> Plan:
-    """The plan of `order` on engines side by side. Raises IllegalPlan if a read has no earlier write.
+def evaluate(problem: Problem, goal: Goal, order: Order, planner: str, choices: Sequence[int] = ()) -> Plan:
+    """The plan of `order` on engines side by side, under one alternative for each group of `problem.choices`.
+
+    Raises IllegalPlan if a read has no earlier write or `choices` do not fit the groups.
 
     plan = evaluate(problem, Goal(8 * 2**30, host_bytes=64 * 2**30), order, "offload")
     """
-    problem, order = resolve_choices(problem), np.asarray(order, np.int64)
+    problem, order = resolve_choices(problem, choices), np.asarray(order, np.int64)
     bound, _, held = bound_instances(problem, order)
     run, makespan = _simulated(problem, goal, order, bound, held)
     starts, steps = run.start, len(order)
@@ -61,14 +65,13 @@ def evaluate(problem: Problem, goal: Goal, order: Order, planner: str) -> Plan:
         np.maximum(np.searchsorted(starts, run.end), np.arange(1, steps + 1)),
     )
     score = _score(problem, goal, run, makespan)
-    return Plan(
-        order, lifetimes, run.device, score, planner, goal.seed, schedule=Schedule(run.start, run.end, run.host)
-    )
+    times = Schedule(run.start, run.end, run.host)
+    return Plan(order, lifetimes, run.device, score, planner, goal.seed, choices=tuple(choices), schedule=times)
 
 
-def score(problem: Problem, goal: Goal, order: Order) -> Score:
+def score(problem: Problem, goal: Goal, order: Order, choices: Sequence[int] = ()) -> Score:
     """Score of an order on engines side by side; bytes over the host memory count like bytes over the budget."""
-    order = np.asarray(order, np.int64)
+    problem, order = resolve_choices(problem, choices), np.asarray(order, np.int64)
     bound, _, held = bound_instances(problem, order)
     return _score(problem, goal, *_simulated(problem, goal, order, bound, held))
 

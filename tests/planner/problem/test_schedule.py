@@ -10,7 +10,19 @@ import pytest
 
 from planner.errors import IllegalPlan
 from planner.layout import place
-from planner.problem import COMPUTE, FROM_HOST, HOST, TO_HOST, Csr, Problem, liveness, schedule, schedule_kernels
+from planner.problem import (
+    COMMUNICATION,
+    COMPUTE,
+    FROM_HOST,
+    HOST,
+    TO_HOST,
+    Csr,
+    Problem,
+    liveness,
+    schedule,
+    schedule_kernels,
+)
+from planner.problem.alternatives import resolve_choices
 from planner.problem.evaluate import evaluate
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Plan, Score
@@ -18,27 +30,35 @@ from planner.verify.checker import check
 from planner.verify.timed_replay import TimedReplay
 from tests import oracles
 from tests.planner.drawn import problem_of
+from tests.planner.problem.test_alternatives import with_random_choices
 from tests.planner.random_problems import random_order, random_problem
 
 
 def on_random_engines(rng: random.Random, problem: Problem) -> Problem:
-    engine = rng.choices([COMPUTE, TO_HOST, FROM_HOST], [4, 1, 1], k=problem.tasks)
+    engine = rng.choices([COMPUTE, TO_HOST, FROM_HOST, COMMUNICATION], [4, 1, 1, 1], k=problem.tasks)
     return dataclasses.replace(problem, engine=np.array(engine, np.int8))
 
 
 def agreeing_sequences(count: int, seed: int) -> int:
-    """Random sequences on random engines, of which evaluator and checker say the same."""
+    """Random sequences on random engines, of which evaluator and checker say the same.
+
+    A third under random alternatives; a tenth of the tasks is optional or a collective (`random_problem`).
+    """
     rng, seen = random.Random(seed), 0
     while seen < count:
         problem = on_random_engines(rng, random_problem(rng))
+        if rng.random() < 1 / 3:
+            problem = with_random_choices(rng, problem)
+        choices = tuple(rng.randrange(of) for of in problem.choices.counts().tolist())
         goal = Goal(rng.choice([None, 0, 9, 15, 30]), None, False, False, host_bytes=rng.choice([None, 3, 9]))
         order = random_order(rng, problem)
-        if not oracles.legal(problem, goal, order):
+        plain = resolve_choices(problem, choices)
+        if not oracles.legal(plain, goal, order):
             continue
-        plan = schedule.evaluate(problem, goal, np.array(order, np.int64), "test")
+        plan = schedule.evaluate(problem, goal, np.array(order, np.int64), "test", choices)
         check(problem, goal, plan)
-        check(problem, goal, placed(problem, plan))
-        assert plan.score == schedule.score(problem, goal, plan.order)
+        check(problem, goal, placed(plain, plan))
+        assert plan.score == schedule.score(problem, goal, plan.order, choices)
         seen += 1
     return seen
 
