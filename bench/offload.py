@@ -10,9 +10,9 @@ in turn. Links: both directions at once (duplex), one at a time (shared), and du
 the plan before took. Prints the overhead of both plans, the part of recomputation's overhead that copies remove, and
 the peak in both spaces. Plans are checked before they are printed.
 
-With --random: how many of N problems of up to 8 tasks get a plan over a budget that can be kept, or a slower plan than
-the fastest, and by how much at most; then 50 N random sequences of tasks on engines, of which evaluator and checker
-must say the same.
+With --random: how many of N problems get a plan over a budget that can be kept, or a slower plan than the fastest, and
+by how much at most: even seeds have up to 8 tasks, odd ones up to 10 with optional tasks, collectives and alternatives.
+Then 50 N random sequences of tasks on engines, of which evaluator and checker must say the same.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from typing import Any
 from bench.generators import transformer
 from bench.tape import Document
 from planner.pipeline.solve import solve
+from planner.problem.copies import CopyProblem
+from planner.problem.plan import Goal
 from planner.request.plan_request import parse_request
-from tests.planner.copy_problems import excess, small_copy_problem
+from tests.planner.copy_problems import MAX_TASKS_WITH_EVERYTHING, excess, small_copy_problem, with_everything
 from tests.planner.problem.test_schedule import agreeing_sequences
 
 NODES_24_LAYERS, NODES_4_LAYERS = 1_050, 170
@@ -93,8 +95,14 @@ def compare_links(model: Document, budget: str, seconds: float) -> None:
         )
 
 
+def random_copy_problem(seed: int) -> tuple[CopyProblem, Goal]:
+    if seed % 2:
+        return small_copy_problem(random.Random(seed), with_everything, MAX_TASKS_WITH_EVERYTHING)
+    return small_copy_problem(random.Random(seed))
+
+
 def compare_with_oracle(count: int) -> None:
-    excesses = [excess(*small_copy_problem(random.Random(seed))) for seed in range(count)]
+    excesses = [excess(*random_copy_problem(seed)) for seed in range(count)]
     slower = [each for each in excesses if 0 < each < math.inf]
     missed = [seed for seed, each in enumerate(excesses) if each == math.inf]
     print(

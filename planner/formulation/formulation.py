@@ -98,7 +98,7 @@ class Formulation:
     def evaluated(self, order: Order, planner: str, choices: Sequence[int] = ()) -> Plan:
         """Evaluate an order into a plan; with copies, on engines side by side."""
         if self.lowered.copies is not None:
-            return schedule.evaluate(self.lowered.problem, self.goal, order, planner)
+            return schedule.evaluate(self.lowered.problem, self.goal, order, planner, choices)
         return evaluate(self.lowered.problem, self.goal, order, planner, choices)
 
     def search(self, planner: str, monitor: Monitor, seeds: Sequence[Candidate] = ()) -> Plan:
@@ -127,9 +127,8 @@ class Formulation:
 
     def mirrored(self) -> Plan:
         """Plan of MXNet's mirroring, for comparison; without copies."""
-        if self.lowered.copies is not None:
-            plain = replace(self.lowered, problem=self.lowered.copies.original, copies=None)
-            return replace(self, lowered=plain).mirrored()
+        if self.lowered.plain is not None:
+            return replace(self, lowered=self.lowered.plain).mirrored()
         found = portfolio.search(self.lowered.problem, self.goal, "mirror", self.monitor())
         return self.checked(self.evaluated(found.order, "mirror"))
 
@@ -175,7 +174,7 @@ class Formulation:
 
     def with_host_addresses(self, plan: Plan) -> Plan:
         """The plan with addresses in host memory, which follow from its lifetimes; those on the device stay."""
-        problem, lives = self.lowered.problem, plan.lifetimes
+        problem, lives = resolve_choices(self.lowered.problem, plan.choices), plan.lifetimes
         on_host = np.where(problem.space == HOST, problem.size, 0)
         unlimited = Monitor(lambda order: plan.score, iterations=HOST_SWEEPS)
         host, host_bytes = place_by_sweeps(lives, on_host, np.zeros(len(plan.order), np.int64), ALIGNMENT, unlimited)

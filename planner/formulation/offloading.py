@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from graph.analysis.devices import SHARED, DeviceProfile, resolve_device
+from graph.ir import ABSENT
 from planner.errors import BadRequest
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import LowerBound
@@ -19,10 +20,11 @@ from planner.lowering.copies import copied_buffers, copyable_buffers, renumbered
 from planner.problem import schedule
 from planner.problem.copies import CopyProblem, Link, with_copies
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Order, Plan, Score
+from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.request.plan_request import Request
 from planner.request.target_runtime import runtime_named
-from planner.search import offload
+from planner.search.offload import PREPARE_SHARE
+from planner.search.offload_choices import PLANNER, CopyChoiceSearch
 
 #: Share of the search time for plans without copies.
 PLAIN_SHARE = 0.4
@@ -36,8 +38,6 @@ MIN_SWEEP_SECONDS = 0.5
 CLOSE = 0.004
 #: Fields of a device that say something of the link to host memory.
 LINK_FIELDS = ("host_bandwidth", "fetch_bandwidth", "host_link")
-#: Planner of a plan with copies, as reported.
-PLANNER = "offload"
 
 
 def link_of(request: Request) -> Link:
@@ -68,8 +68,6 @@ def why_no_copies(formulation: Formulation, request: Request) -> str:
         return f"the runtime {request.runtime} runs no copies beside compute"
     if not formulation.goal.budget_bytes:
         return "copies need a budget in bytes or as a share"
-    if len(formulation.lowered.problem.choices):
-        return "models with loops or branches whose bodies are planned are planned without copies"
     buffers = copyable_buffers(formulation.lowered)
     if not len(buffers):
         return "no value may be copied"
@@ -83,6 +81,12 @@ def why_no_copies(formulation: Formulation, request: Request) -> str:
             "give more host memory, or leave out offload",
         )
     return ""
+
+
+def limits_of_copies(formulation: Formulation) -> list[str]:
+    """Warnings about values that plans with copies keep or recompute but never copy."""
+    stored = [b for b, v in enumerate(formulation.lowered.buffer_value) if v == ABSENT]
+    return [f"{len(stored)} values that only a body plan stores are not copied to the host"] if stored else []
 
 
 def copied_values(formulation: Formulation) -> list[str]:
@@ -121,19 +125,19 @@ def with_copies_searched(
     copies = with_copies(rounded.lowered.problem, link, copyable_buffers(formulation.lowered))
     goal = replace(rounded.goal, host_bytes=request.host_memory, seconds=seconds)
     monitor = Monitor(lambda order: plain.score, seconds, goal.iterations, cancel_event=cancel)
-    peak = schedule.score(copies.problem, goal, plain.order).peak_bytes
+    peak = schedule.score(copies.problem, goal, plain.order, plain.choices).peak_bytes
     waste = max(0, (plain.arena_bytes or 0) - peak) / max(1, plain.arena_bytes or 0)
     first = int((1 - waste) * (goal.budget_bytes or 0))  # as if addresses of copies wasted as much
-    search = offload.CopySearch(copies, replace(goal, budget_bytes=first))
-    part = monitor.child(monitor.judge, offload.PREPARE_SHARE)
-    search.prepare([plain.order], part)
+    search = CopyChoiceSearch(copies, replace(goal, budget_bytes=first), [plain.candidate])
+    part = monitor.child(monitor.judge, PREPARE_SHARE)
+    search.prepare(part)
     monitor.absorb(part)
     best = with_copies_of(formulation, request, copies.buffer[:0], plain.order), plain
     for budget in (budgets := _Budgets(first, goal.budget_bytes or 0)):
         part = monitor.child(monitor.judge, SEARCH_SHARE)
-        order = search.within(budget, part)
+        candidate = search.within(budget, part)
         monitor.absorb(part)
-        found = _realized(formulation, request, copies, order, monitor)
+        found = _realized(formulation, request, copies, candidate, monitor)
         best = min(best, found, key=lambda each: _rank(*each))
         budgets.add(budget, found[0].bytes_over_budget(found[1]))
         if monitor.should_stop() or (best[0].lowered.copies is None and not search.gains):
@@ -164,13 +168,13 @@ class _Budgets:
 
 
 def _realized(
-    formulation: Formulation, request: Request, copies: CopyProblem, order: Order, monitor: Monitor
+    formulation: Formulation, request: Request, copies: CopyProblem, candidate: Candidate, monitor: Monitor
 ) -> tuple[Formulation, Plan]:
-    """The plan of an order of `copies` with addresses, in a formulation with the copies that it uses."""
-    buffers = copied_buffers(copies, order)
-    order = renumbered(copies, order, buffers)
+    """The plan of a candidate of `copies` with addresses, in a formulation with the copies that it uses."""
+    buffers = copied_buffers(copies, candidate.order)
+    order = renumbered(copies, candidate.order, buffers)
     planned = with_copies_of(formulation, request, buffers, order)
-    plan = planned.evaluated(order, PLANNER)
+    plan = planned.evaluated(order, PLANNER, candidate.choices)
     if request.layout == "none":
         return planned, plan
     part = monitor.child(monitor.judge, SWEEP_SHARE)

@@ -23,7 +23,7 @@ def scheduled_arena(
 
     Views share the instance of their storage, which alone is released.
     """
-    schedule, lives = plan.schedule, plan.lifetimes
+    lowered, schedule, lives = lowered.under(plan.choices), plan.schedule, plan.lifetimes
     assert schedule is not None and plan.host_arena_bytes is not None and lives.workspace_stop is not None
     entry = np.append(runs.position, len(runs.nodes))  # step -> index of its node
     roots = storage_roots(rewritten)

@@ -87,7 +87,8 @@ def with_copy_nodes(lowered: LoweredGraph, link: Link, buffers: np.ndarray, orde
         category=np.append(lowered.category, np.full(count, ACTIVATIONS, lowered.category.dtype)),
         known={},
         copies=copies,
-        planned=graph,
+        plain=lowered,
+        copied=lambda plain: with_copy_nodes(plain, link, buffers, order),
     )
 
 

@@ -10,7 +10,7 @@ and neither this task nor the one that writes the storage is recomputed.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -63,12 +63,13 @@ class LoweredGraph:
     extra: Mapping[int, str] = field(default_factory=dict)  # buffer without a value in the graph -> its name
     known: dict[tuple[int, ...], LoweredGraph] = field(default_factory=dict)  # cache of `under`
     copies: CopyProblem | None = None  # `problem` with copies to the host; None: it has none
-    planned: Graph | None = None  # the graph without the nodes of copies; None: `graph`
+    plain: LoweredGraph | None = None  # without copies; None: this one
+    copied: Callable[[LoweredGraph], LoweredGraph] | None = None  # adds the same copies to `plain` under choices
 
     @property
     def source(self) -> Graph:
         """The graph without the nodes of copies."""
-        return self.graph if self.planned is None else self.planned
+        return self.graph if self.plain is None else self.plain.graph
 
     @property
     def source_tasks(self) -> int:
@@ -103,6 +104,8 @@ class LoweredGraph:
         return self.known[vector]
 
     def _under(self, choices: tuple[int, ...]) -> LoweredGraph:
+        if self.plain is not None and self.copied is not None:
+            return self.copied(self.plain.under(choices))
         savings = [group.savings[choice] for group, choice in zip(self.groups, choices, strict=True)]
         chosen = {g.pair: s for g, s in zip(self.groups, savings, strict=True) if s is not None}
         graph = with_save_policies(self.graph, chosen)

@@ -9,12 +9,16 @@ Tasks 0 to n - 1 and buffers 0 to m - 1 are those of the problem without copies,
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from planner.problem.alternatives import resolve_choices
 from planner.problem.columns import (
     ALLOW,
+    COMMUNICATION,
+    COMPUTE,
     DEVICE,
     FORWARD,
     FREE,
@@ -22,6 +26,7 @@ from planner.problem.columns import (
     HOST,
     TO_HOST,
     TO_LAST_READ,
+    Choices,
     Csr,
     Problem,
     frozen,
@@ -56,6 +61,10 @@ class CopyProblem:
         """int64[c]: offload tasks."""
         return self.original.tasks + np.arange(len(self.buffer))
 
+    def under(self, choices: Sequence[int]) -> CopyProblem:
+        """The same copies under one alternative for each group of `problem.choices`."""
+        return CopyProblem(resolve_choices(self.problem, choices), resolve_choices(self.original, choices), self.buffer)
+
     @property
     def fetch(self) -> np.ndarray:
         """int64[c]: fetch tasks."""
@@ -76,24 +85,26 @@ def copyable(problem: Problem) -> np.ndarray:
 def with_copies(problem: Problem, link: Link, buffer: np.ndarray) -> CopyProblem:
     """The problem with copies of these buffers (ascending), without those that would take over MAX_COPY_TICKS.
 
+    Collectives run in line with compute, as in a plan without copies. Each alternative of `problem.choices` has the
+    host buffers and the copy times of its sizes.
+
     copies = with_copies(problem, Link(25e9, 25e9), copyable(problem))
     """
-    size = problem.size[buffer]
-    out = np.rint((size / link.to_host + link.launch_seconds) / problem.tick)
-    back = np.rint((size / link.from_host + link.launch_seconds) / problem.tick)
-    quick = np.maximum(out, back) <= MAX_COPY_TICKS
-    buffer, size, out, back = buffer[quick], size[quick], out[quick], back[quick]
-    count = len(buffer)
+    largest = problem.size.copy()
+    np.maximum.at(largest, problem.choices.buffers.index, problem.choices.size)
+    buffer = buffer[_copy_ticks(problem, link, largest[buffer]).max(axis=0, initial=0) <= MAX_COPY_TICKS]
+    size, count = problem.size[buffer], len(buffer)
     host = [[problem.buffers + i] for i in range(count)]
     device = [[b] for b in buffer.tolist()]
     none: list[list[int]] = [[]] * (2 * count)
     engine = [TO_HOST] * count + [TO_HOST if link.is_shared else FROM_HOST] * count
+    in_line = np.where(problem.engine == COMMUNICATION, COMPUTE, problem.engine)
     extended = dataclasses.replace(
         problem,
-        cost=_joined(problem.cost, np.maximum(1, np.concatenate([out, back]))),
+        cost=_joined(problem.cost, _copy_ticks(problem, link, size).ravel()),
         workspace=_joined(problem.workspace, 0, 2 * count),
         phase=_joined(problem.phase, FORWARD, 2 * count),
-        engine=_joined(problem.engine, np.array(engine)),
+        engine=_joined(in_line.astype(problem.engine.dtype), np.array(engine)),
         repeat=_joined(problem.repeat, FREE, 2 * count),
         optional=_joined(problem.optional, True, 2 * count),
         heavy=_joined(problem.heavy, True, 2 * count),
@@ -108,8 +119,49 @@ def with_copies(problem: Problem, link: Link, buffer: np.ndarray) -> CopyProblem
         takeover=_with_rows(problem.takeover, none[:count]),
         after_every=_with_rows(problem.after_every, none),
         after_first=_with_rows(problem.after_first, none),
+        choices=_choices_with_copies(problem, link, buffer),
     )
     return CopyProblem(extended, problem, frozen(buffer))
+
+
+def _copy_ticks(problem: Problem, link: Link, size: np.ndarray) -> np.ndarray:
+    """float64[2, c]: ticks of the offload and of the fetch of so many bytes each, at least 1."""
+    seconds = np.stack([size / link.to_host, size / link.from_host]) + link.launch_seconds
+    return np.asarray(np.maximum(1, np.rint(seconds / problem.tick)))
+
+
+def _choices_with_copies(problem: Problem, link: Link, buffer: np.ndarray) -> Choices:
+    """The alternatives of the problem, each with the copies of the buffers whose sizes it changes."""
+    table, count = problem.choices, len(buffer)
+    if not len(table):
+        return table
+    number = {b: i for i, b in enumerate(buffer.tolist())}
+    columns = (table.tasks.index.tolist(), table.cost.tolist(), table.workspace.tolist(), table.reads.lists())
+    old, changed = (
+        list(zip(*columns, strict=True)),
+        list(zip(table.buffers.index.tolist(), table.size.tolist(), strict=True)),
+    )
+    tasks: list[list[tuple[int, int, int, list[int]]]] = []  # (task, ticks, workspace, reads) of each alternative
+    buffers: list[list[tuple[int, int]]] = []  # (buffer, bytes) of each alternative
+    for a in range(len(table.group)):
+        tasks.append(old[table.tasks.pointer[a] : table.tasks.pointer[a + 1]])
+        buffers.append(changed[table.buffers.pointer[a] : table.buffers.pointer[a + 1]])
+        for i, b, size in [(number[b], b, size) for b, size in buffers[a] if b in number]:
+            out, back = _copy_ticks(problem, link, np.array([size])).astype(np.int64)[:, 0].tolist()
+            host = problem.buffers + i
+            tasks[a] += [(problem.tasks + i, out, 0, [b]), (problem.tasks + count + i, back, 0, [host])]
+            buffers[a].append((host, size))
+    entries, sizes = [entry for row in tasks for entry in row], [size for row in buffers for _, size in row]
+    return Choices(
+        table.group,
+        table.kind,
+        Csr.of([[task for task, *_ in row] for row in tasks]),
+        frozen(np.array([ticks for _, ticks, _, _ in entries], np.int64)),
+        frozen(np.array([held for _, _, held, _ in entries], np.int64)),
+        Csr.of([read for *_, read in entries]),
+        Csr.of([[b for b, _ in row] for row in buffers]),
+        frozen(np.array(sizes, np.int64)),
+    )
 
 
 def _joined(first: np.ndarray, second: np.ndarray | int, count: int | None = None) -> np.ndarray:

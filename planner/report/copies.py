@@ -17,7 +17,7 @@ COMPUTE_ENGINE, OFFLOAD_ENGINE, FETCH_ENGINE = "compute", "to_host", "from_host"
 
 def copies_section(formulation: Formulation, plan: Plan) -> dict[str, Any]:
     """Section `copies`."""
-    problem, lives = formulation.lowered.problem, plan.lifetimes
+    problem, lives = formulation.lowered.under(plan.choices).problem, plan.lifetimes
     tasks = formulation.lowered.source_tasks
     compute = int(problem.cost[plan.order[plan.order < tasks]].sum())
     written = lives.buffer[lives.written_instance.gather(np.flatnonzero(plan.order >= tasks))]

@@ -41,15 +41,6 @@ PLACING_SHARE = 0.4
 QUICK = "greedy"
 
 
-def best_order(copies: CopyProblem, goal: Goal, seeds: Sequence[Order], monitor: Monitor) -> Order:
-    """The best order with copies by `schedule.score`; no worse than any of the seeds, orders without copies."""
-    assert goal.budget_bytes
-    search, part = CopySearch(copies, goal), monitor.child(monitor.judge, PREPARE_SHARE)
-    search.prepare(seeds, part)
-    monitor.absorb(part)
-    return search.within(goal.budget_bytes, monitor)
-
-
 class CopySearch:
     """A search for orders with copies; each `within` begins with all that the ones before have found."""
 
@@ -72,14 +63,18 @@ class CopySearch:
         peak = liveness.peak(self.copies.original, base)
         if peak > self.budget:
             best = self._ladder(peak)
-            if self.gains:
+            if self.best < self.best_without_copies:
                 self._try(best, "auto", monitor, 1.0)
 
     @property
-    def gains(self) -> bool:
-        """Whether an order with copies is better than all known ones without."""
-        tasks, best = self.copies.original.tasks, min(score for score, _ in self.found.values())
-        return all(best < score for score, order in self.found.values() if order.max(initial=0) < tasks)
+    def best(self) -> Score:
+        """The best score of the known orders within the goal."""
+        return min(score for score, _ in self.found.values())
+
+    @property
+    def best_without_copies(self) -> Score:
+        """The same of those without copies."""
+        return min(s for s, order in self.found.values() if order.max(initial=0) < self.copies.original.tasks)
 
     def within(self, budget_bytes: int, monitor: Monitor) -> Order:
         """The best order found within the budget, or that exceeds it least; moves take the time of the monitor."""

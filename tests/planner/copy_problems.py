@@ -5,29 +5,52 @@ Shared by the tests and by `bench/offload.py --random`.
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from planner.bounds import held_at_end, largest_task
-from planner.problem import TO_LAST_READ, TO_THE_END, liveness, schedule
+from planner.problem import (
+    COMMUNICATION,
+    COMPUTE,
+    FREE,
+    NEVER,
+    SAME_ORDER,
+    TO_LAST_READ,
+    TO_THE_END,
+    Problem,
+    liveness,
+    schedule,
+)
+from planner.problem.alternatives import relax_choices
 from planner.problem.copies import CopyProblem, Link, copyable, with_copies
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Goal, Order, Score
+from planner.problem.plan import Candidate, Goal, Score
 from planner.problem.recompute import base_order
-from planner.search import lexicographic, offload
+from planner.search import lexicographic
+from planner.search.offload_choices import best_candidate
 from planner.search.portfolio import goal_score
+from planner.verify.checker import apply_choices, check
 from tests.planner.drawn import problem_of
 from tests.planner.engine_optimum import Walks
+from tests.planner.problem.test_alternatives import with_random_choices
 
-#: Tasks, copies included.
-MAX_TASKS = 8
+#: Tasks, copies included, of a chain and of one with everything.
+MAX_TASKS, MAX_TASKS_WITH_EVERYTHING = 8, 10
 #: Iterations of the search without copies, and of the one with copies.
 ITERATIONS, COPY_ITERATIONS = 2_000, 12_000
 
 
-def small_copy_problem(rng: random.Random) -> tuple[CopyProblem, Goal]:
-    """A chain whose second half reads values of the first, copies of some of them, and a budget below its peak."""
+def small_copy_problem(
+    rng: random.Random, more: Callable[[random.Random, Problem], Problem] | None = None, tasks: int = MAX_TASKS
+) -> tuple[CopyProblem, Goal]:
+    """A chain whose second half reads values of the first, copies of some of them, and a budget below its peak.
+
+    `more` changes the chain; `tasks` limits its tasks, copies included.
+    """
     while True:
         n = rng.randint(4, 6)
         half = n // 2
@@ -43,11 +66,16 @@ def small_copy_problem(rng: random.Random) -> tuple[CopyProblem, Goal]:
             workspace=[rng.choice([0, 0, 0, 2]) for _ in range(n)],
             hold=[TO_LAST_READ] * (n - 1) + [TO_THE_END],
         )
+        if more is not None:
+            problem = more(rng, problem)
         link = Link(rng.choice([1, 2, 4, 8]), rng.choice([1, 2, 4, 8]), rng.random() < 0.4, rng.choice([0, 0, 1]))
         buffers = copyable(problem)
-        some = np.sort(np.array(rng.sample(buffers.tolist(), min(len(buffers), (MAX_TASKS - n) // 2)), np.int64))
+        some = np.sort(
+            np.array(rng.sample(buffers.tolist(), min(len(buffers), (tasks - problem.tasks) // 2)), np.int64)
+        )
         peak = liveness.peak(problem, base_order(problem, False))
-        floor = max(largest_task.bound(problem).bytes, held_at_end.bound(problem))
+        relaxed = relax_choices(problem)
+        floor = max(largest_task.bound(relaxed).bytes, held_at_end.bound(relaxed))
         if floor < peak:
             host = rng.choice([None, None, 4, 9])
             return with_copies(problem, link, some), Goal(
@@ -55,29 +83,76 @@ def small_copy_problem(rng: random.Random) -> tuple[CopyProblem, Goal]:
             )
 
 
-def planned(copies: CopyProblem, goal: Goal) -> tuple[Order, Score]:
+def with_everything(rng: random.Random, problem: Problem) -> Problem:
+    """The chain with tasks that run once, a collective, an optional task and alternatives, each in part of the cases.
+
+    The optional task writes a buffer of another task, as one more way to recompute it. Up to three groups of
+    alternatives change costs, workspaces, reads and sizes.
+    """
+    n = problem.tasks
+    rows = {"reads": problem.reads.lists(), "writes": problem.writes.lists()}
+    columns = {name: getattr(problem, name).tolist() for name in ("cost", "workspace")}
+    repeat, engine = rng.choices([FREE, NEVER], [6, 1], k=n), [COMPUTE] * n
+    if rng.random() < 0.4:
+        collective = rng.randrange(n)
+        repeat[collective], engine[collective] = SAME_ORDER, COMMUNICATION
+    has_optional = rng.random() < 0.6
+    if has_optional:
+        target = rng.randrange(n - 1)
+        rows["reads"].append(rng.sample(range(target), min(target, 1)))
+        rows["writes"].append([target])
+        columns["cost"].append(rng.randint(1, 6))
+        columns["workspace"].append(0)
+    changed = problem_of(
+        rows["reads"],
+        rows["writes"],
+        problem.buffers,
+        size=problem.size,
+        hold=problem.hold,
+        repeat=[*repeat, *[FREE] * has_optional],
+        engine=[*engine, *[COMPUTE] * has_optional],
+        optional=[*[False] * n, *[True] * has_optional],
+        **columns,
+    )
+    if rng.random() < 0.5:
+        return changed
+    changed = with_random_choices(rng, changed)
+    cost = np.maximum(1, changed.choices.cost)  # the oracle needs a tick for each task
+    return replace(changed, choices=replace(changed.choices, cost=cost))
+
+
+def planned(copies: CopyProblem, goal: Goal) -> tuple[Candidate, Score]:
     """What `auto` finds with offload."""
     problem = copies.original
     plain = Monitor(lambda order: goal_score(problem, goal, order), iterations=ITERATIONS)
-    seed = lexicographic.search(problem, goal, "auto", plain).order
+    seed = lexicographic.search(problem, goal, "auto", plain)
     monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=COPY_ITERATIONS)
-    order = offload.best_order(copies, goal, [seed], monitor)
-    return order, schedule.score(copies.problem, goal, order)
+    found = best_candidate(copies, goal, [seed], monitor)
+    return found, schedule.score(copies.problem, goal, found.order, found.choices)
 
 
 def excess(copies: CopyProblem, goal: Goal) -> float:
     """Found makespan over the least one, less 1; infinite if a budget is missed that some sequence keeps to.
 
-    Raises AssertionError if the search beats the oracle, a bound is above it, or the evaluator does not know its
-    sequence.
+    Raises AssertionError if the search beats the oracle, a bound is above it, or evaluator and checker do not both know
+    the sequences of both.
     """
-    _, found = planned(copies, goal)
+    candidate, found = planned(copies, goal)
+    check(copies.problem, goal, schedule.evaluate(copies.problem, goal, candidate.order, "test", candidate.choices))
     longest = 10 * int(copies.problem.cost.sum()) if found.bytes_over_budget else found.cost
-    least = Walks(copies.problem, goal).least(longest)
-    if least is None:
+    best: tuple[int, list[int], tuple[int, ...]] | None = None
+    for vector in itertools.product(*map(range, copies.problem.choices.counts().tolist())):
+        least = Walks(apply_choices(copies.problem, vector), goal).least(best[0] if best else longest)
+        if least is not None and (best is None or least[0] < best[0]):
+            best = (*least, vector)
+    if best is None:
         assert found.bytes_over_budget, "the search keeps to the budget, the oracle does not"
         return 0.0
-    ticks, sequence = least
-    assert schedule.score(copies.problem, goal, np.array(sequence, np.int64))[:2] == (0, ticks), sequence
-    assert copies.original.single_run_ticks() <= ticks
+    ticks, sequence, vector = best
+    plan = schedule.evaluate(copies.problem, goal, np.array(sequence, np.int64), "oracle", vector)
+    check(copies.problem, goal, plan)
+    assert plan.score[:2] == (0, ticks), sequence
+    relaxed = relax_choices(copies.original)
+    assert relaxed.single_run_ticks() <= ticks
+    assert max(largest_task.bound(relaxed).bytes, held_at_end.bound(relaxed)) <= plan.score.peak_bytes
     return float("inf") if found.bytes_over_budget else found.cost / ticks - 1

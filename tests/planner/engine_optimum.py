@@ -1,8 +1,9 @@
 """The least makespan of a small problem with copy engines, by Dijkstra over what has run, is live and is running.
 
-Slow and obvious. For problems without takeover, residents, buffers handed out, phases and after relations, in which
-each task costs at least one tick. A copy of a buffer is given up at the start of one of its users, guessed; whoever
-keeps a copy that nobody reads later only waits longer. Shares no code with the planners and the evaluator.
+Slow and obvious. For problems without choices, takeover, residents, buffers handed out, phases and after relations, in
+which each task costs at least one tick; collectives run once. A copy of a buffer is given up at the start of one of its
+users, guessed; whoever keeps a copy that nobody reads later only waits longer. Shares no code with the planners and the
+evaluator.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.problem import COMPUTE, DEVICE, HOST, TO_LAST_READ, Problem
+from planner.problem import COMPUTE, DEVICE, FREE, HOST, TO_LAST_READ, Problem
 from planner.problem.plan import Goal
 
 
@@ -35,6 +36,9 @@ class Walks:
         self.workspace, self.size = problem.workspace.tolist(), problem.size.tolist()
         self.space = problem.space.tolist()
         self.reads, self.writes = problem.reads.lists(), problem.writes.lists()
+        producer = problem.producer().tolist()
+        self.needs = [{producer[b] for b in row} - {t} for t, row in enumerate(self.writes)]  # tasks that run before
+        self.once = (problem.repeat != FREE).tolist()
         self.must = frozenset(t for t in range(problem.tasks) if not problem.optional[t])
         self.to_the_end = [bool(kind != TO_LAST_READ) for kind in problem.hold.tolist()]
         self.is_read = [any(b in row for row in self.reads) for b in range(problem.buffers)]
@@ -67,6 +71,8 @@ class Walks:
 
     def runs(self, task: int, state: State) -> Iterator[tuple[int, State]]:
         """(ticks until the start, state behind) for every set of buffers that the task is the last to use."""
+        if (self.once[task] and task in state.ran) or not self.needs[task] <= state.ran:
+            return
         live = {buffer: (written, used) for buffer, written, used in state.live}
         if not live.keys() >= set(self.reads[task]) or not live.keys().isdisjoint(self.writes[task]):
             return

@@ -1,9 +1,11 @@
 """Local search over orders with copies: slide, insert and remove copies and recomputations, trade one for the other.
 
 Moves, one or some at once, are accepted if neither the bytes over the budget nor, within it, the makespan rises. Over
-the budget any makespan is accepted: it may take a copy and a recomputation together to get there. All instances of a
-buffer hold the same content, so a move may bind a read to another instance; only a read before the first write is
-illegal. One iteration is one set of moves; the same seed gives the same moves.
+the budget any makespan is accepted: it may take a copy and a recomputation together to get there. After MAX_WANDER
+such moves without fewer bytes the search returns to its best order, as they add more than they remove. All instances
+of a buffer hold the same content, so a move may bind a read to another instance; only a read before the first write is
+illegal. Optional tasks are added and removed where `OptionalTasks` allows it. One iteration is one set of moves; the
+same seed gives the same moves.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from planner.algorithms.offload.optional_tasks import OptionalTasks
 from planner.algorithms.offload.placing import Gap, gaps
 from planner.errors import IllegalPlan
 from planner.problem import schedule
@@ -27,6 +30,8 @@ MAX_SLIDE_POWER = 6
 AGAIN = 0.3
 #: Probability of recomputing what a recomputation between copies reads, too.
 LONGER = 0.5
+#: Accepted moves in a row that lower no bytes over the budget, after which the search returns to its best order.
+MAX_WANDER = 50
 #: Accepted moves after which the gaps of the order are listed anew.
 GAPS_EVERY = 10
 
@@ -42,7 +47,9 @@ class _Moves:
         self.random = random.Random(goal.seed)
         self.tasks, self.count = copies.original.tasks, len(copies.buffer)
         self.producer = copies.original.producer()[copies.buffer].tolist()
-        self.number_of = dict(zip(self.producer, range(self.count), strict=True))  # a task's last copied output
+        size = copies.original.size[copies.buffer].tolist()
+        self.number_of = {t: i for i, t in enumerate(self.producer) if size[i]}  # a task's last copied output
+        self.optional = OptionalTasks(copies.original, goal)
         self.producer_of, self.reads = copies.original.producer().tolist(), copies.original.reads.lists()
         self.may_repeat = can_recompute(copies.original)
         self.later = copies.original.after_every.lists()
@@ -60,10 +67,11 @@ class _Moves:
             self._recompute_instead,
             self._insert_recomputation,
             self._remove_recomputation,
+            *((self._insert_optional, self._remove_optional) if self.optional.tasks else ()),
         )
         best = now = schedule.score(self.copies.problem, self.goal, self.order)[:2]
-        result = self.order
-        while self.count and not monitor.should_stop():
+        result, wander = self.order, 0
+        while (self.count or self.optional.tasks) and not monitor.should_stop():
             if self.accepted >= GAPS_EVERY:
                 self.gaps, self.accepted = gaps(self.copies, self.order), 0
             found = self.random.choice(moves)(self.order)
@@ -79,8 +87,12 @@ class _Moves:
             if score <= now or score[0] == now[0] > 0:
                 self.order, now = found, score
                 self.accepted += 1
+                wander = wander + 1 if now[0] else 0
             if score <= best:
+                wander = wander if score[0] == best[0] else 0
                 result, best = found, score
+            elif wander >= MAX_WANDER:
+                self.order, now, wander, self.accepted = result, best, 0, GAPS_EVERY
         return result
 
     def _without_unread_offloads(self, order: Order) -> Order:
@@ -203,6 +215,21 @@ class _Moves:
     def _remove_recomputation(self, order: Order) -> Order | None:
         step = self._one(self._is_repeat(order))
         return None if step is None else np.delete(order, step)
+
+    def _insert_optional(self, order: Order) -> Order | None:
+        """An optional task that the order lacks."""
+        absent = [t for t in self.optional.tasks if not (order == t).any()]
+        if not absent:
+            return None
+        task, place = self.random.choice(absent), self.random.randint(0, len(order))
+        return np.insert(order, place, task) if self.optional.may_begin(order, task, place) else None
+
+    def _remove_optional(self, order: Order) -> Order | None:
+        """The order without an optional task."""
+        step = self._one(np.isin(order, self.optional.tasks))
+        if step is None or not self.optional.may_leave(order, int(order[step])):
+            return None
+        return np.delete(order, np.flatnonzero(order == order[step]))
 
     def _is_repeat(self, order: Order) -> np.ndarray:
         """bool[steps]: runs of tasks of the original problem that are not the first."""

@@ -53,7 +53,7 @@ def gaps(copies: CopyProblem, order: Order) -> list[Gap]:
     """Gaps of the instances of copied buffers in an order."""
     lives = liveness.bound_instances(copies.problem, order)[0]
     number = np.full(copies.problem.buffers, -1, np.int64)
-    number[copies.buffer] = np.arange(len(copies.buffer))
+    number[copies.buffer] = np.where(copies.problem.size[copies.buffer] > 0, np.arange(len(copies.buffer)), -1)
     step = np.concatenate([lives.writer_step, lives.read_instance.row_of_entry()])
     instance = np.concatenate([np.arange(len(lives.buffer)), lives.read_instance.index])
     by = np.lexsort((step, instance))

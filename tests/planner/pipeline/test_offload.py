@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
+from graph.builder.builder import Builder
+from graph.ir import Body, Graph, Role, TensorType
 from planner.errors import BadRequest, IllegalPlan
 from planner.pipeline.solve import Outcome, solve
 from planner.report.saved_report import verify
@@ -81,6 +84,39 @@ def test_copies_replace_recomputations_of_a_plan_that_fits(bandwidth: float, rec
     assert plain["plan"]["status"] == "proven" and len(plain["plan"]["recomputed"]) == 6
     assert copied["plan"]["within_budget"] and len(copied["plan"]["recomputed"]) == recomputations
     assert copied["copies"]["waiting_seconds"] == 0
+
+
+def scans_in_a_row(scans: int, layers: int = 4, width: int = 64) -> Graph:
+    """x ── Scan over w0 ── Scan over w1 ── … ── ReduceSum; a body is Tanh(x · w)."""
+    b, square = Builder("scans in a row"), TensorType("float32", (width, width))
+    last = b.value("x", square, Role.INPUT)
+    for i in range(scans):
+        weights = b.value(f"w{i}", TensorType("float32", (layers, width, width)), Role.PARAMETER)
+        layer = Builder("layer")
+        state, weight = (layer.value(name, square, Role.INPUT) for name in "xw")
+        (product,) = layer.node("MatMul", [state, weight])
+        (out,) = layer.node("Tanh", [product])
+        body = Body(Graph("layer", tuple(layer.values), tuple(layer.nodes), (out,), (state, weight), layer.opset))
+        (last,) = b.node(
+            "Scan",
+            [last, weights],
+            outputs=[f"y{i}"],
+            types=[square],
+            attributes={"num_scan_inputs": 1},
+            bodies=MappingProxyType({"body": body}),
+        )
+    (loss,) = b.node("ReduceSum", [last], outputs=["loss"], attributes={"keepdims": 0})
+    return b.build([loss])
+
+
+def test_copies_beside_planned_bodies_are_verified_and_run_bit_equal() -> None:
+    asked = {"budget": "75%", "counts": "activations", "device": DEVICE, "iterations": 100, "offload": True}
+    asked |= {"differentiate": True, "execute": "yes", "return": ["plan", "timeline", "layout", "source"]}
+    copied = json.loads(json.dumps(solve(scans_in_a_row(4), parse_request(asked)).report))
+    assert copied["plan"]["offloaded"] and all(row["alternative"] for row in copied["plan"]["choices"])
+    assert copied["executed"]["status"] == "equal" and verify(copied)["valid"]
+    assert copied["executed"]["peak_bytes"] == copied["plan"]["peak_bytes"]
+    assert any("only a body plan stores" in text for text in copied["warnings"])
 
 
 def test_host_memory_limits_the_copies() -> None:
