@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, numpy_helper
+from onnx import ModelProto, NodeProto, ValueInfoProto, numpy_helper
 
 from graph.formats.onnx.read.metadata import METADATA_KEY, ModelNote, ValueNote, decode_note
 from graph.formats.onnx.writer import dump
 from graph.ir import Graph, Role
-from remat.ort.errors import NotRunnable, NotTrainable
+from remat.ort.errors import NotTrainable
 from remat.report import Report
 
 Model = Report | Graph | bytes | str | os.PathLike[str]
@@ -23,7 +23,6 @@ Contents = Mapping[str, np.ndarray] | str | os.PathLike[str]
 
 #: Ops that compute an element of their result from the same element of each operand: they may write over an operand.
 _ELEMENTWISE = frozenset({"Add", "Sub", "Mul", "Div", "Where", "Cast", "Neg", "Sqrt", "Identity"})
-_BFLOAT16 = TensorProto.BFLOAT16
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,17 +67,6 @@ class StepFile:
             updates,
             tuple(name for name in names if name not in known),
         )
-
-    def refuse_bfloat16(self, providers: Iterable[str]) -> None:
-        """Raise NotRunnable for bfloat16 on the CPU, for which ONNX Runtime has no kernels."""
-        graph = self.proto.graph
-        infos = (*graph.input, *graph.value_info, *graph.output)
-        wide = next((item.name for item in infos if item.type.tensor_type.elem_type == _BFLOAT16), None)
-        if wide is not None and set(providers) == {"CPUExecutionProvider"}:
-            raise NotRunnable(
-                f"value {wide!r} is bfloat16, for which ONNX Runtime has no kernels on a CPU; "
-                "export the model in float16 or float32"
-            )
 
     def types(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
         """Element type and shape of each input."""

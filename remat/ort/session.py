@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from onnxruntime import InferenceSession, OrtValue, SessionOptions
 
 from graph.formats.onnx.guards.guards import freeing_at_once
 from graph.ir import Role
-from remat.ort.errors import NotRunnable, NotTrainable
+from remat.ort.errors import NotTrainable
 from remat.ort.files import Contents, Model, StepFile, contents_of
 from remat.ort.options import keeps_plan, return_freed_memory, session_options
-
-_MISSING_KERNEL = re.compile(
-    r"NOT_IMPLEMENTED|Could not find an implementation|is not a registered function/op|Type Error"
-)
+from remat.ort.refusals import refusal, refuse_foreign_arrays
 
 
 class Session:
@@ -108,7 +103,7 @@ def session(
         OSError: A file cannot be read.
     """
     file = StepFile.of(model)
-    file.refuse_bfloat16(providers)
+    refuse_foreign_arrays(file.proto)
     contents = _contents(file, contents_of(weights))
     if options is None:
         options = session_options()
@@ -118,12 +113,10 @@ def session(
     try:
         made = InferenceSession(proto.SerializeToString(), options, providers=list(providers))
     except Exception as error:  # each status of ONNX Runtime has a class, with RuntimeError or Exception as its base
-        if not _MISSING_KERNEL.search(str(error)):
+        refused = refusal(proto, error, providers)
+        if refused is None:
             raise
-        raise NotRunnable(
-            f"ONNX Runtime {onnxruntime.__version__} cannot run the step: {' '.join(str(error).split())}; "
-            "use another element type, a newer ONNX Runtime, or execution providers that have the op"
-        ) from None
+        raise refused from None
     return Session(file, made, contents, in_order)
 
 

@@ -128,11 +128,54 @@ def step_of(op: str, dtype: str) -> bytes:
     return dump(builder.build(outputs))
 
 
-def test_what_this_build_cannot_run_is_named() -> None:
-    with pytest.raises(remat.ort.NotRunnable, match="bfloat16"):
-        remat.ort.session(step_of("Relu", "bfloat16"))
-    with pytest.raises(remat.ort.NotRunnable, match="Strange"):
+NARROW = """
+<ir_version: 10, opset_import: ["" : 21, "my" : 1]>
+step (float[4] x, bool c) => (float[4] y) {
+    NODES
+}
+"""
+BODY = "n = Cast <to = 16> (x) r = Relu (n) y = Cast <to = 1> (r)"
+OTHER = "other () => (float[4] o) { o = Identity (x) }"
+IN_BRANCH = f"y = If (c) <then_branch = b () => (float[4] z) {{{BODY.replace(' y =', ' z =')}}}, else_branch = {OTHER}>"
+IN_SCAN = f"""one = Unsqueeze (x, axis)
+    s = Scan <num_scan_inputs = 1, body = b (float[4] e) => (float[4] z) {{{
+    BODY.replace("(x)", "(e)").replace(" y =", " z =")
+}}}> (one)
+    y = Squeeze (s, axis)"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        (BODY, r"node '\S+': ONNX Runtime \S+ has no Relu of bfloat16 on CPU.*, but of .*float.*; export the model in"),
+        (IN_BRANCH, r"node '\S+' in then_branch of If '\S+': .* has no Relu of bfloat16 on CPU"),
+        (IN_SCAN, r"node '\S+' in body of Scan '\S+': .* has no Relu of bfloat16 on CPU"),
+        ("n = Cast <to = 22> (x) i = Identity (n) y = Cast <to = 1> (i)", "has no Identity of int4 on CPU.*; export"),
+    ],
+    ids=["graph", "branch", "scan", "int4"],
+)
+def test_an_op_that_this_build_lacks_for_a_type_is_named_with_its_place(nodes: str, message: str) -> None:
+    text = NARROW.replace("NODES", nodes)
+    if "axis" in nodes:
+        text = text.replace("(float[4] y) {", "(float[4] y) <int64[1] axis = {0}> {")
+    data = dump(read(onnx.parser.parse_model(text).SerializeToString()))
+    with pytest.raises(remat.ort.NotRunnable, match=message):
+        remat.ort.session(data, {"axis": np.zeros(1, np.int64)})
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8e4m3fn", "int4"])
+def test_inputs_that_numpy_and_onnxruntime_do_not_exchange_are_named(dtype: str) -> None:
+    with pytest.raises(remat.ort.NotRunnable, match=f"input 'x' is {dtype}, which ONNX Runtime does not exchange"):
+        remat.ort.session(step_of("Identity", dtype))
+
+
+def test_an_op_or_an_opset_that_this_build_lacks_is_named() -> None:
+    with pytest.raises(remat.ort.NotRunnable, match=r"node 'node': .* has no my::Strange on CPU.*register_custom_ops"):
         remat.ort.session(step_of("my::Strange", "float32"))
+    newer = onnx.load_from_string(step_of("Relu", "float32"))
+    newer.opset_import[0].version = 99
+    with pytest.raises(remat.ort.NotRunnable, match=r"opset 99, which ONNX Runtime .* does not know; export"):
+        remat.ort.session(newer.SerializeToString())
 
 
 def test_the_code_of_the_guide_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
