@@ -5,14 +5,14 @@
 
 Each model is exported with its loss by the legacy exporter, for a batch that takes about --mebibytes, and planned at
 half of its peak. A child process for each row trains three steps of SGD: unplanned and planned, with the options of
-`remat.ort.session` and with the default options of ONNX Runtime.
+`remat.ort.session`, with the default options of ONNX Runtime, and with these but without their arena.
 
-Columns: growth of resident memory over the three steps in MiB, predicted and measured, and how far it is off; the same
-with default options; whether loss and gradients of planned steps are bit for bit the unplanned ones; error of the loss
-of the third step and of the gradients of the first, relative to PyTorch in float64, with the noise of float32; of 64
-rows, since sums over many rows are noise. Exits 1
-for numbers that differ, for a growth off by more than 10%, and for a planned growth with default options that is not
-below the unplanned one.
+Columns: growth of resident memory in the first step in MiB, predicted and measured, and how far it is off; the same
+with default options, and with these but without the arena, whose free pieces a file cannot change; whether loss and
+gradients of planned steps are bit for bit the unplanned ones; error of the loss of the third step and of the gradients
+of the first, relative to PyTorch in float64, with the noise of float32, of 64 rows: sums over many rows are noise.
+Exits 1 for numbers that differ, for a growth off by more than 10%, and for a planned growth with default options that
+is not below the unplanned one; `(arena)` where it is below without the arena.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ import remat.ort
 from bench.run import add_only
 from graph.formats.onnx.writer import dump
 from graph.ir import Graph, Role
+from remat.ort.options import return_freed_memory
 
 MIB = 2**20
 RATE, STEPS = 0.05, 3
 NOISES = 10  # errors up to so many times the noise of float32 are rounding
 OFF = 0.10  # of the growth predicted
+OPTIONS = ("ours", "default", "no arena")
 HEADS = (
-    *("model", "batch", "saved", "predicted", "ours", "off", "default"),
+    *("model", "batch", "saved", "predicted", "ours", "off", "default", "no arena"),
     *("equal", "loss", "gradient", "noise", "fault"),
 )
 
@@ -69,12 +71,12 @@ class Trained:
         )
 
 
-def train(graph: Graph, weights: Path, data: Path, default: bool) -> Trained:
-    """Train in a child process."""
+def train(graph: Graph, weights: Path, data: Path, options: str = "ours") -> Trained:
+    """Train in a child process, with one of `OPTIONS`."""
     with tempfile.TemporaryDirectory() as folder:
         step, out = Path(folder, "step.onnx"), Path(folder, "out.npz")
         step.write_bytes(dump(graph))
-        command = [sys.executable, __file__, "--child", *map(str, (step, weights, data, out)), str(int(default))]
+        command = [sys.executable, __file__, "--child", *map(str, (step, weights, data, out)), options]
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         if done.returncode:
             raise RuntimeError(done.stderr.strip().splitlines()[-1])
@@ -83,12 +85,14 @@ def train(graph: Graph, weights: Path, data: Path, default: bool) -> Trained:
             return Trained(found["losses"], found["growth"], dict(arrays))
 
 
-def child(step: str, weights: str, data: str, out: str, default: str) -> None:
+def child(step: str, weights: str, data: str, out: str, kind: str) -> None:
     """Train three steps and print losses and growth."""
-    options = onnxruntime.SessionOptions() if int(default) else remat.ort.session_options()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    session = remat.ort.session(step, weights, options=options if int(default) else None)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    if kind == "no arena":
+        options.enable_cpu_mem_arena = False
+        return_freed_memory()
+    session = remat.ort.session(step, weights, options=None if kind == "ours" else options)
     fed = dict(np.load(data))
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew
     before, losses, first = _status("VmRSS"), [], {}
@@ -121,11 +125,11 @@ def row(name: str, mebibytes: int, seconds: float) -> dict[str, str]:
         request: dict[str, Any] = {"loss": "loss", "runtime": "ort", "execute": "no", "layout": "none"}
         base = remat.plan(made.model, "100%", iterations=1, **request)
         report = remat.plan(made.model, "50%", search_seconds=seconds, **request)
-        runs = [
-            train(each.graph, made.model, made.data, default) for each in (base, report) for default in (False, True)
-        ]
-        unplanned, unplanned_default, planned, planned_default = runs
-        few = train(remat.plan(small.model, "50%", planner="greedy", **request).graph, small.model, small.data, False)
+        unplanned, unplanned_default, unplanned_live = (
+            train(base.graph, made.model, made.data, each) for each in OPTIONS
+        )
+        planned, planned_default, planned_live = (train(report.graph, made.model, made.data, each) for each in OPTIONS)
+        few = train(remat.plan(small.model, "50%", planner="greedy", **request).graph, small.model, small.data)
         loss_error, error, noise = small.errors(few.losses, few.gradients)
     predicted = [_growth(each) for each in (base, report)]
     measured = [unplanned.growth, planned.growth]
@@ -134,10 +138,11 @@ def row(name: str, mebibytes: int, seconds: float) -> dict[str, str]:
     equal = planned.equals(unplanned)
     faults = [
         "planned and unplanned differ" * (not equal),
-        "default options differ" * (not (planned_default.is_close(planned) and unplanned_default.is_close(planned))),
+        "default options differ" * (not all(each.is_close(planned) for each in (planned_default, unplanned_default))),
         "other numbers than PyTorch" * (error > NOISES * noise),
         "growth" * any(abs(each) > OFF for each in off),
-        "no growth saved by default" * (saved > OFF and planned_default.growth >= unplanned_default.growth),
+        f"no growth saved by default{' (arena)' * (planned_live.growth < unplanned_live.growth)}"
+        * (saved > OFF and planned_default.growth >= unplanned_default.growth),
     ]
     pair = lambda first, second: f"{first / MIB:.1f} {second / MIB:.1f}"  # noqa: E731
     cells = (
@@ -148,6 +153,7 @@ def row(name: str, mebibytes: int, seconds: float) -> dict[str, str]:
         pair(*measured),
         " ".join(f"{each:+.1%}" for each in off),
         pair(unplanned_default.growth, planned_default.growth),
+        pair(unplanned_live.growth, planned_live.growth),
         "yes" if equal else "NO",
         f"{loss_error:.0e}",
         f"{error:.0e}",

@@ -144,7 +144,7 @@ def ort_rows(training_python: str, seconds: float) -> list[Row]:
         base = remat.plan(model, "100%", iterations=1, **request)
         for budget in ("100%", "50%"):
             report = remat.plan(model, budget, search_seconds=seconds, **request)
-            trained = train(report.graph, model, data, False)
+            trained = train(report.graph, model, data)
             more = 1 + report["plan"]["overhead"] if budget != "100%" else 1.0
             rows.append(
                 (

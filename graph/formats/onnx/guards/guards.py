@@ -1,12 +1,14 @@
 """Repeats that no optimizer of ONNX Runtime merges with their first run, in an order that data dependence keeps.
 
     gradient ──▶ gate ─┐ never true
-    x ─────────────▶ If(gate) {repeat} else {repeat} ──▶ x'
+    x ─────────────▶ If(gate) {empty} else {repeat} ──▶ x'
 
-Consecutive repeats go into both branches of an `If`, so its result does not depend on the condition, which reads one
-element of what was computed just before and of every result so far, so no order runs the repeat earlier, and no
-optimizer knows it: common-subexpression elimination does not look into branches, and a branch is inlined for a constant
-only. The condition holds for no number, so a random op, which counts its runs, always runs in the same branch.
+Consecutive repeats go into the branch of an `If` that always runs: its condition reads one element of what was computed
+just before and of every result so far, and holds for no number. So no order runs the repeat earlier, and no optimizer
+merges it: common-subexpression elimination does not look into branches, and a branch is inlined for a constant only.
+The other branch returns empty tensors, so that ONNX Runtime knows no shape of the results: it would keep the buffer of
+the first run for a repeat of the same shape, and allocate results before the branch runs. Two kinds of large values are
+behind guards for their first run too (`_behind_guards`).
 
 A mask of Dropout that nothing reads is read by a gate: ONNX Runtime 1.31 otherwise removes the Dropout in training mode
 too (`onnxruntime/core/optimizer/dropout_elimination.cc`).
@@ -14,6 +16,7 @@ too (`onnxruntime/core/optimizer/dropout_elimination.cc`).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -27,27 +30,92 @@ from graph.ir.names import reserve_name
 GUARD_KEY = "remat.guard"
 _GATE = "gate"
 _AGAIN, _NEVER = "/again", "/never"
+_LARGE = 0.1  # of the elements of the largest value
 
 
 def guard(graph: GraphProto, repeated: Sequence[bool], names: set[str]) -> None:
-    """Put every run of repeated nodes into an `If`; `names` are the names of values in use."""
-    nodes = list(graph.node)
+    """Put repeated nodes, and what else `_behind_guards` names, into `If`s; `names` are those of values in use."""
     if not any(repeated):
         return
     writer = _Guards(graph, names)
-    place = 0
-    while place < len(nodes):
-        end = place + 1
-        while repeated[place] and end < len(nodes) and repeated[end]:
-            end += 1
-        writer.add(nodes[place:end], repeated[place])
-        place = end
+    for nodes, is_guarded in _runs(graph, repeated):
+        writer.add(nodes, is_guarded)
     del graph.node[:]
     graph.node.extend(writer.nodes)
-    inside = writer.inside
-    kept = [info for info in graph.value_info if info.name not in inside]
+    hidden = writer.inside | writer.results.difference(info.name for info in graph.output)
+    kept = [info for info in graph.value_info if info.name not in hidden]
     del graph.value_info[:]
     graph.value_info.extend(kept)
+
+
+def _runs(graph: GraphProto, repeated: Sequence[bool]) -> list[tuple[list[NodeProto], bool]]:
+    """The nodes in runs, and whether each run goes behind a guard.
+
+    ONNX Runtime frees what a branch reads once the whole branch has run: the last read of a large value ends a run.
+    """
+    sizes = _Sizes(graph)
+    runs: list[tuple[list[NodeProto], bool]] = []
+    written: set[str] = set()  # by the run
+    is_open = False
+    for place, (node, is_guarded) in enumerate(zip(graph.node, _behind_guards(graph, repeated, sizes), strict=True)):
+        if not (is_open and is_guarded):
+            runs.append(([], is_guarded))
+            written = set()
+        runs[-1][0].append(node)
+        written.update(node.output)
+        outside = sizes.freed.intersection(_reads(node)) - written
+        is_open = is_guarded and not any(sizes.last[name] == place and sizes.is_large(name) for name in outside)
+    return runs
+
+
+def _behind_guards(graph: GraphProto, repeated: Sequence[bool], sizes: _Sizes) -> list[bool]:
+    """Whether each node goes behind a guard: repeats, and first runs with a large result that
+
+    - would run early: it reads nothing that depends on the guard before;
+    - would be kept once dead: ONNX Runtime frees a buffer only if no later value has its shape.
+    """
+    latest: dict[tuple[int, ...], int] = {}  # shape -> the last first run with such a result
+    for place, node in enumerate(graph.node):
+        if not repeated[place]:
+            latest.update((sizes.shapes[name], place) for name in node.output if name in sizes.shapes)
+    depth: dict[str, int] = {}  # value -> guards before it, by data dependence
+    found: list[bool] = []
+    guards = 0
+    for place, node in enumerate(graph.node):
+        written = [name for name in node.output if name]
+        reached = max((depth.get(name, 0) for name in _reads(node)), default=0)
+        is_guarded = repeated[place]
+        if not is_guarded and all(name in sizes.shapes for name in written):
+            large = [name for name in written if sizes.is_large(name)]
+            kept = [name for name in large if name in sizes.freed and latest[sizes.shapes[name]] > sizes.last[name]]
+            is_guarded = bool(kept or (large and reached < guards))
+        if is_guarded:
+            guards += not (found and found[-1])
+            reached = guards
+        found.append(is_guarded)
+        depth.update((name, reached) for name in written)
+    return found
+
+
+class _Sizes:
+    """Shapes of values, and when ONNX Runtime may free them."""
+
+    def __init__(self, graph: GraphProto):
+        infos = (*graph.input, *graph.value_info, *graph.output)
+        self.shapes = {info.name: _shape(info) for info in infos}
+        self.last = {name: place for place, node in enumerate(graph.node) for name in (*_reads(node), *node.output)}
+        written = {name for node in graph.node for name in node.output}
+        self.freed = written.difference(info.name for info in graph.output)
+        self._large = _LARGE * max(map(math.prod, self.shapes.values()), default=0)
+
+    def is_large(self, name: str) -> bool:
+        return math.prod(self.shapes.get(name, (0,))) >= max(1, self._large)
+
+
+def _shape(info: ValueInfoProto) -> tuple[int, ...]:
+    """Lengths of the axes, 0 where they are not known."""
+    tensor = info.type.tensor_type
+    return tuple(dimension.dim_value for dimension in tensor.shape.dim) if tensor.HasField("shape") else (0,)
 
 
 class _Guards:
@@ -57,18 +125,20 @@ class _Guards:
         self.graph, self.names = graph, names
         self.nodes: list[NodeProto] = []
         self.inside: set[str] = set()  # values that are now within branches only
+        self.results: set[str] = set()  # of guards
         self._infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
         self._outputs = {info.name for info in graph.output}
         self._readers = _readers(graph.node)
         self._suffixes = [_free_suffix(suffix, names) for suffix in (_AGAIN, _NEVER)]
         self._pending: list[str] = []  # results that nothing reads, since the last gate
-        self._latest: list[str] = []  # what the node before wrote
+        data = [info.name for info in graph.input if self._first_element_is_known(info.name)]
+        self._latest = data[:1]  # what the node before wrote; at first, what the graph reads
         self._condition = ""
         self._constants: dict[str, str] = {}
 
-    def add(self, nodes: Sequence[NodeProto], repeated: bool) -> None:
-        """Add a node, or a run of repeated ones behind a guard."""
-        if repeated and self._gate():
+    def add(self, nodes: Sequence[NodeProto], is_guarded: bool) -> None:
+        """Add nodes, behind a guard if something can be its condition."""
+        if is_guarded and self._gate():
             self._guarded(nodes)
         else:
             self.nodes.extend(nodes)
@@ -123,18 +193,19 @@ class _Guards:
         if not results:  # nothing reads it
             self.nodes.extend(nodes)
             return
-        branches = [self._branch(nodes, written, results, suffix) for suffix in self._suffixes]
+        again, never = self._suffixes
         made = helper.make_node(
             "If",
             [self._condition],
             results,
             reserve_name(f"{nodes[0].name}/guard", self.names),
-            else_branch=branches[0],
-            then_branch=branches[1],
+            else_branch=self._branch(nodes, written, results, again),
+            then_branch=self._empty(results, never),
         )
         _mark(made, "".join(self._suffixes))
         self.nodes.append(made)
         self.inside.update(set(written).difference(results))
+        self.results.update(results)
 
     def _branch(
         self, nodes: Sequence[NodeProto], written: Sequence[str], results: Sequence[str], suffix: str
@@ -156,21 +227,36 @@ class _Guards:
         branch.output.extend(ordered)
         return branch
 
+    def _empty(self, results: Sequence[str], suffix: str) -> GraphProto:
+        """The branch that never runs: its results have other ranks, so that ONNX Runtime infers none."""
+        branch = GraphProto(name=suffix)
+        for name in results:
+            tensor = self._infos[name].type.tensor_type
+            content = np.zeros(() if tensor.shape.dim else (0,), helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+            value = numpy_helper.from_array(content)
+            branch.node.append(helper.make_node("Constant", [], [name + suffix], name + suffix, value=value))
+            branch.output.append(helper.make_tensor_value_info(name + suffix, tensor.elem_type, content.shape))
+        return branch
+
 
 def unguarded(model: ModelProto) -> ModelProto:
-    """The model, changed in place: the nodes of a branch stand for its `If`. A guard that was edited stays as it is."""
+    """The model, changed in place: the nodes of a branch stand for its `If`.
+
+    A guard whose other branch computes something was edited and stays as it is.
+    """
     graph = model.graph
     if not any(_mark_of(node) for node in graph.node):
         return model
     nodes: list[NodeProto] = []
     infos: list[ValueInfoProto] = []
+    outputs = {info.name for info in graph.output}
     for node in graph.node:
         inside = _inside(node)
         if inside is None:
             nodes.append(node)
         else:
             nodes.extend(inside.node)
-            infos.extend(inside.value_info)
+            infos.extend(info for info in (*inside.value_info, *inside.output) if info.name not in outputs)
     read = {info.name for info in graph.output}
     kept, read_by_gates = [], set()
     for node in reversed(nodes):
@@ -211,17 +297,15 @@ def freeing_at_once(model: ModelProto) -> ModelProto:
 
 
 def _inside(node: NodeProto) -> GraphProto | None:
-    """The nodes of a guard's branch under their own names; None if the node is no guard, or its branches differ."""
+    """The nodes of a guard's branch under their own names; None if the node is no guard, or was edited."""
     mark = _mark_of(node)
     branches = {attribute.name: attribute.g for attribute in node.attribute}
     if mark in ("", _GATE) or node.op_type != "If" or branches.keys() != {"else_branch", "then_branch"}:
         return None
-    first, second = branches["else_branch"], branches["then_branch"]
-    end = mark.find("/", 1)
-    plain = [_plain(branch, suffix) for branch, suffix in ((first, mark[:end]), (second, mark[end:]))]
-    if plain[0].SerializeToString(deterministic=True) != plain[1].SerializeToString(deterministic=True):
+    if any(each.op_type != "Constant" for each in branches["then_branch"].node):
         return None
-    return plain[0] if [info.name for info in plain[0].output] == list(node.output) else None
+    plain = _plain(branches["else_branch"], mark[: mark.find("/", 1)])
+    return plain if [info.name for info in plain.output] == list(node.output) else None
 
 
 def _plain(branch: GraphProto, suffix: str) -> GraphProto:

@@ -8,9 +8,12 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from graph.builder.builder import Builder
 from graph.formats.onnx.guards.guards import freeing_at_once, unguarded
 from graph.formats.onnx.writer import dump
+from graph.ir import Graph, Role, TensorType
 from graph.training.step import training_step
+from graph.transforms.replay import replay
 from tests.graph.formats.onnx.onnx_runs import Arrays, read, run
 from tests.graph.formats.onnx.read.test_reader import light
 from tests.graph.formats.onnx.test_writer_training import checked, fed, step_of, with_repeats
@@ -51,7 +54,68 @@ def test_dropout_draws_the_same_mask_again_with_the_default_options(tmp_path: Pa
     assert_close(by_default(checked(with_repeats(step, 1)), feeds, tmp_path / "optimized.onnx"), expected)
 
 
-def test_a_guard_with_different_branches_stays_as_it_is() -> None:
+def test_onnxruntime_infers_no_shape_of_a_repeat_and_the_reader_knows_it() -> None:
+    rewritten = with_repeats(step_of("gpt"))
+    model = onnx.load_from_string(dump(rewritten))
+    outputs = {info.name for info in model.graph.output}
+    hidden = {name for node in model.graph.node if node.op_type == "If" for name in node.output} - outputs
+    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph.value_info
+    ranks = {info.name for info in inferred if info.type.tensor_type.HasField("shape")}
+    assert hidden and not hidden & ranks
+    types = {value.name: value.type for value in read(model.SerializeToString()).values}
+    assert {name: types[name] for name in hidden} == {v.name: v.type for v in rewritten.values if v.name in hidden}
+
+
+def chain(builder: Builder, v: int, *nodes: tuple[str, str]) -> int:
+    for op, name in nodes:
+        (v,) = builder.node(op, [v], name=name, outputs=[name])
+    return v
+
+
+def guarded(graph: Graph, order: list[str]) -> list[list[str]]:
+    """Names of the nodes behind each guard, for a schedule."""
+    number = {node.name: n for n, node in enumerate(graph.nodes)}
+    model = onnx.load_from_string(dump(replay(graph, [number[name] for name in order])))
+    branches = [node.attribute[0].g for node in model.graph.node if node.op_type == "If"]
+    return [[node.name.removesuffix("/again") for node in branch.node] for branch in branches]
+
+
+def test_a_first_run_is_guarded_where_its_buffer_would_wait_for_a_later_value_of_its_shape() -> None:
+    # x ── a ── b ── y, then a recomputed ── c ── z: the buffers of a and b would wait for c
+    builder = Builder("waits")
+    x = builder.value("x", TensorType("float32", (8, 8)), Role.INPUT)
+    a = chain(builder, x, ("Sin", "a"))
+    y = chain(builder, a, ("Exp", "b"), ("ReduceSum", "y"))
+    z = chain(builder, a, ("Cos", "c"), ("ReduceSum", "z"))
+    graph = builder.build([y, z])
+    assert guarded(graph, ["a", "b", "y", "a", "c", "z"]) == [["a", "b"], ["a/1"]]
+
+
+def test_a_large_value_that_depends_on_no_guard_does_not_run_before_it() -> None:
+    builder = Builder("early")
+    x = builder.value("x", TensorType("float32", (8, 8)), Role.INPUT)
+    a = chain(builder, x, ("Sin", "a"))
+    y = chain(builder, a, ("ReduceSum", "y"))
+    z = chain(builder, a, ("ReduceMax", "z"))
+    last = chain(builder, x, ("Exp", "late"), ("ReduceSum", "w"))
+    graph = builder.build([y, z, last])
+    assert ["late"] in guarded(graph, ["a", "y", "a", "z", "late", "w"])
+
+
+def test_a_guard_ends_with_the_last_read_of_a_large_value() -> None:
+    builder = Builder("ends")
+    x = builder.value("x", TensorType("float32", (8, 8)), Role.INPUT)
+    a = chain(builder, x, ("Sin", "a"))
+    b = chain(builder, a, ("Exp", "b"))
+    c = chain(builder, b, ("Cos", "c"))
+    y = chain(builder, c, ("ReduceSum", "y"))
+    z = chain(builder, c, ("ReduceMax", "z"))
+    graph = builder.build([y, z])
+    assert ["a/1", "b/1", "c/1"] in guarded(graph, ["a", "b", "c", "y", "a", "b", "c", "z"])
+    assert ["b/1"] in guarded(graph, ["a", "b", "c", "y", "b", "c", "z"])
+
+
+def test_a_guard_whose_other_branch_computes_stays_as_it_is() -> None:
     model = onnx.load_from_string(dump(with_repeats(step_of("gpt"))))
     changed = next(node for node in model.graph.node if node.op_type == "If")
     branch = next(attribute.g for attribute in changed.attribute if attribute.name == "then_branch")
