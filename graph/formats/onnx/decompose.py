@@ -9,8 +9,8 @@ planned order; these ops are expanded here, in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from onnx import ModelProto, NodeProto, helper, inliner
 
@@ -18,7 +18,7 @@ from graph.builder.builder import Builder
 from graph.builder.contraction import contracted, index_terms
 from graph.builder.emit import Emit
 from graph.formats.onnx.read import load
-from graph.ir import ABSENT, Graph, Node, Role, TensorType, Val
+from graph.ir import ABSENT, Graph, Node, Role, TensorType, Val, Value
 from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry import find_op
 from graph.ops.registry.onnx_fallback import attribute_proto, onnx_dtype, schema_of
@@ -39,6 +39,8 @@ _EXPANDED = frozenset(
 _IR_VERSION = 10
 _PAIR = 2  # operands
 
+T = TypeVar("T")
+
 
 def decomposed(graph: Graph, node: Node) -> Graph | None:
     """Graph equivalent to the node; None when the node needs no decomposition.
@@ -54,6 +56,24 @@ def decomposed(graph: Graph, node: Node) -> Graph | None:
     if record is None or record.body is None or not node.op.startswith("remat::") or node.bodies:
         return None
     return _by_body(graph, node, record.body)
+
+
+def flattened(
+    graph: Graph, node: Node, of: Mapping[int, T], make: Callable[[str, Value], T]
+) -> list[tuple[Node, Mapping[int, T]]]:
+    """The node, or its parts, recursively, each with what stands for the values of its graph.
+
+    `of` has that for the values of `graph`; `make` returns it for a value within a node, from the node's name.
+    """
+    body = decomposed(graph, node)
+    if body is None:
+        return [(node, of)]
+    inner = dict(zip(body.inputs, (of[v] for v in node.inputs if v != ABSENT), strict=True))
+    inner.update(zip(body.outputs, (of[v] for v in node.outputs if v != ABSENT), strict=True))
+    for v in dict.fromkeys(v for part in body.nodes for v in (*part.reads, *part.writes)):
+        if v not in inner:
+            inner[v] = make(node.name, body.values[v])
+    return [found for part in body.nodes for found in flattened(body, part, inner, make)]
 
 
 def _in_pairs(emit: Emit, call: Call, *operands: Val) -> Val:

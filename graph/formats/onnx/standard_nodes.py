@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from graph.analysis.effects import effect_of
-from graph.formats.onnx.decompose import decomposed
+from graph.formats.onnx.decompose import flattened
 from graph.ir import ABSENT, UNKNOWN_COST, Effect, Graph, Node, Value
 from graph.ir.names import reserve_name
 from graph.ir.renumber import remap_node
@@ -46,23 +46,11 @@ class _Decomposed:
             self.nodes.append(node)
             return
         first = node.writes[0] if node.writes else ABSENT
-        for part in self._parts(graph, node, dict(enumerate(range(len(graph.values))))):
-            name = node.name if first in part.writes else reserve_name(f"{node.name}/{part.op}", self._node_names)
-            self.nodes.append(replace(part, name=name, after=node.after))
-
-    def _parts(self, graph: Graph, node: Node, place: dict[int, int]) -> list[Node]:
-        """The parts of a node of `graph`, recursively; `place` are ids of its values in the whole graph."""
-        body = decomposed(graph, node)
-        if body is None:
-            return [remap_node(node, place.__getitem__)]
-        inner = dict(zip(body.inputs, (place[v] for v in node.inputs if v != ABSENT), strict=True))
-        inner.update(zip(body.outputs, (place[v] for v in node.outputs if v != ABSENT), strict=True))
-        for v in dict.fromkeys(v for part in body.nodes for v in (*part.reads, *part.writes)):
-            if v not in inner:
-                inner[v] = self._value(node.name, body.values[v])
-        kept = {"phase": node.phase, "recompute": node.recompute, "annotations": node.annotations}
-        parts = [part for each in body.nodes for part in self._parts(body, each, inner)]
-        return [replace(part, **kept) for part in parts]
+        kept = {"phase": node.phase, "recompute": node.recompute, "annotations": node.annotations, "after": node.after}
+        for part, place in flattened(graph, node, dict(enumerate(range(len(graph.values)))), self._value):
+            plain = remap_node(part, place.__getitem__)
+            name = node.name if first in plain.writes else reserve_name(f"{node.name}/{part.op}", self._node_names)
+            self.nodes.append(replace(plain, name=name, **kept))
 
     def _value(self, name: str, value: Value) -> int:
         """Id of a value within a node; equal constants are one value."""

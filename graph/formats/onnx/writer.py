@@ -24,7 +24,7 @@ from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, nump
 
 from graph.errors import BadGraph, quoted
 from graph.execution.sample_inputs import sample_arrays
-from graph.formats.onnx.decompose import decomposed
+from graph.formats.onnx.decompose import flattened
 from graph.formats.onnx.guards.guards import guard
 from graph.formats.onnx.read.metadata import (
     METADATA_KEY,
@@ -197,7 +197,10 @@ class _GraphWriter:
         note = node_note(self.graph, node)
         note.after = tuple(self.graph.nodes[n].name for n in node.after)
         names = dict(enumerate(self.names))
-        parts = self._parts(self.graph, node, names)
+        parts = [
+            _OnnxNode(part.op, _named(part.inputs, known), _named(part.outputs, known), part.attributes)
+            for part, known in flattened(self.graph, node, names, self._within)
+        ]
         first = parts[0]
         if len(parts) > 1 or first.op != node.op:
             note.expands = Expansion(
@@ -227,18 +230,9 @@ class _GraphWriter:
         for name, body in node.bodies.items():
             self._body(self.proto.node[-1], node, name, body)
 
-    def _parts(self, graph: Graph, node: Node, names: dict[int, str]) -> list[_OnnxNode]:
-        """Nodes of the file for a node of `graph`, recursively decomposed; `names` are those of the values."""
-        body = decomposed(graph, node)
-        if body is None:
-            return [_OnnxNode(node.op, _named(node.inputs, names), _named(node.outputs, names), node.attributes)]
-        inner = dict(zip(body.inputs, _named([v for v in node.inputs if v != ABSENT], names), strict=True))
-        inner.update(zip(body.outputs, _named([v for v in node.outputs if v != ABSENT], names), strict=True))
-        for v in dict.fromkeys(v for part in body.nodes for v in (*part.reads, *part.writes)):
-            if v not in inner:
-                value = body.values[v]
-                inner[v] = self._shared(value) if value.data is not None else self.file.free(value.name)
-        return [onnx_node for part in body.nodes for onnx_node in self._parts(body, part, inner)]
+    def _within(self, _: str, value: Value) -> str:
+        """Name of a value within a decomposed node."""
+        return self._shared(value) if value.data is not None else self.file.free(value.name)
 
     def _shared(self, value: Value) -> str:
         """Name of an initialiser with a constant's content; equal contents share one initialiser per graph."""
