@@ -62,16 +62,16 @@ class PlanBatch(TypedDict, total=False):
     returns: Section | list[Section] | tuple[Section, ...]
 
 
-class Plan(TypedDict, total=False):
+class PlanCurve(TypedDict, total=False):
     offload: bool
     host_memory: Bytes | None
 
 
-class PlanFields(PlanFit, PlanCurveBatch, PlanCurveFitBatch, PlanCurveFit, PlanBatch, Plan, total=False):
+class PlanFields(PlanFit, PlanCurveBatch, PlanCurveFitBatch, PlanCurveFit, PlanBatch, PlanCurve, total=False):
     pass
 
 
-class CurveFields(PlanCurveBatch, PlanCurveFitBatch, PlanCurveFit, total=False):
+class CurveFields(PlanCurveBatch, PlanCurveFitBatch, PlanCurveFit, PlanCurve, total=False):
     pass
 
 

@@ -37,7 +37,8 @@ def _curve(document: bytes) -> dict[str, Any]:
     rows = [{**point, "page": _plan_page(point)} for point in result["points"]]
     charts = {"chart": svg.WIDE, "narrow_chart": svg.NARROW}
     drawn = {place: inline_svg(svg.curve(result, size)) for place, size in charts.items()}
-    return drawn | {"rows": rows, "baseline": result["baseline"]}
+    has_copies = any(row.get("copied") for row in rows)
+    return drawn | {"rows": rows, "baseline": result["baseline"], "has_copies": has_copies}
 
 
 def _fit(document: bytes) -> dict[str, Any]:

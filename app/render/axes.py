@@ -125,3 +125,9 @@ def share_label(share: float) -> str:
 def budget_of(point: Mapping[str, Any]) -> int:
     """Horizontal position of a curve's point: its budget in bytes, or its peak if it has no budget."""
     return int(point["budget_bytes"] or point["peak_bytes"])
+
+
+def copied_points(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The plans with copies to the host that are within their budgets, as points of a curve, tightest budget first."""
+    met = [point for point in points if (point.get("copied") or {}).get("within_budget")]
+    return [{**point, **point["copied"], "status": "found"} for point in sorted(met, key=budget_of)]

@@ -223,26 +223,34 @@ def curve(document: Mapping[str, Any], size: CurveSize = WIDE) -> str:
     points, model = sorted(document["points"], key=axes.budget_of), document["model"]
     low, high = axes.budget_of(points[0]), axes.budget_of(points[-1])
     missed = any(point["status"] == "over_budget" for point in points)
-    legend = LEGEND[: None if missed else -1]
+    copied = axes.copied_points(points)
+    shown = {"missed": missed, "copied": bool(copied)}
+    legend = [entry for entry in LEGEND if shown.get(entry[0], True)]
     per_line = (size.wide - size.left) // LEGEND_PX
-    top = 1.08 * _top(points)
+    top = 1.08 * _top([*points, *copied])
     frame = size.panel(92 + LEGEND_LINE_PX * ((len(legend) - 1) // per_line), low, high, top)
     parts = frame.drawn(axes.byte_labels(low, high, size.ticks), axes.share_labels(top, 6), "budget", "overhead")
     parts += curve_lines(frame, points, axes.budget_of)
+    parts += _copied_line(frame, copied)
     for place, (style, shape, words) in enumerate(legend):
         x, y = size.left + 6 + LEGEND_PX * (place % per_line), 52 + LEGEND_LINE_PX * (place // per_line)
         parts += _legend_entry(x, y, style, shape, words)
     description = "; ".join(_point_text(point) for point in points)
-    return picture(size.wide, size.high, size.title(model.get("name")), description, parts)
+    description += "".join(f"; {_point_text(point)}, with copies to the host" for point in copied)
+    rules = COPIED_RULES if copied else ("", "")
+    return picture(size.wide, size.high, size.title(model.get("name")), description, parts, rules)
 
 
 LEGEND_PX, LEGEND_LINE_PX = 170, 18
+#: Additional CSS of a curve with copies, light and dark.
+COPIED_RULES = (".copied{stroke:#b35900;fill:none;stroke-width:1.5}", ".copied{stroke:#f0a050}")
 #: Legend of a curve: style, shape, text.
 LEGEND = (
     ("proven", "dot", "proven optimal"),
     ("dot", "dot", "found"),
     ("found", "line", "plans found"),
     ("bound", "line", "lower bound"),
+    ("copied", "line", "with copies to the host"),
     ("missed", "cross", "budget not reached"),
 )
 
@@ -281,6 +289,16 @@ def curve_lines(
         y = frame.y if style == "missed" else frame.up(point["overhead"])
         parts.append(_point(style, frame.x_of(at(point)), y, _point_text(point)))
     return parts
+
+
+def _copied_line(frame: Panel, points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Plans with copies as a step function with one mark per point."""
+    if not points:
+        return []
+    at = [(frame.x_of(axes.budget_of(point)), frame.up(point["overhead"]), point) for point in points]
+    line = f"M{at[0][0]} {at[0][1]}" + "".join(f"H{x}V{y}" for x, y, _ in at[1:]) + f"H{frame.x + frame.wide}"
+    marks = [_point("dot", x, y, f"{_point_text(point)}, with copies to the host") for x, y, point in at]
+    return [tag("path", None, class_="copied", d=line), *marks]
 
 
 def _point(style: str, x: float, y: float, text: str = "") -> str:

@@ -6,6 +6,7 @@ plan without copies ──▶ search with copies ──▶ addresses ──▶ o
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -32,7 +33,7 @@ PLAIN_SHARE = 0.4
 MAX_SEARCHES, SEARCH_SHARE = 8, 0.35
 #: Shares of the remaining time for quick addresses of a plan, and for packing those that exceed the budget.
 SWEEP_SHARE, PACK_SHARE = 0.1, 0.1
-#: Least time for quick addresses, seconds: without them a plan is of no use.
+#: Least time for quick addresses, seconds, if so much is left: without them a plan is of no use. One sweep always ends.
 MIN_SWEEP_SECONDS = 0.5
 #: Budgets that differ by this part or less are not searched between.
 CLOSE = 0.004
@@ -137,9 +138,13 @@ def with_copies_searched(
         part = monitor.child(monitor.judge, SEARCH_SHARE)
         candidate = search.within(budget, part)
         monitor.absorb(part)
+        began = time.monotonic()
         found = _realized(formulation, request, copies, candidate, monitor)
-        best = min(best, found, key=lambda each: _rank(*each))
+        took = time.monotonic() - began
+        best = min(best, found, key=lambda each: rank(*each))
         budgets.add(budget, found[0].bytes_over_budget(found[1]))
+        if goal.iterations is None and time.monotonic() - monitor.started + took > seconds:
+            break  # no time is left for addresses of another plan
         if monitor.should_stop() or (best[0].lowered.copies is None and not search.gains):
             break
     return (*best, monitor.stopped_by_clock)
@@ -175,19 +180,45 @@ def _realized(
     order = renumbered(copies, candidate.order, buffers)
     planned = with_copies_of(formulation, request, buffers, order)
     plan = planned.evaluated(order, PLANNER, candidate.choices)
+    return planned, _placed(planned, plan, request, monitor)
+
+
+def _placed(planned: Formulation, plan: Plan, request: Request, monitor: Monitor) -> Plan:
+    """The plan with addresses if the request wants some: quick ones, packed if they alone exceed the budget."""
     if request.layout == "none":
-        return planned, plan
+        return plan
+    left = monitor.seconds - (time.monotonic() - monitor.started)
     part = monitor.child(monitor.judge, SWEEP_SHARE)
-    part.seconds = max(part.seconds, MIN_SWEEP_SECONDS)
+    part.seconds = max(part.seconds, min(MIN_SWEEP_SECONDS, left))
     plan = planned.swept(plan, part)
     monitor.absorb(part)
     if planned.bytes_over_budget(plan) and not plan.score.bytes_over_budget:
         part = monitor.child(monitor.judge, PACK_SHARE)
         plan = planned.packed(plan, part)
         monitor.absorb(part)
-    return planned, plan
+    return plan
 
 
-def _rank(formulation: Formulation, plan: Plan) -> tuple[int, Score]:
+def with_copies_again(
+    formulation: Formulation,
+    tighter: Formulation,
+    plan: Plan,
+    request: Request,
+    cancel: threading.Event,
+    seconds: float,
+) -> tuple[Formulation, Plan]:
+    """(formulation with the copies of a plan within a tighter budget, that plan within the budget of `formulation`).
+
+    `seconds` limit its new addresses; one sweep always ends.
+    """
+    copies = tighter.lowered.copies
+    buffers = np.zeros(0, np.int64) if copies is None else copies.buffer
+    planned = with_copies_of(formulation, request, buffers, plan.order)
+    monitor = Monitor(lambda order: plan.score, seconds, formulation.goal.iterations, cancel_event=cancel)
+    again = planned.evaluated(plan.order, plan.planner, plan.choices)
+    return planned, _placed(planned, again, request, monitor)
+
+
+def rank(formulation: Formulation, plan: Plan) -> tuple[int, Score]:
     """Lower is better: bytes over the budget with addresses, then the score."""
     return formulation.bytes_over_budget(plan), plan.score

@@ -3,6 +3,8 @@
 budgets ──▶ tightest ──plan──▶ looser ──plan──▶ ... ──▶ loosest      a plan within a budget fits every looser one
  bounds ◀── tightest ◀─bound── looser ◀─bound── ... ◀── loosest      a lower bound holds for every tighter budget
 
+With `offload`, a second search adds copies to the host to each plan (`curve_copies.py`), as a second line.
+
 Reading, differentiation and lowering happen once. Every plan found is a seed of the later searches, and each budget
 gets the best of all plans: neither time nor bound rises with the budget. A point above the line between its neighbours
 is where a better plan is most likely; such points are searched a second time.
@@ -29,7 +31,9 @@ from planner.formulation.arena_repair import RESERVED_PART
 from planner.formulation.execution_check import RealizedPlan, SourceRun, run_and_compare
 from planner.formulation.formulate import with_smaller_batch
 from planner.formulation.formulation import Formulation, whole_bytes
+from planner.formulation.offloading import PLAIN_SHARE, link_of
 from planner.formulation.training_graph import load_model, training_graph
+from planner.pipeline.curve_copies import FoundPlan, copied_point, plans_with_copies
 from planner.pipeline.progress import Outcome, Progress, SolveStages
 from planner.problem.plan import Candidate, Plan, Score
 from planner.report.report import baseline_metrics, build_report
@@ -75,7 +79,8 @@ def curve(
     Setting `cancel` ends the searches; points not searched by then get the best plan found so far.
     Raises BadGraph, BadRequest; CancellationError if `cancel` is set before the first plan.
     """
-    stages, request = SolveStages(on_progress, cancel or threading.Event()), curve_request.request
+    stages = SolveStages(on_progress, cancel or threading.Event())
+    request = _without_copies(curve_request.request)
     with gc_paused():
         with stages("read"):
             forward = load_model(model, request, limits)
@@ -85,11 +90,20 @@ def curve(
         with stages("plan"):
             base = stages.formulate(source, replace(request, budget=LOWEST_PEAK))
             base = replace(base, objective=next(iter(objectives), None))
+            seconds = base.goal.seconds
+            if curve_request.request.offload:
+                link_of(curve_request.request)  # raises if none is known
+                base = replace(base, goal=replace(base.goal, seconds=PLAIN_SHARE * seconds))
             search = CurveSearch(base, request.planner, stages)
             points = search.points(_in_bytes(curve_request, search))
             mirrored = portfolio.search(base.lowered.problem, base.goal, "mirror", base.monitor())
         with stages("layout"):
             plans = _placed(points, request, stages, search.started + base.goal.seconds)
+        copied: list[FoundPlan | None] = [None] * len(plans)
+        if curve_request.request.offload:
+            with stages.resumed("plan"):
+                plain = [(point.formulation, plan) for point, plan in zip(points, plans, strict=True)]
+                copied = plans_with_copies(plain, curve_request.request, stages, search.started + seconds)
         with stages("rewrite"):
             realized = [
                 RealizedPlan.from_plan(point.formulation, plan) for point, plan in zip(points, plans, strict=True)
@@ -114,7 +128,17 @@ def curve(
         graph = {"graph": document(each.rewritten)} if "graph" in request.returns else {}
         report = build_report(data, model_identity(source), sections | graph)
         outcomes.append(Outcome(report, source, each.rewritten, each.plan))
-    return CurveResult(_document(curve_request, base, source, notes, outcomes, stages), tuple(outcomes))
+    found = _document(curve_request, base, source, notes, outcomes, stages)
+    if curve_request.request.offload:
+        for point, with_copies in zip(found["points"], copied, strict=True):
+            point["copied"] = copied_point(with_copies)
+    return CurveResult(found, tuple(outcomes))
+
+
+def _without_copies(request: Request) -> Request:
+    """The request of the plans without copies."""
+    given = {name: value for name, value in request.given.items() if name not in ("offload", "host_memory")}
+    return replace(request, offload=False, host_memory=None, given=given)
 
 
 def _in_bytes(curve_request: CurveRequest, search: CurveSearch) -> list[int]:

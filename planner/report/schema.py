@@ -498,6 +498,18 @@ class ReportDocument(Struct):
     graph: Annotated[dict[str, Any] | UnsetType, Meta(description="rewritten graph")] = UNSET
 
 
+class CopiedPointSection(Struct):
+    """Best plan with copies to the host within one budget."""
+
+    within_budget: Annotated[bool, Meta(description="whether the memory needed is within the budget")]
+    seconds: Annotated[float, Meta(description="predicted time: the end of the last task")]
+    overhead: Annotated[float, Meta(description="extra time as a fraction of the baseline time")]
+    peak_bytes: Annotated[Integer, Meta(description="peak in bytes")]
+    needed_bytes: Annotated[Integer, Meta(description="memory needed, in bytes, compared with the budget")]
+    host_peak_bytes: Annotated[Integer, Meta(description="largest bytes in host memory")]
+    offloaded: Annotated[list[str], Meta(description="values copied to the host and back")]
+
+
 class CurvePointSection(Struct):
     """Best plan within one budget."""
 
@@ -513,6 +525,10 @@ class CurvePointSection(Struct):
     ] = UNSET
     needed_bytes: Annotated[
         Integer | UnsetType, Meta(description="memory needed, in bytes, compared with the budget: `plan.needed_bytes`")
+    ] = UNSET
+    copied: Annotated[
+        CopiedPointSection | UnsetType | None,
+        Meta(description="with `offload`: the plan with copies within the same budget; null where there can be none"),
     ] = UNSET
 
 

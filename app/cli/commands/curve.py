@@ -47,6 +47,17 @@ def run(
 def lines(document: Mapping[str, Any], draw: bool | None = None) -> list[str]:
     """The curve as text: one line per point, in request order, and optionally a chart."""
     model, base = document["model"], document["baseline"]
+    has_copies = any(point.get("copied") for point in document["points"])
+    columns = (
+        "budget",
+        "",
+        "peak",
+        "overhead",
+        "bound",
+        "status",
+        "planner",
+        *(("with copies",) if has_copies else ()),
+    )
     rows = [
         (
             point["budget"],
@@ -56,6 +67,7 @@ def lines(document: Mapping[str, Any], draw: bool | None = None) -> list[str]:
             format_percent(point["bound_overhead"]),
             _outcome(point),
             point["plan"]["planner"],
+            *((_with_copies(point),) if has_copies else ()),
         )
         for point in document["points"]
     ]
@@ -63,11 +75,21 @@ def lines(document: Mapping[str, Any], draw: bool | None = None) -> list[str]:
         f"{model['name'] or 'model'}: {model['nodes']} nodes, {model['values']} values; "
         f"baseline peak {format_bytes(base['peak_bytes'])}, {format_seconds(base['seconds'])} per step",
         "",
-        *table(("budget", "", "peak", "overhead", "bound", "status", "planner"), rows, (1, 2, 3, 4)),
+        *table(columns, rows, (1, 2, 3, 4)),
     ]
     if style := terminal_chart.chart_style(draw):
         text += ["", *terminal_chart.curve(document, style)]
     return text + [f"warning: {warning}" for warning in document["warnings"]]
+
+
+def _with_copies(point: Mapping[str, Any]) -> str:
+    """Overhead and host memory of the plan with copies at a point."""
+    copied = point["copied"]
+    if copied is None:
+        return "none"
+    if not copied["within_budget"]:
+        return f"over budget: needs {format_bytes(copied['needed_bytes'])}"
+    return f"{format_percent(copied['overhead'])}, {format_bytes(copied['host_peak_bytes'])} on the host"
 
 
 def _outcome(point: Mapping[str, Any]) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.cli.commands.curve import lines
+from app.render import svg
 from bench.generators import unet
 from graph.ir import Graph
 from planner.errors import BadRequest
@@ -220,3 +222,22 @@ def test_the_bound_of_a_point_over_its_budget_is_that_of_the_next_looser_budget(
     bounds = {40: 0.0, 90: 0.1, 10: 0.0, 70: 0.3}  # budget -> bound of the plan; at 40 and 10 no plan is found
     plans = [{"budget_bytes": budget, "bound": {"overhead": bound}} for budget, bound in bounds.items()]
     assert bound_overheads(plans) == [0.3, 0.1, 0.3, 0.3]
+
+
+def test_a_curve_with_offload_has_the_plans_with_copies_beside_those_without() -> None:
+    device = {"like": "a100-80gb", "host_bandwidth": 1e11}
+    made = curve_of(budgets=["80%", "60%", 0], device=device, offload=True).document
+    plain = curve_of(budgets=["80%", "60%", 0], device=device).document
+    assert [point["overhead"] for point in made["points"]] == [point["overhead"] for point in plain["points"]]
+    loose, tight, lowest = (point["copied"] for point in made["points"])
+    assert lowest is None and any("no copies to the host: copies need a budget" in text for text in made["warnings"])
+    assert tight["offloaded"] and tight["within_budget"] and loose["overhead"] <= tight["overhead"]
+    assert tight["overhead"] < made["points"][1]["overhead"] or not tight["overhead"]
+    text = "\n".join(lines(made))
+    assert "with copies" in text and "on the host" in text and "with copies to the host" in svg.curve(made)
+    assert all("copied" not in point for point in plain["points"])
+
+
+def test_a_curve_with_offload_needs_a_link() -> None:
+    with pytest.raises(BadRequest, match="host_bandwidth"):
+        curve_of(device={"bandwidth": 1e12, "flops": 1e13}, offload=True)
