@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from planner.formulation.proven_bound import with_claims
 from planner.lowering.copies import copy_names, copyable_buffers
 from planner.lowering.realize import node_sequence
 from planner.problem.plan import Plan
+from planner.report.copies import COMPUTE_ENGINE, engine_rows
 from planner.report.rebuilt_report import check_report
 from planner.report.report import explain_section
 from planner.report.saved_layout import with_layout
@@ -107,8 +109,10 @@ class TimedStep:
     op: str
     phase: str  # forward, backward or update
     run: int  # counts from 0; above 0: a recomputation
+    start: float  # predicted, seconds from the begin of the plan
     seconds: float  # predicted; 0 for a view
     bytes: int  # live at this step
+    engine: str  # compute, to_host or from_host
 
 
 def timed_steps(document: Mapping[str, Any]) -> list[TimedStep]:
@@ -118,9 +122,14 @@ def timed_steps(document: Mapping[str, Any]) -> list[TimedStep]:
     entries = node_sequence(formulation.lowered, plan)
     seconds = np.append(lowered.problem.cost * lowered.problem.tick, 0.0)  # views have task -1: the zero at the end
     nodes, live = lowered.graph.nodes, entries.step_bytes + formulation.count.counted(0)
+    taken = [float(seconds[lowered.node_task[n]]) for n in entries.nodes]
+    rows = engine_rows(formulation, plan, entries).get("engines")
+    if rows is None:
+        rows = {"start": list(accumulate(taken, initial=0.0))[:-1], "engine": [COMPUTE_ENGINE] * len(taken)}
+    columns = zip(entries.nodes, entries.runs(lowered), rows["start"], taken, live, rows["engine"], strict=True)
     return [
-        TimedStep(name, nodes[n].op, nodes[n].phase.name.lower(), run, float(seconds[lowered.node_task[n]]), int(bytes))
-        for n, (name, run), bytes in zip(entries.nodes, entries.runs(lowered), live, strict=True)
+        TimedStep(name, nodes[n].op, nodes[n].phase.name.lower(), run, start, duration, int(bytes), engine)
+        for n, (name, run), start, duration, bytes, engine in columns
     ]
 
 

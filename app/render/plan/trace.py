@@ -2,6 +2,7 @@
 
     process    the model under its plan
     ├─ forward, backward, update, recompute     one slice for each run of a node
+    ├─ to_host, from_host                       one slice for each copy, beside the others; of plans with copies
     ╰─ memory                                   counter: bytes live at each step
 
 Source: "Trace Event Format", the format of chrome://tracing; times are in microseconds.
@@ -15,7 +16,8 @@ from typing import Any
 from planner.report.saved_report import timed_steps
 
 PROCESS = 1
-TRACKS = ("forward", "backward", "update", "recompute")  # thread ids count from 1
+TRACKS = ("forward", "backward", "update", "recompute", "to_host", "from_host")  # thread ids count from 1
+COPIES = 2  # the last tracks, of plans with copies only
 DIGITS = 3  # decimals of a time: nanoseconds
 
 
@@ -23,12 +25,12 @@ def trace(document: Mapping[str, Any]) -> dict[str, Any]:
     """The trace of a saved plan that embeds its source; views take no time and have no slice. O(steps)."""
     name = document["model"].get("name") or "model"
     events: list[dict[str, Any]] = [_named("process_name", 0, f"{name}, predicted")]
-    events += [_named("thread_name", number, track) for number, track in enumerate(TRACKS, 1)]
-    began = 0.0  # microseconds
+    tracks = TRACKS if document["plan"]["offloaded"] else TRACKS[:-COPIES]
+    events += [_named("thread_name", number, track) for number, track in enumerate(tracks, 1)]
     for place, step in enumerate(timed_steps(document)):
-        taken = step.seconds * 1e6
+        began, taken = step.start * 1e6, step.seconds * 1e6
         if taken:
-            track = "recompute" if step.run else step.phase
+            track = step.engine if step.engine in TRACKS else "recompute" if step.run else step.phase
             events.append(
                 {
                     "name": step.node,
@@ -43,7 +45,6 @@ def trace(document: Mapping[str, Any]) -> dict[str, Any]:
             )
         counted = {"name": "memory", "ph": "C", "ts": round(began, DIGITS), "pid": PROCESS}
         events.append({**counted, "args": {"bytes": step.bytes}})
-        began += taken
     about = {
         "device": document["device"] if isinstance(document["device"], str) else "custom",
         "runtime": document["runtime"],

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from app.render.plan.trace import TRACKS, trace
 from graph.builder.builder import Builder
 from graph.ir import Body, Graph, Role, TensorType
 from planner.errors import BadRequest, IllegalPlan
@@ -49,6 +50,9 @@ def test_a_plan_with_copies_is_verified_and_runs_bit_equal_in_two_arenas(link: s
     assert max(report["timeline"]["host_step_bytes"]) == copies["host_peak_bytes"] > 0
     assert set(report["timeline"]["engines"]["engine"]) == {"compute", "to_host", "from_host"}
     assert verify(report)["valid"]
+    slices = {event["name"]: event for event in trace(report)["traceEvents"] if event["ph"] == "X"}
+    assert TRACKS[slices[f"offload:{plan['offloaded'][0]}"]["tid"] - 1] == "to_host"
+    assert max(event["ts"] + event["dur"] for event in slices.values()) <= plan["seconds"] * 1e6 + 0.01
 
 
 def test_copies_beat_recomputation_where_the_link_is_fast() -> None:
