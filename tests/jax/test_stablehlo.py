@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ def test_a_step_is_planned_and_its_passes_are_told_apart(name: str) -> None:
     lowered = jax.jit(jax.value_and_grad(loss)).lower(*arguments)
     graph = load(lowered.as_text(debug_info=True).encode())
     phases = {node.phase for node in graph.nodes}
-    assert {Phase.FORWARD, Phase.BACKWARD} <= phases and not import_warnings(graph)
+    (warning,) = import_warnings(graph)
+    assert {Phase.FORWARD, Phase.BACKWARD} <= phases and "no rewritten StableHLO" in warning
     flops = lowered.cost_analysis()["flops"]
     assert 0.4 < sum(node.cost.flops or 0 for node in graph.nodes) / flops < 2.5
     report = remat.plan(graph, budget="80%", iterations=20)
@@ -52,3 +54,15 @@ def test_damaged_bytecode_is_refused_in_one_line(tmp_path: Path, capsys: Any) ->
     assert "JAX does not read this bytecode" in capsys.readouterr().err
     with pytest.raises(NotCaptured, match="export it again"):
         text_of(b"ML\xefR")
+
+
+def test_a_plan_of_stablehlo_is_in_the_report_and_not_written_as_stablehlo(tmp_path: Path, capsys: Any) -> None:
+    loss, arguments = MODELS["perceptron"]
+    path, saved = tmp_path / "step.mlir", tmp_path / "plan.json"
+    path.write_text(jax.jit(jax.value_and_grad(loss)).lower(*arguments).as_text(debug_info=True))
+    assert run(["plan", str(path), "--budget", "90%", "--iterations", "20", "-o", str(saved)]) in (0, 1)
+    assert "no rewritten StableHLO" in " ".join(capsys.readouterr().out.split())
+    nodes = {node.name for node in load(path.read_bytes()).nodes}
+    assert {name for name, _ in json.loads(saved.read_text())["plan"]["order"]} == nodes
+    assert run(["plan", str(path), "--graph", str(tmp_path / "out.mlir")]) == 2
+    assert "StableHLO is read, not written" in " ".join(capsys.readouterr().err.split())

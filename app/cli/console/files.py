@@ -113,7 +113,11 @@ def format_of(path: Path) -> Format:
         if name.endswith(format.suffix):
             return format
     suffixes = ", ".join(format.suffix for format in FORMATS.values())
-    raise BadUsage(f"{path}: unknown extension; use one of {suffixes}", code="unknown_extension")
+    if name.endswith((".mlir", ".mlirbc")):
+        problem = "StableHLO is read, not written; write the report with -o, which has the order, or a graph as"
+    else:
+        problem = "unknown extension; use"
+    raise BadUsage(f"{path}: {problem} one of {suffixes}", code="unknown_extension")
 
 
 def write_graph(path: Path, graph: Graph) -> None:

@@ -22,6 +22,10 @@ from graph.ir import IMPORT_WARNINGS, Graph
 from graph.limits import Limits, ShapeOverrides
 
 MAX_TEXT = 400  # characters of an op; longer ones are written as a hash
+REPORT_ONLY = (
+    "no rewritten StableHLO is made: the order and the recomputed nodes are in the report; "
+    "train in JAX with remat.jax.optimize, which runs a plan"
+)
 BYTECODE = b"ML\xefR"
 _SNIFFED = 1 << 16  # bytes
 _BEGIN = re.compile(
@@ -115,7 +119,7 @@ def _effect_of(op: Op) -> EffectWord | None:
 
 
 def _warnings(tasks: Sequence[Task]) -> list[str]:
-    warnings = []
+    warnings = [REPORT_ONLY]
     if not any(task.root.location for task in tasks):
         warnings.append(
             "the module has no locations, so its forward and backward pass are not distinguished; "
