@@ -47,8 +47,17 @@ class Policy:
 
     @property
     def policy(self) -> Any:
-        """The policy of JAX that saves the names."""
+        """The policy of JAX that saves the names: of `jax.checkpoint` around each part that is recomputed as one.
+
+        `names_in_scans` need it around the body: `lax.scan(jax.checkpoint(body, policy=..., prevent_cse=False), ...)`.
+        Around the whole function, the scan is recomputed whole, and saves all that its backward pass reads.
+        """
         return save_only(self.names, self.offloaded)
+
+    @property
+    def names_in_scans(self) -> frozenset[str]:
+        """Names of values in bodies of `lax.scan`."""
+        return self.names & self.traced.names_in_scans
 
     @property
     def extra_overhead(self) -> float:
@@ -72,8 +81,13 @@ class Policy:
         return (
             f"<Policy: {len(self.names)} names saved, {self.peak_bytes / 2**20:.1f} MiB instead of "
             f"{self.baseline_peak_bytes / 2**20:.1f}, {self.overhead:+.1%} time, "
-            f"{self.report.overhead:+.1%} with a full plan>"
+            f"{self.report.overhead:+.1%} with a full plan{self._place_text()}>"
         )
+
+    def _place_text(self) -> str:
+        if not self.traced.is_own or not self.names_in_scans:
+            return ""
+        return f"; names in a scan need jax.checkpoint around the body: {', '.join(sorted(self.names_in_scans))}"
 
 
 def policy(

@@ -76,6 +76,27 @@ def test_layers_of_a_scan_save_names_of_their_own() -> None:
     assert bits(gradients, args) == bits(jax.value_and_grad(layers), args)
 
 
+def test_own_names_in_a_scan_need_the_checkpoint_around_its_body() -> None:
+    args = layers_arguments()
+    chosen = remat.jax.policy(layers, *args, budget=0, names="own", over_budget="train", iterations=30)
+    assert chosen.names == chosen.names_in_scans == {"out"}
+    assert "around the body" in repr(chosen)
+
+    def by_hand(params: Any, batch: jax.Array) -> jax.Array:
+        def layer(x: jax.Array, weights: Any) -> tuple[jax.Array, None]:
+            inner = checkpoint_name(x @ weights[0], "inner")
+            return x + checkpoint_name(jax.nn.gelu(inner) @ weights[1], "out"), None
+
+        body = jax.checkpoint(layer, policy=chosen.policy, prevent_cse=False)
+        return jnp.mean(jax.lax.scan(body, batch, params)[0] ** 2)
+
+    for function in (chosen, by_hand):
+        assert bytes_of(jax.value_and_grad(function), args) == pytest.approx(chosen.peak_bytes, rel=0.05)
+        assert bits(jax.value_and_grad(function), args) == bits(jax.value_and_grad(layers), args)
+    around_all = jax.checkpoint(layers, policy=chosen.policy)
+    assert bytes_of(jax.value_and_grad(around_all), args) > 2 * chosen.peak_bytes
+
+
 def test_names_of_the_user_are_chosen_from() -> None:
     def named(params: Any, batch: jax.Array) -> jax.Array:
         for up, down in params:

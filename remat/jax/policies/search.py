@@ -82,6 +82,11 @@ class Traced:
         return frozenset().union(*(self._names_in(body) for body in self.body.within()))
 
     @cached_property
+    def names_in_scans(self) -> frozenset[str]:
+        """Those of them that are in bodies of scans."""
+        return frozenset().union(*(self._names_in(body) for body in self.body.within()[1:]))
+
+    @cached_property
     def useless(self) -> list[str]:
         """The user's names that save none."""
         every = (name for body in self.body.within() for name in self._step(body).useless)
