@@ -36,6 +36,9 @@ MIB = 2**20
 Row = dict[str, Any]
 LOOP = re.compile(r' while\(.*body=%([\w.-]+).*"known_trip_count":\{"n":"(\d+)"\}')
 CALL = re.compile(r" call\(.*to_apply=%([\w.-]+)")
+COMPUTATION = re.compile(r"^(ENTRY )?%([\w.-]+)( \(.*?^\})", re.MULTILINE | re.DOTALL)
+NAME = re.compile(r"%([\w.-]+)")
+METADATA = re.compile(r', metadata=\{(?:[^{}"]|"[^"]*")*\}')  # refers to a table that the parts do not have
 
 
 class Compiled:
@@ -46,35 +49,49 @@ class Compiled:
         self._arguments = arguments
         sizes = self._program.memory_analysis()
         self.bytes = sizes.temp_size_in_bytes + sizes.argument_size_in_bytes + sizes.output_size_in_bytes
-        text = self._program.as_text()
-        entry = re.search(r"^ENTRY %([\w.-]+)", text, re.MULTILINE)
-        assert entry is not None
-        self.flops = _flops_once(text, entry[1]) + _flops_of_repeats(text, entry[1])
+        self.flops = _Flops(self._program.as_text()).of_module()
 
     def results(self) -> list[bytes]:
         """Every result as bytes."""
         return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(self._program(*self._arguments))]
 
 
-def _flops_once(text: str, computation: str) -> float:
-    """Flops of a computation of an HLO module by XLA's count, with one iteration of each loop."""
-    text = _with_entry(text, computation)
-    module = xla_client.hlo.hlo_module_from_text("HloModule one\n" + text.partition("\n")[2])
-    return float(_jax.hlo_module_cost_analysis(jax.devices()[0].client, module)["flops"])
+class _Flops:
+    """Flops of the computations of an HLO module by XLA's count, with every iteration of loops.
 
+    XLA counts one module at a time, so each loop body is a module of its own with the computations that it calls.
+    """
 
-def _flops_of_repeats(text: str, computation: str) -> float:
-    """Flops of the iterations of loops after their first."""
-    own = _with_entry(text, computation).partition("\nENTRY ")[2].partition("\n}")[0]
-    found = sum(_flops_of_repeats(text, called) for called in CALL.findall(own))
-    for body, iterations in LOOP.findall(own):
-        found += (int(iterations) - 1) * _flops_once(text, body) + int(iterations) * _flops_of_repeats(text, body)
-    return found
+    def __init__(self, text: str):
+        text = METADATA.sub("", text)
+        self.blocks = {match[2]: match[3] for match in COMPUTATION.finditer(text)}
+        self.entry = next(match[2] for match in COMPUTATION.finditer(text) if match[1])
 
+    def of_module(self) -> float:
+        return self._once(self.entry) + self._repeats(self.entry)
 
-def _with_entry(text: str, computation: str) -> str:
-    others = re.sub(r"^ENTRY %", "%", text, flags=re.MULTILINE)
-    return re.sub(rf"^%{re.escape(computation)} ", f"ENTRY %{computation} ", others, flags=re.MULTILINE)
+    def _once(self, computation: str) -> float:
+        """With one iteration of each loop."""
+        called = [name for name in self._called(computation) if name != computation]
+        parts = [*(f"%{name}{self.blocks[name]}" for name in called), f"ENTRY %{computation}{self.blocks[computation]}"]
+        module = xla_client.hlo.hlo_module_from_text("HloModule one\n\n" + "\n\n".join(parts) + "\n")
+        return float(_jax.hlo_module_cost_analysis(jax.devices()[0].client, module)["flops"])
+
+    def _repeats(self, computation: str) -> float:
+        """Of the iterations of loops after their first."""
+        own = self.blocks[computation]
+        found = sum(self._repeats(called) for called in CALL.findall(own))
+        for body, iterations in LOOP.findall(own):
+            found += (int(iterations) - 1) * self._once(body) + int(iterations) * self._repeats(body)
+        return found
+
+    def _called(self, computation: str) -> dict[str, None]:
+        """The computation and all that it calls, those first that others call."""
+        found: dict[str, None] = {}
+        for name in NAME.findall(self.blocks[computation]):
+            if name in self.blocks and name not in found:
+                found |= self._called(name)
+        return found | {computation: None}
 
 
 def rows(name: str, budgets: list[str], full: bool, seconds: float) -> tuple[list[Row], str]:
