@@ -20,7 +20,9 @@ from graph.ir import Graph
 from planner.errors import BadRequest, IllegalPlan
 from planner.pipeline import curve as curves
 from planner.pipeline import fit as fits
+from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
+from planner.problem.plan import Candidate
 from planner.report import saved_report
 from planner.request.curve_and_fit_request import parse_curve, parse_fit
 from planner.request.field_parsers import unknown_field
@@ -76,9 +78,16 @@ def plan(
         OSError: The file cannot be read.
     """
     fields = {"execute": "auto", **wire_fields(request)} | ({} if budget is None else {"budget": budget})
+    return Report(solved(model, fields, cancel))
+
+
+def solved(
+    model: Model, fields: Mapping[str, Any], cancel: threading.Event | None = None, given: Candidate | None = None
+) -> Outcome:
+    """Plan a model for wire fields; `given` is the order of the plan, without a search. Raises as `plan` does."""
     try:
         data = _read(model)
-        outcome = solve(data, parse_request(fields), cancel=cancel)
+        outcome = solve(data, parse_request(fields), cancel=cancel, given=given)
         outcome = replace(outcome, report=_named(model, data, outcome.report))
     except (BadGraph, BadRequest) as error:
         raise BadInput(error.findings) from None
@@ -86,7 +95,7 @@ def plan(
         raise Stopped from None
     if outcome.report["plan"]["stopped"]:
         raise Stopped(Report(outcome))
-    return Report(outcome)
+    return outcome
 
 
 @request_keywords(CurveFields)

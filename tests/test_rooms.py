@@ -217,7 +217,8 @@ MAY_IMPORT: dict[str, str] = {
     "remat.errors": "graph.errors remat.report",
     "remat.facade": (
         "app.cli app.errors app.models app.render app.sweep graph.cancellation graph.errors graph.ir planner.errors "
-        "planner.pipeline planner.report planner.request remat.errors remat.keywords remat.report remat.request_fields"
+        "planner.pipeline planner.problem planner.report planner.request remat.errors remat.keywords remat.report "
+        "remat.request_fields"
     ),
     "remat.jax": (
         "graph.analysis graph.formats graph.formats.stablehlo graph.ir graph.ops.control_flow planner.bounds "

@@ -44,13 +44,14 @@ def solve(
     cancel: threading.Event | None = None,
     seeds: Sequence[Candidate] = (),
     known: SearchResult | None = None,
+    given: Candidate | None = None,
 ) -> Outcome:
     """Plan a model. An unreachable budget is a result, not an error.
 
     `seeds` are legal orders of the planned graph; the result is no worse than any of them. `known` is the search result
-    of the same request on an equivalent graph (same up to names); it replaces the search. Setting `cancel` ends the
-    search; the best plan so far is then finished and returned. `on_planned` gets the report before the graphs are
-    executed, if they are.
+    of the same request on an equivalent graph (same up to names); it replaces the search. `given` is the order of the
+    plan, which is bounded and reported without a search. Setting `cancel` ends the search; the best plan so far is then
+    finished and returned. `on_planned` gets the report before the graphs are executed, if they are.
     Raises BadGraph, BadRequest; IllegalPlan if `known` is about another problem; CancellationError if `cancel` is set
     before the first plan, unless there are seeds or the model is so small that the first plan takes GRACE_CHECKS checks
     or fewer.
@@ -58,7 +59,7 @@ def solve(
     stages = SolveStages(on_progress, cancel or threading.Event(), bool(seeds))
     if request.shapes:
         return multi_shape.solve(model, request, limits, stages, on_planned)
-    return _solve(model, request, limits, stages, seeds, known, on_planned)
+    return _solve(model, request, limits, stages, seeds, known, given, on_planned)
 
 
 def _solve(
@@ -68,6 +69,7 @@ def _solve(
     stages: SolveStages,
     seeds: Sequence[Candidate],
     known: SearchResult | None,
+    given: Candidate | None,
     on_planned: OnPlanned | None,
 ) -> Outcome:
     """The data path for one set of input shapes."""
@@ -78,7 +80,7 @@ def _solve(
     with stages("differentiate"):
         source, notes = training_graph(model, forward, request, events if request.gradient_events else None, objectives)
     if known is None:
-        found = _search(source, request, stages, seeds)
+        found = _search(source, request, stages, seeds, given)
     else:
         found = _reuse(known, source, request, stages)
     formulation, plan = replace(found.formulation, objective=next(iter(objectives), None)), found.plan
@@ -115,15 +117,20 @@ class _PlacedPlan(NamedTuple):
     executed: ExecutionResult | None = None  # None: to be executed
 
 
-def _search(source: Graph, request: Request, stages: SolveStages, seeds: Sequence[Candidate]) -> _PlacedPlan:
-    """Formulate, bound, search, place and tighten the bound."""
+def _search(
+    source: Graph, request: Request, stages: SolveStages, seeds: Sequence[Candidate], given: Candidate | None
+) -> _PlacedPlan:
+    """Formulate, bound, search unless an order is given, place and tighten the bound."""
     with stages("plan"):
         formulation = stages.formulate(source, request)
         stages.start_clock(formulation)
         if has_copies := request.offload and not offloading.why_no_copies(formulation, request):
             whole, formulation = formulation, stages.with_share(formulation, offloading.PLAIN_SHARE)
         formulation = stages.bounded(formulation)
-        plan = stages.search(stages.for_search(formulation, request), request.planner, seeds)
+        if given is None:
+            plan = stages.search(stages.for_search(formulation, request), request.planner, seeds)
+        else:
+            plan = formulation.plan_of(given)
     with stages("layout"):
         plan, layout_notes = stages.placed(formulation, plan, request, seeds)
     with stages.resumed("plan"):

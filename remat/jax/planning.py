@@ -6,11 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from graph.formats.readers import load
+from planner.formulation.formulate import formulate
+from planner.problem.plan import Candidate
 from planner.report.saved_report import graph_with_choices
-from remat.facade import plan
+from planner.request.plan_request import parse_request
+from remat.facade import solved, wire_fields
 from remat.jax.loops.runs import scan_tasks
 from remat.jax.step.buffers import in_buffers_of_results
-from remat.jax.step.document import results_of, with_bytes
+from remat.jax.step.document import results_of, with_placed
 from remat.jax.step.tasks import Task
 from remat.report import Report
 from remat.steps import planning
@@ -24,23 +28,40 @@ __all__ = ["PlanSource", "plan_step", "tasks_in_order"]
 
 
 def plan_step(captured: Capture, budget: str | float | int | None, request: Mapping[str, Any]) -> Report:
-    """Plan a traced step for the device at hand. Raises BadInput.
+    """Plan a traced step for the device at hand. Raises BadInput, and ValueError for `offload`.
 
-    Which values lie in buffers of results depends on the order. Where those of the plan's order do not, the step is
-    planned again with their bytes, until the plan is for what it does.
+    Which values lie in buffers of results depends on the order. A plan is searched with those of the order before, and
+    reported with those of its own; it is searched again, with those of both, while its own peak misses the budget.
     """
-    document = captured.document
-    on_cpu = document["annotations"]["device"] == "cpu"
+    if request.get("offload"):
+        raise ValueError("plans of JAX steps copy nothing to the host; use remat.jax.policy(..., offload=True)")
+    on_cpu = captured.document["annotations"]["device"] == "cpu"
     fields = {"execute": "no", "layout": "none", **({"device": "cpu-reference"} if on_cpu else {}), **request}
+    fields = {**wire_fields(fields), **({} if budget is None else {"budget": budget})}
     results = results_of(captured.program)
-    placed = in_buffers_of_results(captured.tasks, results)
+    first = searched = in_buffers_of_results(captured.tasks, results)
     while True:
-        report = plan(json.dumps(document).encode(), budget, **fields)
-        there = in_buffers_of_results(captured.tasks, results, _under_plan(captured, planning.saved_plan(report)))
-        if placed <= there:
+        outcome = solved(_json(with_placed(captured.document, first, searched)), fields)
+        report = Report(outcome)
+        own = in_buffers_of_results(captured.tasks, results, _under_plan(captured, planning.saved_plan(report)))
+        if own == searched:
             return report
-        budget = budget and report.budget_bytes  # a share is of the first peak
-        document, placed = with_bytes(document, list(placed - there)), placed & there
+        if fields.get("budget"):  # a share is of the first peak
+            fields = {**fields, "budget": report.budget_bytes}
+        document, given = _json(with_placed(captured.document, first, own)), outcome.plan.candidate
+        if _peak_bytes(document, fields, given) <= max(report.peak_bytes, report.budget_bytes or 0):
+            return Report(solved(document, fields, given=given))
+        searched = searched & own
+
+
+def _json(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document).encode()
+
+
+def _peak_bytes(document: bytes, fields: Mapping[str, Any], given: Candidate) -> int:
+    """Peak of an order, as a report counts it."""
+    formulation = formulate(load(document), parse_request(fields))
+    return formulation.counted_peak(formulation.plan_of(given))
 
 
 def tasks_in_order(captured: Capture, given: PlanSource) -> list[Task]:

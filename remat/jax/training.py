@@ -95,7 +95,7 @@ def optimize(
         OtherStep: `plan` was made for another step, or with another version of JAX.
         BadInput: A request field is invalid.
         TypeError: Both a plan and a budget, or request fields, are given.
-        ValueError: `over_budget` is none of its choices.
+        ValueError: `over_budget` is none of its choices, or `offload` is requested, which plans of JAX steps have not.
     """
     if plan is not None and (budget is not None or request):
         raise TypeError("give a budget and request fields, or a plan that was made with them; not both")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import pytest
 
 import remat.jax
+from planner.pipeline import progress
 from remat.jax.step.buffers import in_buffers_of_results
 from remat.jax.step.document import results_of
+from tests.jax.models import decoder, decoder_arguments
 
 WIDE = jax.ShapeDtypeStruct((64, 64), "float32")
 
@@ -39,18 +42,18 @@ def test_a_value_lies_in_a_gradient_only_while_that_is_not_written() -> None:
     assert product not in placed(captured, [*order, product, order[-1]])  # again, when the gradient is there
 
 
-def test_a_plan_counts_bytes_of_what_its_order_does_not_place() -> None:
-    def steps(weight: jax.Array, x: jax.Array) -> jax.Array:
-        for _ in range(6):
-            x = jnp.sin(x @ weight)
-        return jnp.sum(x)
-
-    captured = remat.jax.capture(steps, WIDE, jax.ShapeDtypeStruct((64, 64), "float32"))
+def test_a_report_counts_the_buffers_of_results_as_its_order_fills_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+    monkeypatch.setattr(progress, "is_bounded_beside", lambda formulation: False)
+    captured = remat.jax.capture(decoder, *decoder_arguments(layers=3))
     report = captured.plan("75%", iterations=30)
+    filled = placed(captured, [name for name, _ in report.order])
+    held = {value.name for value in results_of(captured.program)}
     counted = {
-        value["name"]
+        value["name"]: value.get("bytes") != 0
         for value in remat.steps.planning.saved_plan(report)["source"]["values"]
-        if value.get("bytes") != 0
+        if value.get("role", "activation") == "activation"
     }
-    without = placed(captured) - counted
-    assert without <= placed(captured, [name for name, _ in report.order])
+    made = {name for task in captured.tasks if not task.is_reshape for name in (value.name for value in task.writes)}
+    assert report.recomputed
+    assert {name for name in made - held if not counted[name]} == filled - held

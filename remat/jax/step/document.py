@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +18,7 @@ from remat.jax.step.program import Equation, Program, Value
 from remat.jax.step.tasks import Task
 
 RESULTS = "results"
+NO_BYTES = {"bytes": 0, "fixed_bytes": True}
 MAX_TEXT = 400  # characters of parameters; longer ones are written as a hash
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
@@ -79,18 +80,14 @@ def results_of(program: Program) -> list[Value]:
     return list(dict.fromkeys(atom for atom in program.results if isinstance(atom, Value)))
 
 
-def with_bytes(document: Mapping[str, Any], values: Sequence[Value]) -> dict[str, Any]:
-    """The document, some of its values with the bytes of their shape and dtype."""
-    own = {value.name for value in values}
-    kept = [
-        {
-            key: field
-            for key, field in record.items()
-            if record["name"] not in own or key not in ("bytes", "fixed_bytes")
-        }
-        for record in document["values"]
-    ]
-    return {**document, "values": kept}
+def with_placed(document: Mapping[str, Any], before: Collection[Value], now: Collection[Value]) -> dict[str, Any]:
+    """The document with other values in buffers of results, `now` in place of those `before`."""
+    away, there = ({value.name for value in found} for found in (set(before) - set(now), now))
+    values = []
+    for record in document["values"]:
+        fields = {key: field for key, field in record.items() if key not in NO_BYTES or record["name"] not in away}
+        values.append(fields | NO_BYTES if record["name"] in there else fields)
+    return {**document, "values": values}
 
 
 def value_record(value: Value, without_bytes: bool = False, **fields: Any) -> dict[str, Any]:
@@ -100,7 +97,7 @@ def value_record(value: Value, without_bytes: bool = False, **fields: Any) -> di
     if dtype == jax.dtypes.float0:
         record["dtype"] = "bool"
     if without_bytes or dtype == jax.dtypes.float0:
-        record |= {"bytes": 0, "fixed_bytes": True}
+        record |= NO_BYTES
     return record
 
 
