@@ -93,7 +93,7 @@ class _Tree:
 
     def __init__(self, model: StepModel, chain: list[int], root: BranchNode):
         self.model, self.chain, self.root = model, chain, root
-        self.lp = StepLp(model, chain, step_windows(len(chain)), branches=True)
+        self.lp = self._program(chain)
         self.count = itertools.count()
         self.leaves: list[tuple[float, int, _Leaf]] = []
         self.of_single: dict[int, _Leaf] = {}
@@ -101,11 +101,14 @@ class _Tree:
         self.joint_root = self._joint_root()
         if self.joint_root is None and (conflicts := conflicting_steps(model, root, MAX_CONFLICTS)):
             self.chain = comparable(model, [root.task, *conflicts])
-            self.lp = StepLp(model, self.chain, step_windows(len(self.chain)), branches=True)
+            self.lp = self._program(self.chain)
         if self.joint_root is None:
             self._continue_single()
         else:
             self._push(self.joint_root)
+
+    def _program(self, chain: list[int]) -> StepLp:
+        return StepLp(self.model, chain, step_windows(len(chain)), branches=True, grain=self.root.grain)
 
     def _joint_root(self) -> _Leaf | None:
         """The root, with the steps between the first with a price and the last; None if fewer than two have one."""
@@ -114,7 +117,7 @@ class _Tree:
         if len(priced) < 2:
             return None
         if (between := self.chain[priced[0] : priced[-1] + 1]) != self.chain:
-            lp = StepLp(self.model, between, step_windows(len(between)), branches=True)
+            lp = self._program(between)
             self.solved += 1
             if (found := lp.solved({})) is None:
                 return None

@@ -4,10 +4,15 @@ The multiplier of `step_cut.py` relaxes a knapsack; the two choices that are bes
 within the budget, differ in some buffers. The tree branches on the largest of them, weakest leaf first. Each leaf
 is a cut with its own multiplier, and the minimum over the leaves is the bound.
 
-Multipliers are fractions, as exact as the capacities of a flow allow, with bytes in multiples of their common divisor.
-The bound of a leaf whose cheapest choice is within the budget is the cost of that choice.
+Multipliers are fractions, as exact as the capacities of a flow allow. The bound of a leaf whose cheapest choice is
+within the budget is the cost of that choice.
 
-Source: branch and bound with Lagrangian bounds, Geoffrion, "Lagrangean relaxation for integer programming", 1974.
+Bytes are counted in grains: in their common divisor, which loses nothing, or in a larger grain, to which sizes and what
+is left of the budget are rounded down. Where most sizes are multiples of a large one, a budget in between is worth no
+more than the multiple below it, and the tree is far smaller. A choice that fits in grains alone is branched on.
+
+Source: branch and bound with Lagrangian bounds, Geoffrion, "Lagrangean relaxation for integer programming", 1974;
+rounding of an inequality, Chvátal, "Edmonds polytopes and a hierarchy of combinatorial problems", 1973.
 """
 
 from __future__ import annotations
@@ -19,6 +24,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
+
+import numpy as np
 
 from graph.cancellation import CancellationError, seconds_left
 from planner.bounds.claims import Claim, cost_claim
@@ -34,6 +41,10 @@ FULL_TREE_SECONDS = 3.0
 PROOF_PART, ORDER_PART = 0.5, 0.1
 # Networks solved for one leaf.
 MAX_CUTS_PER_LEAF = 24
+# Factors from the multiplier of a node to those that are tried first for choices over and within in its branches.
+NEAR = (4, 64)
+# A grain is tried for each so many leaves allowed; it rounds off at most this share of all bytes. Sizes looked at.
+LEAVES_PER_GRAIN, MAX_LOST, MAX_SIZES = 20, 0.03, 256
 
 
 @dataclass(slots=True)
@@ -43,7 +54,8 @@ class BranchNode:
     task: int  # at whose first run the step is
     fixed: dict[int, int]  # buffer -> 1: live, 0: not live
     value: Fraction  # lower bound in ticks
-    price: Multiplier  # of the bound
+    price: Multiplier  # of the bound, for a grain
+    grain: int  # bytes
     split: int  # buffer to branch on; -1: the best choice is known
     within: CutPoint | None = None  # the cheapest choice within the budget that was met
     below: tuple[BranchNode, BranchNode] | None = None  # children: the buffer is not live, is live
@@ -66,11 +78,23 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int, effort: fl
 
 def make_tree(model: StepModel, task: int, effort: float = 1.0) -> BranchNode | None:
     """The root of the tree for the step of `task`; None if the problem is too large for one."""
-    if leaf_limit(model, effort) < 2:
+    if (leaves := leaf_limit(model, effort)) < 2:
         return None
     root = make_branch(model, task)
+    if root.split >= 0:
+        grains = likely_grains(model, leaves // LEAVES_PER_GRAIN)
+        root = max([root, *(make_branch(model, task, grain=g) for g in grains)], key=lambda node: node.value)
     grow_trees(model, [root], effort)
     return root
+
+
+def likely_grains(model: StepModel, count: int) -> list[int]:
+    """Up to `count` sizes of buffers that round off fewer bytes than all larger ones, the largest first."""
+    sizes, buffers = np.unique(model.size[model.size > model.grain], return_counts=True)
+    grains = sizes[-MAX_SIZES:]
+    lost = (sizes % grains[:, None]) @ buffers
+    fewer = lost < np.minimum.accumulate(np.append(np.inf, lost[::-1]))[-2::-1]
+    return list(map(int, grains[fewer & (lost <= MAX_LOST * (sizes @ buffers))][::-1][:count]))
 
 
 def tree_claim(model: StepModel, root: BranchNode) -> Claim | None:
@@ -124,22 +148,27 @@ def grow_trees(model: StepModel, roots: list[BranchNode], effort: float = 1.0, k
         if worst.split < 0 or seconds_left() < until:
             break
         heapq.heappop(leaves_by_bound)
-        dead, live = (make_branch(model, worst.task, {**worst.fixed, worst.split: state}) for state in (0, 1))
+        sides = ({**worst.fixed, worst.split: state} for state in (0, 1))
+        dead, live = (make_branch(model, worst.task, fixed, worst.grain, worst.price) for fixed in sides)
         worst.below = (dead, live)
         for node in worst.below:
             heapq.heappush(leaves_by_bound, (node.value, next(count), node))
     return leaves_by_bound[0][2].ticks
 
 
-def make_branch(model: StepModel, task: int, fixed: dict[int, int] | None = None) -> BranchNode:
-    """The node with its best multiplier under `fixed`, and the largest buffer in which the choices around it differ."""
-    fixed = fixed or {}
-    network = StepNetwork(model, task, fixed, model.grain)
-    free, highest = Multiplier(1, 0), network.highest_multiplier()
-    over, within = network.choice_at(free), network.choice_at(highest)
-    best, price = max((over.value(free), free), (within.value(highest), highest))
+def make_branch(
+    model: StepModel, task: int, fixed: dict[int, int] | None = None, grain: int = 0, near: Multiplier | None = None
+) -> BranchNode:
+    """The node with its best multiplier under `fixed`, and the largest buffer in which the choices around it differ.
+
+    `grain` in bytes, 0: the common divisor of all sizes; `near`: a multiplier to start from.
+    """
+    fixed, grain = fixed or {}, grain or model.grain
+    network = StepNetwork(model, task, fixed, grain)
+    over, within, best, price = _around(network, near)
     if within.bytes > 0 or over.bytes <= 0:
-        return BranchNode(task, fixed, best, price, -1, _with_fixed(over if over.bytes <= 0 else None, fixed))
+        node = BranchNode(task, fixed, best, price, grain, -1, _with_fixed(over if over.bytes <= 0 else None, fixed))
+        return _exact(model, node)
     for _ in range(MAX_CUTS_PER_LEAF):
         fair = network.multiplier_near(Fraction(within.ticks - over.ticks, over.bytes - within.bytes))
         choice = network.choice_at(fair)
@@ -149,7 +178,42 @@ def make_branch(model: StepModel, task: int, fixed: dict[int, int] | None = None
         over, within = (choice, within) if choice.bytes > 0 else (over, choice)
     differ = (set(over.live) ^ set(within.live)) - fixed.keys() if best < within.ticks else set()
     split = max(differ, key=lambda b: (model.size[b], -b), default=-1)
-    return BranchNode(task, fixed, best, price, split, _with_fixed(within, fixed))
+    return _exact(model, BranchNode(task, fixed, best, price, grain, split, _with_fixed(within, fixed)))
+
+
+def _exact(model: StepModel, node: BranchNode) -> BranchNode:
+    """The node; if it has nothing to branch on in its grains, with the choice in exact bytes and what to branch on."""
+    if node.split >= 0 or node.grain == model.grain:
+        return node
+    exact = make_branch(model, node.task, node.fixed)
+    if exact.value > node.value:
+        return exact
+    closed = exact.within is not None and exact.within.ticks <= node.value
+    return replace(node, split=-1 if closed else exact.split, within=exact.within)
+
+
+def _around(network: StepNetwork, near: Multiplier | None) -> tuple[CutPoint, CutPoint, Fraction, Multiplier]:
+    """A choice over and one within the budget, if there are both, and the best bound met with its multiplier."""
+    free, highest = Multiplier(1, 0), network.highest_multiplier()
+    bounds: list[tuple[Fraction, Multiplier]] = []
+
+    def at(multiplier: Multiplier) -> CutPoint:
+        choice = network.choice_at(multiplier)
+        bounds.append((choice.value(multiplier), multiplier))
+        return choice
+
+    if near is None:
+        over, within = at(free), at(highest)
+    else:
+        over = within = at(near)
+        value = Fraction(near.price, near.parts)
+        for lower in (*(network.multiplier_near(value / factor) for factor in NEAR), free):
+            if over.bytes <= 0:
+                within, over = over, at(lower)
+        for higher in (*(network.multiplier_near(value * factor) for factor in NEAR), highest):
+            if within.bytes > 0:
+                over, within = within, at(min(higher, highest, key=lambda each: Fraction(each.price, each.parts)))
+    return over, within, *max(bounds)
 
 
 def _with_fixed(choice: CutPoint | None, fixed: dict[int, int]) -> CutPoint | None:
@@ -164,5 +228,5 @@ def tree_proof(model: StepModel, node: BranchNode) -> dict[str, Any]:
         zero, one = (tree_proof(model, below) for below in node.below)
         return {"branch": ["L", 0, node.split], "zero": zero, "one": one}
     parts, price = node.price
-    weights = StepNetwork(model, node.task, node.fixed, model.grain).weights(parts, price)
-    return {"price": [price], "parts": parts, "grain": model.grain, **weights}
+    weights = StepNetwork(model, node.task, node.fixed, node.grain).weights(parts, price)
+    return {"price": [price], "parts": parts, "grain": node.grain, **weights}

@@ -70,9 +70,11 @@ class _Window:
 class StepLp:
     """Variables in 0..1: L of each step and buffer, A of each window and task, and R and D where they are not known."""
 
-    def __init__(self, model: StepModel, chain: list[int], windows: list[tuple[int, int]], branches: bool = False):
-        """With `branches` the program is solved many times, each from the last basis."""
-        self.branches = branches
+    def __init__(
+        self, model: StepModel, chain: list[int], windows: list[tuple[int, int]], branches: bool = False, grain: int = 1
+    ):
+        """With `branches` the program is solved many times, each from the last basis. Bytes are in `grain`s."""
+        self.branches, self.grain = branches, grain
         self.model, self.chain, self.end = model, chain, len(chain)
         self.rows = _ProofRows()
         self.cost: list[float] = []  # of each column
@@ -83,8 +85,9 @@ class StepLp:
         self.recomputable, self.optional = model.recomputable.tolist(), model.problem.optional.tolist()
         self.inputs = [set(model.problem.reads[w].tolist()) for w in chain]
         self.unit = max(1.0, float(model.problem.cost.mean()))
-        self.bytes = max(1.0, float(model.size.max(initial=0)))
-        self.size, self.ticks = (model.size / self.bytes).tolist(), (model.problem.cost / self.unit).tolist()
+        grains = model.size // grain
+        self.most = max(1.0, float(grains.max(initial=0)))
+        self.size, self.ticks = (grains / self.most).tolist(), (model.problem.cost / self.unit).tolist()
         self.windows = [_Window(j, k) for j, k in windows]
         self.before: list[list[int]] = []
         self.stays: list[list[int]] = []
@@ -181,7 +184,7 @@ class StepLp:
         inside = int(model.own[task] + model.size[[*model.problem.writes[task].tolist(), *inputs]].sum())
         live = [(b, self.column.get(("L", k, b))) for b in range(model.problem.buffers) if b not in inputs]
         terms = [(-self.size[b], column) for b, column in live if column is not None]
-        self.rows.add(terms, (inside - model.room) / self.bytes, None, k)
+        self.rows.add(terms, -((model.room - inside) // self.grain) / self.most, None, k)
 
     def solved(self, fixed: Mapping[Variable, int]) -> StepSolution | None:
         """The optimum with the `fixed` variables; None if GLOP did not reach it."""
@@ -203,7 +206,7 @@ class StepLp:
             if target is not None:
                 target.clear()
         ticks = dual * self.unit
-        ticks[self.price] /= self.bytes
+        ticks[self.price] /= self.most
         largest = max(float(ticks.max()), self.unit * max(self.ticks))
         parts = 1 << max(0, min(PARTS_BITS, WEIGHT_BITS - math.ceil(math.log2(max(1.0, largest)))))
         integer = np.floor(ticks * parts + 0.5).astype(np.int64).tolist()
@@ -214,6 +217,7 @@ class StepLp:
         proof = {
             "price": [integer[row] for row in self.price],
             "parts": parts,
+            "grain": self.grain,
             "windows": [window.document() for window in self.windows],
         }
         return {**proof, "before": list(self.before), "stays": list(self.stays)}

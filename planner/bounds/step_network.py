@@ -216,9 +216,9 @@ class StepNetwork:
         self.tail, self.head, self.cost, self.size, *self.of = table
         self.bytes_of = np.zeros(2 + 2 * problem.tasks + problem.buffers, np.int64)
         self.bytes_of[needed] = np.where(inputs, 0, model.size)
-        self.room = model.room // grain
+        self.room = (model.room - self.constant) // grain
         self.total_ticks = int(self.cost[self.cost != UNCUTTABLE].sum())
-        self.constant //= grain
+        self.constant = 0
         self.size //= grain
         self.bytes_of //= grain
         self.bytes_of[needed[evictable[evicted]]] = UNCUTTABLE

@@ -17,9 +17,11 @@ which satisfy these inequalities, with M the sum of A(j, k, u) over all u that w
     price   budget ≥ bytes of residents, outputs and workspace at step k, and of every b with L(k, b)
 
 A proof gives each inequality a multiplier, an integer ≥ 0 (weak duality). The weighted sum is linear in the variables,
-and its minimum over 0 ≤ x ≤ 1 is a bound for any multipliers. A proof may branch on a variable: one proof for 0, one
-for 1. With "first_of", the steps belong to a set of tasks one of which runs first: one proof for each task, under the
-condition that the others have not run.
+and its minimum over 0 ≤ x ≤ 1 is a bound for any multipliers. With a "grain" of g bytes, "price" counts whole grains:
+each size is rounded down to grains, and so is what the bytes of fixed variables leave of the budget, which whole
+variables cannot exceed then (Chvátal, "Edmonds polytopes and a hierarchy of combinatorial problems", 1973). A proof may
+branch on a variable: one proof for 0, one for 1. With "first_of", the steps belong to a set of tasks one of which runs
+first: one proof for each task, under the condition that the others have not run.
 
 With an "alignment", the budget limits an arena, from address 0 to the end of its last byte, in which every address is a
 multiple of the alignment. Each storage then takes its size rounded up, and all together the budget rounded up, because
@@ -249,31 +251,32 @@ class _StepProof:
         if len(price) != self.end or not (per := sum(price) if budget is None else parts):
             raise CertificateRejected("give one price per step; the prices or the parts of a tick must not all be 0")
         self.sum: dict[Variable, int] = {}
-        total = self._weigh_memory(price, budget or 0, proof.get("grain", 1))
+        total = self._weigh_memory(price, budget, proof.get("grain", 1), fixed)
         for window in proof["windows"]:
             self._weigh_window(window["from"], window["to"], window)
         self._limit(proof["windows"], parts)
         self._weigh_done(proof)
         for variable, weight in self.sum.items():
-            low, high = self._range(variable)
-            if low <= (value := fixed.get(variable, -1)) <= high:
-                low = high = value
+            low, high = self._range(variable, fixed)
             total += weight * (low if weight > 0 else high)
         return -(-total // per)
 
-    def _weigh_memory(self, price: list[int], budget: int, grain: int) -> int:
-        """Add the inequalities "price", in grains of bytes; returns their weighted constants."""
-        if (
-            type(grain) is not int
-            or grain < 1
-            or any(size % grain for size in (*self.columns.bytes, *self.columns.workspace))
-        ):
-            raise CertificateRejected(f"sizes are no multiples of {grain!r} bytes")
+    def _weigh_memory(self, price: list[int], budget: int | None, grain: int, fixed: dict[Variable, int]) -> int:
+        """Add the inequalities "price", in grains; returns their weighted constants."""
+        if not _weight(grain) or (grain > 1 and budget is None):
+            raise CertificateRejected(f"grain {grain}: give a claim on the cost one of at least 1 byte")
         total = 0
-        for k, w in enumerate(self.steps):
-            total += price[k] * (self.columns.output_bytes(w) // grain - (budget - self.columns.always) // grain)
-            for b, size in enumerate(self.columns.bytes if price[k] else []):
-                self._add(price[k] * (size // grain), "L", k, b)
+        for k, (w, weight) in enumerate(zip(self.steps, price, strict=True)):
+            if not weight:
+                continue
+            room = (budget or 0) - self.columns.always - self.columns.output_bytes(w)
+            for b, size in enumerate(self.columns.bytes):
+                low, high = self._range(("L", k, b), fixed)
+                if low < high:
+                    self._add(weight * (size // grain), "L", k, b)
+                else:
+                    room -= size * low
+            total -= weight * (room // grain)
         return total
 
     def _weigh_done(self, proof: dict[str, Any]) -> None:
@@ -348,8 +351,13 @@ class _StepProof:
             if weight > parts * self.columns.cost[t]:
                 raise CertificateRejected(f"multipliers for recomputing task {t} exceed its cost")
 
-    def _range(self, variable: Variable) -> tuple[int, int]:
-        """Bounds of a variable: (0, 0), (1, 1) or (0, 1). Raises CertificateRejected for an unknown variable."""
+    def _range(self, variable: Variable, fixed: dict[Variable, int]) -> tuple[int, int]:
+        """Bounds of a variable in a branch: (0, 0), (1, 1) or (0, 1)."""
+        low, high = self._range_of_all(variable)
+        return (value, value) if low <= (value := fixed.get(variable, -1)) <= high else (low, high)
+
+    def _range_of_all(self, variable: Variable) -> tuple[int, int]:
+        """Bounds of a variable in all branches. Raises CertificateRejected for an unknown variable."""
         kind, *window, i = variable
         if not 0 <= i < (len(self.columns.bytes) if kind == "L" else self.columns.tasks) or min(window) < 0:
             raise CertificateRejected(f"unknown variable {variable}")

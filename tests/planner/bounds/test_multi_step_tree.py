@@ -97,6 +97,7 @@ def test_an_iteration_limit_limits_the_linear_programs(monkeypatch: pytest.Monke
         return solved(*given)
 
     monkeypatch.setattr(StepLp, "solved", counted)
+    monkeypatch.setattr(step_branch_and_bound, "likely_grains", lambda model, count: [])
     goal, counts = Goal(9, order_is_given=True), []
     steps = [cut.task for cut in step_cut.best_cuts(problem, goal, 9, 4)]
     for iterations in (0, ITERATIONS_PER_PROGRAM, None):

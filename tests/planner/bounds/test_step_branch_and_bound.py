@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 from planner.bounds import claims, step_branch_and_bound, step_cut
+from planner.bounds.step_network import StepModel
 from planner.problem import liveness
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
@@ -35,10 +37,11 @@ def test_no_tree_proves_more_than_the_optimum_and_each_is_accepted(count: int):
     assert more > count // 20
 
 
-def test_a_byte_too_many_costs_a_whole_repeat():
+def test_a_byte_too_many_costs_a_whole_repeat(monkeypatch: pytest.MonkeyPatch):
     #   a and b are both held across c and d; one byte too many makes the cheaper of them run twice, not a quarter of it
     problem = drawn("a>c b>c c>d d>e e>f a>f b>f", size={**dict.fromkeys("abcde", 4), "f": 1}, cost={"a": 9, "b": 7})
     budget = liveness.peak(problem, base_order(problem)) - 1
+    monkeypatch.setattr(step_branch_and_bound, "likely_grains", lambda model, count: [])
     one = step_cut.bound(problem, Goal(budget), budget)
     claim = step_branch_and_bound.bound(problem, Goal(budget), budget, one.task)
     assert claim is not None
@@ -58,6 +61,38 @@ def test_sizes_in_grains_are_counted_in_grains():
     assert claim is not None
     assert (claim["kind"], claim["proof"]["grain"]) == ("moment-cut", 4)
     assert claim["value"] == problem.cost.sum() + 7 == least_cost(problem, Goal(budget), budget)
-    assert "no multiples of 8 bytes" in claims.rejection_reason(
-        problem, [{**claim, "proof": {**claim["proof"], "grain": 8}}]
+    assert "is claimed" in claims.rejection_reason(problem, [{**claim, "proof": {**claim["proof"], "grain": 8}}])
+
+
+def test_a_larger_grain_rounds_the_budget_down_where_few_bytes_are_lost():
+    #   a budget between two multiples of 4 bytes is worth the lower one, though f takes a single byte
+    problem = drawn("a>c b>c c>d d>e e>f a>f b>f", size={**dict.fromkeys("abcde", 400), "f": 1}, cost={"a": 9, "b": 7})
+    budget = liveness.peak(problem, base_order(problem)) - 1
+    model = StepModel(problem, Goal(budget), budget)
+    task = step_cut.bound(problem, Goal(budget), budget).task
+    assert step_branch_and_bound.likely_grains(model, 9) == [400]
+    root = step_branch_and_bound.make_tree(model, task)
+    assert root is not None
+    claim = step_branch_and_bound.tree_claim(model, root)
+    assert claim is not None
+    assert (root.grain, root.below, claim["proof"]["grain"]) == (400, None, 400)
+    assert claim["value"] == problem.cost.sum() + 7 == least_cost(problem, Goal(budget), budget)
+    assert claims.rejection_reason(problem, [claim]) == ""
+
+
+def test_a_grain_that_rounds_off_more_bytes_than_a_larger_one_is_not_tried():
+    #   grains of 6 bytes round off parts of b and c, as many bytes as grains of 800 do of a
+    model = StepModel(drawn("a>b b>c c>d", size={"a": 6, "b": 800, "c": 1600, "d": 2400}), Goal(9), 9)
+    assert step_branch_and_bound.likely_grains(model, 9) == [800]
+    assert step_branch_and_bound.likely_grains(model, 0) == []
+
+
+@pytest.mark.parametrize("grain", [0, -4, 4.0, "4", True])
+def test_a_grain_that_is_no_number_of_bytes_is_refused(grain: Any):
+    problem = drawn("a>c b>c c>d d>e e>f a>f b>f", size={**dict.fromkeys("abcde", 4), "f": 0}, cost={"a": 9, "b": 7})
+    budget = liveness.peak(problem, base_order(problem)) - 1
+    claim = step_branch_and_bound.bound(
+        problem, Goal(budget), budget, step_cut.bound(problem, Goal(budget), budget).task
     )
+    assert claim is not None
+    assert claims.rejection_reason(problem, [{**claim, "proof": {**claim["proof"], "grain": grain}}])
