@@ -38,6 +38,8 @@ RESERVED_PART, EXCEEDED_PART, LARGE_TASKS = 0.125, 0.45, 1_000
 PACK_ITERATIONS, PLAN_ITERATIONS = 1 / 75, 0.125
 #: Charges to the tasks that run during the excess; then steps of the charge to all tasks, in multiples of the excess.
 TASK_CHARGES, UNIFORM_STEPS = 3, (1, 1, 2)
+#: A plan whose addresses fit is walked on from for the budget rounded up to the alignment, if that adds such a share.
+MIN_ROUNDED = 1e-4
 #: Bisections between the last charge that missed and the first that fitted.
 BISECTIONS = 5
 
@@ -71,11 +73,13 @@ def repair_arena(
     excess = formulation.bytes_over_budget(first)
     if excess and may_follow(formulation) and not cancel.is_set() and not repair.misses_budget(first):
         repair.run(first, seeds)
+    elif not excess and may_follow(formulation):
+        repair.fill_last_unit(first)
     best = repair.best
     if best is None or best is first:
         return Repaired(first, (), repair.stopped_by_clock)
     before, after = (formulation.overhead(each.score.cost) for each in (first, best))
-    if np.array_equal(best.order, first.order):
+    if not excess or np.array_equal(best.order, first.order):
         return Repaired(best, (), repair.stopped_by_clock)
     note = (
         f"arena repair: a plan with {before:.2%} overhead needs {excess / (formulation.budget_bytes or 1):.1%} more "
@@ -114,13 +118,17 @@ class _Repair:
     stopped_by_clock: bool = False
     shares: Shares = SHARES
     rounded: Formulation = field(init=False)  # in bytes of the arena
+    raised: Formulation = field(init=False)  # with the budget rounded up too: what ends an arena need not be rounded
 
     def __post_init__(self) -> None:
         self.rounded = self.formulation.in_arena_bytes()
+        goal = self.rounded.goal
+        budget = -(-(goal.budget_bytes or 0) // ALIGNMENT) * ALIGNMENT
+        self.raised = replace(self.rounded, goal=replace(goal, budget_bytes=budget))
 
     def misses_budget(self, plan: Plan) -> bool:
         """Whether the peak of a plan exceeds the budget, with sizes as in the arena: no addresses help."""
-        return bool(self.rounded.plan_of(plan.candidate).score.bytes_over_budget)
+        return bool(self.raised.plan_of(plan.candidate).score.bytes_over_budget)
 
     def run(self, first: Plan, seeds: Iterable[Candidate]) -> None:
         """Find `best`, starting from the first plan: first by quick plans, then by walks from the plan."""
@@ -136,6 +144,18 @@ class _Repair:
         self.until = until
         if self.planner == "auto":
             self._descend(first, self._walk, BISECTIONS)
+
+    def fill_last_unit(self, first: Plan) -> None:
+        """Offer a plan for the budget rounded up, whose addresses fit if a storage that is not rounded ends the arena."""
+        goal, budget = self.raised.goal, self.rounded.goal.budget_bytes or 0
+        added, proven = (goal.budget_bytes or 0) - budget, first.score.cost <= self.formulation.bound.cost
+        if self.planner != "auto" or proven or added < MIN_ROUNDED * budget:
+            return
+        self._offer(first)
+        monitor = self._monitor(self.formulation, self.shares.quick_round, PLAN_ITERATIONS)
+        found = continuation.walk_on(self.raised.lowered.problem, goal, first.candidate, monitor)
+        self.stopped_by_clock |= monitor.stopped_by_clock
+        self._offer(self._swept(found, self.shares.layout))
 
     def _try_seeds(self, first: Plan, seeds: Iterable[Candidate]) -> None:
         """Offer other plans; that with the least excess is packed tighter if none fits."""

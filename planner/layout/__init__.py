@@ -63,14 +63,15 @@ def place_within(
     """As `place`, with an arena of at most `capacity` bytes; None if no such layout is found before `monitor` stops."""
     placement = storage_placement(lifetimes, size, workspace, alignment)
     storages, room = placement.storages, capacity - placement.base
-    if len(storages.size) <= canonical_search.MAX_STORAGES:
-        packed = canonical_search.packing_within(storages, room, monitor.should_stop)
-    else:
-        packed = ejection.packing_within(storages, room, monitor.should_stop)
-    if packed is None:
-        return None
-    offsets = placement.offsets(packed)
-    return offsets, arena_of(offsets, lifetimes, size, workspace)
+    search = canonical_search if len(storages.size) <= canonical_search.MAX_STORAGES else ejection
+    # Storages are rounded up to the alignment, which the one at the end of the arena need not be: it may fit above.
+    for rounded in dict.fromkeys((room, -(-room // alignment) * alignment)):
+        packed = search.packing_within(storages, rounded, monitor.should_stop)
+        if packed is not None:
+            offsets = placement.offsets(packed)
+            if (arena := arena_of(offsets, lifetimes, size, workspace)) <= capacity:
+                return offsets, arena
+    return None
 
 
 def arena_of(offsets: np.ndarray, lifetimes: Lifetimes, size: np.ndarray, workspace: np.ndarray) -> int:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bench.catalogue import instances
 from bench.generators import layered, transformer
 from graph.formats.readers import load
 from planner.formulation import arena_repair
@@ -73,6 +74,17 @@ def test_a_plan_that_fits_is_not_replanned(monkeypatch: pytest.MonkeyPatch) -> N
     found = repair_arena(asked, as_given(asked), "fast", "auto", threading.Event())
     assert found.plan.offsets is not None and np.array_equal(found.plan.order, as_given(asked).order)
     assert found.notes == ()
+
+
+@pytest.mark.heavy
+def test_the_storage_that_ends_the_arena_is_not_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = next(instance.bytes for instance in instances() if instance.name == "chain40")
+    request = parse_request({"budget": 6112, "iterations": 300, "execute": "no"})  # 95.5 times the alignment
+    plan = pipeline.solve(document, request).report["plan"]
+    monkeypatch.setattr(_Repair, "fill_last_unit", lambda *_: None)
+    before = pipeline.solve(document, request).report["plan"]
+    assert before["arena_bytes"] <= 6080 < plan["arena_bytes"] <= 6112
+    assert plan["seconds"] < before["seconds"]
 
 
 def stacked(asked: Formulation, plan: Plan) -> tuple[Plan, int]:

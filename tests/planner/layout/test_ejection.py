@@ -60,3 +60,15 @@ def test_storages_too_many_for_the_exhaustive_search_are_packed_below_what_sweep
     for i in range(count):
         beside = np.flatnonzero((start[i + 1 :] < stop[i]) & (stop[i + 1 :] > start[i])) + i + 1
         assert not ((begin[beside] < end[i]) & (end[beside] > begin[i])).any()
+
+
+def test_the_storage_that_ends_an_arena_need_not_be_rounded_up() -> None:
+    #   three storages live together; the last one fits with 10 bytes, not with 64
+    size, start, nothing = np.array([64, 64, 10]), np.zeros(3, np.int64), Csr.empty(1)
+    lives = Lifetimes(np.arange(3), start, start, start + 1, np.full(3, -1), nothing, nothing)
+
+    def unused(_: Order) -> Score:
+        raise NotImplementedError
+
+    within = [place_within(each, lives, size, np.zeros(1, np.int64), 64, Monitor(unused, 60)) for each in (137, 138)]
+    assert within[0] is None and within[1] is not None and within[1][1] == 138
