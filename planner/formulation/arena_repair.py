@@ -146,7 +146,7 @@ class _Repair:
             self._descend(first, self._walk, BISECTIONS)
 
     def fill_last_unit(self, first: Plan) -> None:
-        """Offer a plan for the budget rounded up, whose addresses fit if a storage that is not rounded ends the arena."""
+        """Offer a plan for the budget rounded up, whose addresses fit if what ends the arena is not rounded up."""
         goal, budget = self.raised.goal, self.rounded.goal.budget_bytes or 0
         added, proven = (goal.budget_bytes or 0) - budget, first.score.cost <= self.formulation.bound.cost
         if self.planner != "auto" or proven or added < MIN_ROUNDED * budget:
