@@ -8,7 +8,7 @@
 
 With --cpu, time passes as the CPU seconds of the main thread, as if every other thread had a core of its own, and as
 those of the bound where the main thread waits for it. Exits 1 if a certificate is refused or a row misses: `proven`, or
-with --small a gap of at most 0.001 points, in its seconds.
+with --small a gap of at most 0.001 points, in its seconds. A budget below the smallest one proven holds too.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Row:
     budget: str
     status: str
     gap: float | None  # share of the step's time; None: over the budget
+    none_fits: bool  # it is proven that no plan is within the budget
     seconds: float
     accepted: bool
     allowed: float
@@ -60,10 +61,11 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        return self.accepted and self.gap is not None and self.gap <= self.allowed and self.seconds <= self.limit
+        proven = self.none_fits if self.gap is None else self.gap <= self.allowed
+        return self.accepted and proven and self.seconds <= self.limit
 
     def line(self) -> str:
-        gap = "none" if self.gap is None else f"{self.gap:.1e}"
+        gap = ("no plan fits" if self.none_fits else "none") if self.gap is None else f"{self.gap:.1e}"
         verifier = "accepted" if self.accepted else "REFUSED"
         missed = "" if self.holds else " MISSED"
         return f"| {self.case} | {self.budget} | {self.status} | {gap} | {self.seconds:.2f} | {verifier} |{missed}"
@@ -149,7 +151,8 @@ def measured(document: bytes, name: str, budget: str, seconds: float, allowed: f
     elapsed = time.monotonic() - began
     plan = report["plan"]
     accepted = plan["bound"]["proof"] == "certified" and saved_report.verify(report)["valid"]
-    return Row(name, budget, plan["status"], plan["gap"], elapsed, bool(accepted), allowed, seconds)
+    none_fits = plan["status"] == "over_budget" and plan["smallest_budget_proven"]
+    return Row(name, budget, plan["status"], plan["gap"], none_fits, elapsed, bool(accepted), allowed, seconds)
 
 
 if __name__ == "__main__":
