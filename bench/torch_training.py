@@ -7,10 +7,11 @@
 Each network trains three steps with SGD, without and with each plan, in a process of its own. Budgets are spread evenly
 from the lowest peak found to the peak without a plan. Columns: status of the plan; peak measured beyond what is held
 before the step, in MiB, and how far the predictions are off, with measured workspaces and without; extra time predicted
-and measured, in seconds of the processor; whether losses, gradients, buffers and the state of the generator are equal
-bit for bit. The table at the end has for each network the tasks of the step, seconds of the processor to record it
-without and with a profile and to plan, the largest errors of its rows, and the rank correlation of predicted and
-measured peaks and times. Results are kept in bench/results/torch_training.json; `--shown` prints the last ones. Needs
+and measured, in seconds of the processor, over the step that runs every op once in the same way; whether losses,
+gradients, buffers and the state of the generator are equal bit for bit. The table at the end has for each network the
+tasks of the step, seconds of the processor to record it without and with a profile and to plan, the largest errors of
+its rows, the rank correlation of predicted and measured peaks and times, and the time of the step that runs every op
+once beside PyTorch's own. Results are kept in bench/results/torch_training.json; `--shown` prints the last ones. Needs
 the extra `torch`. Exits 1 if something is not equal.
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import json
 import multiprocessing
 import os
@@ -56,6 +58,7 @@ OF_NETWORKS = (
     "without profile",
     "time off",
     "rank correlation of peaks, times",
+    "every op once",
 )
 Row = dict[str, Any]
 
@@ -86,15 +89,15 @@ def peak_of(step: Callable[[], Any], module: nn.Module) -> int:
     return peak_bytes(once)
 
 
-def slowdown(plain: Callable[[], Any], planned: Callable[[], Any]) -> float:
-    """Extra time of a planned step: seconds of the processor of the fastest of some, which alternate."""
-    fastest = [float("inf"), float("inf")]
+def fastest(*steps: Callable[[], Any]) -> list[float]:
+    """Seconds of the processor of the fastest of some runs of each step; the steps take turns."""
+    found = [float("inf")] * len(steps)
     for _ in range(TIMED):
-        for kind, step in enumerate((plain, planned)):
+        for kind, step in enumerate(steps):
             began = time.process_time()
             step().backward()
-            fastest[kind] = min(fastest[kind], time.process_time() - began)
-    return fastest[1] / fastest[0] - 1
+            found[kind] = min(found[kind], time.process_time() - began)
+    return found
 
 
 def plans_of(captured: remat.torch.Capture, given: argparse.Namespace) -> list[Report]:
@@ -121,13 +124,16 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
     held = sum(tensors.values())
     plain = copy.deepcopy(module)
     expected = trained(lambda: plain(**inputs), plain)
-    found = []
+    once = remat.torch.optimize(copy.deepcopy(module), inputs, plan=captured.plan("100%", iterations=1))
+    once(**inputs).backward()
+    found, own_times = [], []
     for report in reports:
         own = copy.deepcopy(module)
         planned = remat.torch.optimize(own, inputs, plan=report)
         same = equal(expected, trained(lambda run=planned: run(**inputs), planned))  # type: ignore[misc]
         peak = peak_of(lambda run=planned: run(**inputs), planned)  # type: ignore[misc]
-        extra = slowdown(lambda: plain(**inputs), lambda run=planned: run(**inputs))  # type: ignore[misc]
+        seconds = fastest(*(functools.partial(run, **inputs) for run in (plain, once, planned)))
+        own_times.append(seconds[1] / seconds[0] - 1)
         row: Row = {
             "budget": (report.budget_bytes or 0) / report.baseline_peak_bytes,
             "status": report.status,
@@ -136,7 +142,7 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
             "off": peak / (report.peak_bytes - held) - 1,
             "without profile": peak / (peak_on(unmeasured.to_json().encode(), report) - held) - 1,
             "extra": report.overhead,
-            "measured": extra,
+            "measured": seconds[2] / seconds[1] - 1,
             "equal": same,
         }
         found.append(row)
@@ -150,6 +156,7 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
         "off": max((row["off"] for row in found), key=abs),
         "without profile": max((row["without profile"] for row in found), key=abs),
         "points": max((row["measured"] - row["extra"] for row in found), key=abs),
+        "once": float(np.median(own_times)),
         "peak rank": correlation([(row["predicted"], row["peak"]) for row in found]),
         "time rank": correlation([(row["extra"], row["measured"]) for row in found]),
     }
@@ -195,7 +202,9 @@ def of_network(name: str, row: Row) -> str:
     seconds = ", ".join(f"{taken:.1f}" for taken in row["seconds"])
     errors = f"{row['off']:+.2%}", f"{row['without profile']:+.2%}", f"{100 * row['points']:+.1f} points"
     ranks = f"{row['peak rank']:.2f}, {row['time rank']:.2f}"
-    return line([name, row["tasks"], seconds, f"{row['equal']} of {row['plans']}", *errors, ranks])
+    return line(
+        [name, row["tasks"], seconds, f"{row['equal']} of {row['plans']}", *errors, ranks, f"{row['once']:+.0%}"]
+    )
 
 
 def main() -> int:
