@@ -278,6 +278,36 @@ def test_what_is_not_one_graph_with_gradients_is_refused(call: Callable[..., Any
         call(NeedsNothing(), torch.ones(3))
 
 
+class Recurrent(nn.Module):
+    def __init__(self, kind: str, layers: int = 2, dropout: float = 0.5):
+        super().__init__()
+        self.layer = getattr(nn, kind)(3, 4, layers, dropout=dropout)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)[0].square().mean()
+
+
+def test_a_recurrent_layer_is_refused_with_what_to_write() -> None:
+    with pytest.raises(remat.torch.NotCaptured, match=r"loop over nn.RNNCell, nn.GRUCell or nn.LSTMCell"):
+        remat.torch.capture(Recurrent("LSTM", dropout=0.0), torch.ones(5, 2, 3))
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@torch._dynamo.config.patch(allow_rnn=True)
+def test_dropout_that_pytorch_would_lose_is_refused(kind: str) -> None:
+    with pytest.raises(
+        remat.torch.NotCaptured, match=r"without the dropout of 0.5 between them; use one layer for each"
+    ):
+        remat.torch.optimize(Recurrent(kind), (torch.ones(5, 2, 3),), budget="90%")
+
+
+@torch._dynamo.config.patch(allow_rnn=True)
+def test_an_op_with_an_opaque_buffer_is_not_measured_on_made_up_data() -> None:
+    captured = remat.torch.capture(Recurrent("LSTM", dropout=0.0), torch.ones(5, 2, 3), measure=True)
+    rows = {row["op"]: row.get("cost", {}) for row in captured.document["nodes"]}
+    assert "workspace_bytes" not in rows["aten::mkldnn_rnn_layer_backward"]
+
+
 @pytest.mark.parametrize("call", [lambda m, x: remat.torch.optimize(m, (x,)), remat.torch.capture])
 def test_a_module_that_fails_is_refused_with_its_line(call: Callable[..., Any]) -> None:
     class Fails(nn.Module):

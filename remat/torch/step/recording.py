@@ -78,6 +78,7 @@ def step_backend(divide: Callable[[Step], Passes], name: str = "", measure: bool
     """A backend of `torch.compile` that runs the forward and the backward pass into which `divide` divides a step."""
 
     def compiled(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        refuse_lost_dropout(graph)
         inputs = roles_of(graph, examples)
 
         def partition(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Passes:
@@ -88,6 +89,8 @@ def step_backend(divide: Callable[[Step], Passes], name: str = "", measure: bool
     return compiled
 
 
+#: Functions of recurrent layers, with arguments ..., has_biases, num_layers, dropout, train, ...
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 #: Errors of `torch.compile` that `capture_error` turns into ours.
 COMPILE_ERRORS = (BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError)
 
@@ -101,11 +104,25 @@ def capture_error(error: Exception) -> Exception:
         return NotCaptured(
             f"the module fails on these arguments: {reason}\nCall it once without a plan to see the error"
         )
+    recurrent = "Write nn.RNN, nn.GRU and nn.LSTM as a loop over nn.RNNCell, nn.GRUCell or nn.LSTMCell. "
     return NotCaptured(
-        f"the module is not one graph: {reason}\nMove what breaks the graph out of the module, or plan the parts of "
-        'the model that can be recorded one by one; recording="eager" of `capture` records a step of any module, for '
-        "planning without training under the plan"
+        f"the module is not one graph: {reason}\n{recurrent * ('RNN, GRU, or LSTM' in reason)}Move what breaks the "
+        "graph out of the module, or plan the parts of the model that can be recorded one by one; "
+        'recording="eager" of `capture` records a step of any module, for planning without training under the plan'
     )
+
+
+def refuse_lost_dropout(graph: fx.GraphModule) -> None:
+    """Raise NotCaptured for a recurrent layer whose dropout PyTorch's decomposition leaves out."""
+    for node in graph.graph.nodes:
+        if node.op == "call_function" and getattr(node.target, "__name__", "") in RECURRENT:
+            after_bias = next(number for number, each in enumerate(node.args) if isinstance(each, bool)) + 1
+            layers, dropout, training = node.args[after_bias : after_bias + 3]
+            if layers > 1 and dropout > 0 and training:
+                raise NotCaptured(
+                    f"{node.name}: PyTorch records recurrent layers without the dropout of {dropout} between them; "
+                    "use one layer for each nn.LSTM, nn.GRU or nn.RNN with nn.Dropout between, or a loop over cells"
+                )
 
 
 def roles_of(graph: fx.GraphModule, examples: Sequence[Any]) -> dict[int, tuple[str, str]]:
