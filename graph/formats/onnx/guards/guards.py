@@ -51,20 +51,22 @@ def guard(graph: GraphProto, repeated: Sequence[bool], names: set[str]) -> None:
 def _runs(graph: GraphProto, repeated: Sequence[bool]) -> list[tuple[list[NodeProto], bool]]:
     """The nodes in runs, and whether each run goes behind a guard.
 
-    ONNX Runtime frees what a branch reads once the whole branch has run: the last read of a large value ends a run.
+    ONNX Runtime frees what a branch reads once the whole branch has run: the last read of a large value ends a run,
+    unless a value without a type crosses its end, which no branch can return.
     """
     sizes = _Sizes(graph)
     runs: list[tuple[list[NodeProto], bool]] = []
     written: set[str] = set()  # by the run
-    is_open = False
+    is_open = crosses = False
     for place, (node, is_guarded) in enumerate(zip(graph.node, _behind_guards(graph, repeated, sizes), strict=True)):
-        if not (is_open and is_guarded):
+        if not (crosses or (is_open and is_guarded)):
             runs.append(([], is_guarded))
             written = set()
         runs[-1][0].append(node)
         written.update(node.output)
         outside = sizes.freed.intersection(_reads(node)) - written
-        is_open = is_guarded and not any(sizes.last[name] == place and sizes.is_large(name) for name in outside)
+        is_open = runs[-1][1] and not any(sizes.last[name] == place and sizes.is_large(name) for name in outside)
+        crosses = runs[-1][1] and any(sizes.last[name] > place for name in written.difference(sizes.shapes, [""]))
     return runs
 
 

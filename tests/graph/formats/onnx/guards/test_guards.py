@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 
 from graph.builder.builder import Builder
-from graph.formats.onnx.guards.guards import freeing_at_once, unguarded
+from graph.formats.onnx.guards.guards import freeing_at_once, guard, unguarded
 from graph.formats.onnx.writer import dump
 from graph.ir import Graph, Role, TensorType
 from graph.training.step import training_step
@@ -113,6 +113,23 @@ def test_a_guard_ends_with_the_last_read_of_a_large_value() -> None:
     graph = builder.build([y, z])
     assert ["a/1", "b/1", "c/1"] in guarded(graph, ["a", "b", "c", "y", "a", "b", "c", "z"])
     assert ["b/1"] in guarded(graph, ["a", "b", "c", "y", "b", "c", "z"])
+
+
+def test_a_value_without_a_type_does_not_leave_a_guard() -> None:
+    #   the repeat that ends the life of a writes u, whose type the file does not say, for the next repeat
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [8, 8]) for name in "xy")
+    a = onnx.helper.make_tensor_value_info("a", onnx.TensorProto.FLOAT, [8, 8])
+    nodes = [
+        onnx.helper.make_node(op, [read], [written], name=op)
+        for op, read, written in (("Exp", "x", "a"), ("Sin", "a", "u"), ("Cos", "u", "y"))
+    ]
+    graph = onnx.helper.make_graph(nodes, "untyped", [x], [y], value_info=[a])
+    guard(graph, [False, True, True], set("xauy"))
+    assert [len(node.attribute[0].g.node) for node in graph.node if node.op_type == "If"] == [2]
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    given = np.ones((8, 8), np.float32)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"x": given})[0], np.cos(np.sin(np.exp(given))), rtol=1e-5)
 
 
 def test_a_guard_whose_other_branch_computes_stays_as_it_is() -> None:
