@@ -54,6 +54,7 @@ class _Leaf:
     fixed: dict[Variable, int]
     ticks: float  # lower bound, before its proof is rounded
     single: BranchNode | None = None
+    program: StepLp | None = None  # of the solution
     solution: StepSolution | None = None
     split: Variable | None = None
     below: tuple[_Leaf, _Leaf] | None = None  # children: `split` is 0, is 1
@@ -93,6 +94,7 @@ class _Tree:
 
     def __init__(self, model: StepModel, chain: list[int], root: BranchNode):
         self.model, self.chain, self.root = model, chain, root
+        self.grains = [root.grain]  # of the bytes in linear programs
         self.lp = self._program(chain)
         self.count = itertools.count()
         self.leaves: list[tuple[float, int, _Leaf]] = []
@@ -108,12 +110,21 @@ class _Tree:
             self._push(self.joint_root)
 
     def _program(self, chain: list[int]) -> StepLp:
-        return StepLp(self.model, chain, step_windows(len(chain)), branches=True, grain=self.root.grain)
+        return StepLp(self.model, chain, step_windows(len(chain)), branches=True, grains=self.grains)
+
+    def _made_exact(self) -> bool:
+        """Add rows in exact bytes to later programs; False if they have them."""
+        if self.model.grain in self.grains:
+            return False
+        self.grains = [self.model.grain, *self.grains]
+        self.lp = self._program(self.chain)
+        return True
 
     def _joint_root(self) -> _Leaf | None:
         """The root, with the steps between the first with a price and the last; None if fewer than two have one."""
         found = self._solved({}) if len(self.chain) > 1 else None
-        priced = [] if found is None else [k for k, row in enumerate(self.lp.price) if found.dual[row] > PRICED]
+        steps = zip(*self.lp.price, strict=True)  # rows of each
+        priced = [] if found is None else [k for k, rows in enumerate(steps) if max(found.dual[[*rows]]) > PRICED]
         if len(priced) < 2:
             return None
         if (between := self.chain[priced[0] : priced[-1] + 1]) != self.chain:
@@ -123,7 +134,7 @@ class _Tree:
                 return None
             self.chain, self.lp = between, lp
         assert found is not None
-        return _Leaf({}, found.ticks, None, found, self._fractional(found))
+        return _Leaf({}, found.ticks, None, self.lp, found, self._fractional(found))
 
     def _solved(self, fixed: dict[Variable, int]) -> StepSolution | None:
         """The optimum with the `fixed` variables; None if it is not reached or the limit on linear programs is."""
@@ -169,12 +180,13 @@ class _Tree:
 
     def _improved(self, leaf: _Leaf) -> bool:
         """Solve the linear program of the weakest leaf, or branch on it; False if that is not possible."""
-        if leaf.solution is None:
+        is_whole = leaf.solution is not None and leaf.split is None
+        if leaf.solution is None or (is_whole and (leaf.program is not self.lp or self._made_exact())):
             found = self._solved(leaf.fixed)
             if found is None:
                 return False
             heapq.heappop(self.leaves)
-            leaf.solution, leaf.split = found, self._fractional(found)
+            leaf.program, leaf.solution, leaf.split = self.lp, found, self._fractional(found)
             leaf.ticks = max(leaf.ticks, found.ticks)
             self._push(leaf)
             return True
@@ -184,7 +196,8 @@ class _Tree:
         for side in sides:
             if (found := self._solved(side.fixed)) is None:
                 return False
-            side.solution, side.split, side.ticks = found, self._fractional(found), max(leaf.ticks, found.ticks)
+            side.ticks = max(leaf.ticks, found.ticks)
+            side.program, side.solution, side.split = self.lp, found, self._fractional(found)
         heapq.heappop(self.leaves)
         leaf.below = (sides[0], sides[1])
         for side in sides:
@@ -224,7 +237,8 @@ class _Tree:
             return {"branch": list(leaf.split), "zero": zero, "one": one}
         single = leaf.single
         if leaf.solution is not None and (single is None or leaf.solution.ticks > single.value):
-            weights = self.lp.weights(leaf.solution)
+            assert leaf.program is not None
+            weights = leaf.program.weights(leaf.solution)
             assert weights is not None
             return weights
         assert single is not None

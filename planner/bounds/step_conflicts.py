@@ -37,7 +37,7 @@ def conflicting_steps(model: StepModel, root: BranchNode, count: int) -> list[in
     others = [t for t in model.candidate_tasks().tolist() if t != root.task and known[t] != UNKNOWN]
     for other in others[:MAX_TRIED]:
         chain = [other, root.task] if known[other] else [root.task, other]
-        lp = StepLp(model, chain, [(0, 1), (1, 2), (0, 2)], grain=root.grain)
+        lp = StepLp(model, chain, [(0, 1), (1, 2), (0, 2)], grains=[root.grain])
         at = chain.index(root.task)
         found = lp.solved({name: int(name[2] in live) for name in lp.column if name[:2] == ("L", at)})
         if found is not None and found.ticks > choice.ticks * (1 + MIN_RISE):

@@ -71,10 +71,15 @@ class StepLp:
     """Variables in 0..1: L of each step and buffer, A of each window and task, and R and D where they are not known."""
 
     def __init__(
-        self, model: StepModel, chain: list[int], windows: list[tuple[int, int]], branches: bool = False, grain: int = 1
+        self,
+        model: StepModel,
+        chain: list[int],
+        windows: list[tuple[int, int]],
+        branches: bool = False,
+        grains: Sequence[int] = (1,),
     ):
-        """With `branches` the program is solved many times, each from the last basis. Bytes are in `grain`s."""
-        self.branches, self.grain = branches, grain
+        """With `branches` the program is solved many times, each from the last basis. Memory fits in all `grains`."""
+        self.branches, self.grains = branches, grains
         self.model, self.chain, self.end = model, chain, len(chain)
         self.rows = _ProofRows()
         self.cost: list[float] = []  # of each column
@@ -85,9 +90,8 @@ class StepLp:
         self.recomputable, self.optional = model.recomputable.tolist(), model.problem.optional.tolist()
         self.inputs = [set(model.problem.reads[w].tolist()) for w in chain]
         self.unit = max(1.0, float(model.problem.cost.mean()))
-        grains = model.size // grain
-        self.most = max(1.0, float(grains.max(initial=0)))
-        self.size, self.ticks = (grains / self.most).tolist(), (model.problem.cost / self.unit).tolist()
+        self.most = [max(1.0, float((model.size // grain).max(initial=0))) for grain in grains]
+        self.ticks = (model.problem.cost / self.unit).tolist()
         self.windows = [_Window(j, k) for j, k in windows]
         self.before: list[list[int]] = []
         self.stays: list[list[int]] = []
@@ -96,13 +100,12 @@ class StepLp:
             self._live(window)
             self._run(window)
         self._order()
-        self.price = [len(self.rows.least) + k for k in range(self.end)]
-        for k in range(self.end):
-            self._fit(k)
+        self.price = [[self._fit(k, g) for k in range(self.end)] for g in range(len(grains))]  # rows, by grain
         self.worthless = len(self.ticks) * max(1.0, max(self.ticks, default=0.0))  # more than any plan costs, in units
-        self.excess = [self._of("excess", k, cost=self.worthless / MIN_EXCESS) for k in range(self.end)]
-        for row, column in zip(self.price, self.excess, strict=True):
-            self.rows.terms[row].append((1.0, column))
+        self.excess = []
+        for row in (row for rows in self.price for row in rows):
+            self.excess.append(self._of("excess", row, cost=self.worthless / MIN_EXCESS))
+            self.rows.terms[row].append((1.0, self.excess[-1]))
         self._solver: _Solver | None = None
 
     def _of(self, *variable: Any, cost: float = 0.0) -> int:
@@ -178,13 +181,15 @@ class StepLp:
                 if self.known[k][t] == UNKNOWN == self.known[k + 1][t]:
                     self.rows.add([*self._done(k + 1, t, 1.0)[0], *self._done(k, t, -1.0)[0]], 0.0, self.stays, k, t)
 
-    def _fit(self, k: int) -> None:
-        """Add the memory row "price" of a step."""
-        model, task, inputs = self.model, self.chain[k], self.inputs[k]
+    def _fit(self, k: int, g: int) -> int:
+        """Add the memory row "price" of a step in a grain; returns its number."""
+        model, task, inputs, grain = self.model, self.chain[k], self.inputs[k], self.grains[g]
         inside = int(model.own[task] + model.size[[*model.problem.writes[task].tolist(), *inputs]].sum())
+        size = (model.size // grain / self.most[g]).tolist()
         live = [(b, self.column.get(("L", k, b))) for b in range(model.problem.buffers) if b not in inputs]
-        terms = [(-self.size[b], column) for b, column in live if column is not None]
-        self.rows.add(terms, -((model.room - inside) // self.grain) / self.most, None, k)
+        terms = [(-size[b], column) for b, column in live if column is not None]
+        self.rows.add(terms, -((model.room - inside) // grain) / self.most[g], None, k)
+        return len(self.rows.least) - 1
 
     def solved(self, fixed: Mapping[Variable, int]) -> StepSolution | None:
         """The optimum with the `fixed` variables; None if GLOP did not reach it."""
@@ -206,7 +211,8 @@ class StepLp:
             if target is not None:
                 target.clear()
         ticks = dual * self.unit
-        ticks[self.price] /= self.most
+        for rows, most in zip(self.price, self.most, strict=True):
+            ticks[rows] /= most
         largest = max(float(ticks.max()), self.unit * max(self.ticks))
         parts = 1 << max(0, min(PARTS_BITS, WEIGHT_BITS - math.ceil(math.log2(max(1.0, largest)))))
         integer = np.floor(ticks * parts + 0.5).astype(np.int64).tolist()
@@ -214,12 +220,12 @@ class StepLp:
             if weight and target is not None:
                 target.append([*entries, weight])
         self._within_cost(parts)
-        proof = {
-            "price": [integer[row] for row in self.price],
-            "parts": parts,
-            "grain": self.grain,
-            "windows": [window.document() for window in self.windows],
-        }
+        prices = [
+            {"price": [integer[row] for row in rows], "grain": grain}
+            for rows, grain in zip(self.price, self.grains, strict=True)
+        ]
+        windows = [window.document() for window in self.windows]
+        proof = {**prices[0], "rounded": prices[1:], "parts": parts, "windows": windows}
         return {**proof, "before": list(self.before), "stays": list(self.stays)}
 
     def _within_cost(self, parts: int) -> None:

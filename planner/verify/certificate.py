@@ -17,11 +17,12 @@ which satisfy these inequalities, with M the sum of A(j, k, u) over all u that w
     price   budget ≥ bytes of residents, outputs and workspace at step k, and of every b with L(k, b)
 
 A proof gives each inequality a multiplier, an integer ≥ 0 (weak duality). The weighted sum is linear in the variables,
-and its minimum over 0 ≤ x ≤ 1 is a bound for any multipliers. With a "grain" of g bytes, "price" counts whole grains:
-each size is rounded down to grains, and so is what the bytes of fixed variables leave of the budget, which whole
-variables cannot exceed then (Chvátal, "Edmonds polytopes and a hierarchy of combinatorial problems", 1973). A proof may
-branch on a variable: one proof for 0, one for 1. With "first_of", the steps belong to a set of tasks one of which runs
-first: one proof for each task, under the condition that the others have not run.
+and its minimum over 0 ≤ x ≤ 1 is a bound for any multipliers. With a "grain" of g bytes, "price" counts whole grains,
+and "rounded" has further rows of prices, each in its grain: each size is rounded down to grains, and so is what the
+bytes of fixed variables leave of the budget, which whole variables cannot exceed then (Chvátal, "Edmonds polytopes and
+a hierarchy of combinatorial problems", 1973). A proof may branch on a variable: one proof for 0, one for 1. With
+"first_of", the steps belong to a set of tasks one of which runs first: one proof for each task, under the condition
+that the others have not run.
 
 With an "alignment", the budget limits an arena, from address 0 to the end of its last byte, in which every address is a
 multiple of the alignment. Each storage then takes its size rounded up, and all together the budget rounded up, because
@@ -247,11 +248,17 @@ class _StepProof:
         if "branch" in proof:
             sides = ((proof["zero"], 0), (proof["one"], 1))
             return min(self.minimum(side, budget, {**fixed, tuple(proof["branch"]): value}) for side, value in sides)
-        price, parts = [_weight(y) for y in proof["price"]], 0 if budget is None else _weight(proof["parts"])
-        if len(price) != self.end or not (per := sum(price) if budget is None else parts):
+        rows, parts = [proof, *proof.get("rounded", [])], 0 if budget is None else _weight(proof["parts"])
+        prices = [[_weight(y) for y in row["price"]] for row in rows]
+        per = sum(prices[0]) if budget is None else parts
+        if budget is None and (len(rows) > 1 or proof.get("grain", 1) != 1):
+            raise CertificateRejected("a claim on the peak counts bytes, not grains")
+        if any(len(price) != self.end for price in prices) or not per:
             raise CertificateRejected("give one price per step; the prices or the parts of a tick must not all be 0")
         self.sum: dict[Variable, int] = {}
-        total = self._weigh_memory(price, budget, proof.get("grain", 1), fixed)
+        total = 0
+        for price, row in zip(prices, rows, strict=True):
+            total += self._weigh_memory(price, budget, row.get("grain", 1), fixed)
         for window in proof["windows"]:
             self._weigh_window(window["from"], window["to"], window)
         self._limit(proof["windows"], parts)
@@ -263,8 +270,8 @@ class _StepProof:
 
     def _weigh_memory(self, price: list[int], budget: int | None, grain: int, fixed: dict[Variable, int]) -> int:
         """Add the inequalities "price", in grains; returns their weighted constants."""
-        if not _weight(grain) or (grain > 1 and budget is None):
-            raise CertificateRejected(f"grain {grain}: give a claim on the cost one of at least 1 byte")
+        if not _weight(grain):
+            raise CertificateRejected("a grain of 0 bytes")
         total = 0
         for k, (w, weight) in enumerate(zip(self.steps, price, strict=True)):
             if not weight:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import threading
@@ -31,7 +32,7 @@ from tests.planner.optimum import least_cost
 @pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.heavy)])
 def test_a_tree_over_several_steps_proves_no_more_than_the_optimum(count: int):
     rng = random.Random(count)
-    further = met = 0
+    further = met = exact = 0
     for i in range(count):
         problem, goal = suited(rng, 6) if i % 2 else there_and_back(rng), rng.choice(MODES)
         budget = liveness.peak(problem, base_order(problem, goal.strict_phases)) * rng.randint(12, 19) // 20
@@ -53,7 +54,8 @@ def test_a_tree_over_several_steps_proves_no_more_than_the_optimum(count: int):
         single = step_branch_and_bound.tree_claim(model, root)
         further += single is None or claim["value"] > single["value"]
         met += claim["value"] == least
-    assert further and met > count // 6
+        exact += '"rounded": [{' in json.dumps(claim)  # grains alone do not prove it
+    assert further and met > count // 6 and (exact or count < 1000)
 
 
 def an_hour() -> AbstractContextManager[None]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planner.bounds import claims, step_branch_and_bound, step_cut
+from planner.bounds import claims, peak_cut, step_branch_and_bound, step_cut
 from planner.bounds.step_network import StepModel
 from planner.problem import liveness
 from planner.problem.plan import Goal
@@ -96,3 +96,24 @@ def test_a_grain_that_is_no_number_of_bytes_is_refused(grain: Any):
     )
     assert claim is not None
     assert claims.rejection_reason(problem, [{**claim, "proof": {**claim["proof"], "grain": grain}}])
+
+
+def test_a_claim_on_the_peak_counts_no_grains():
+    problem = drawn("a>c b>c c>d d>e e>f a>f b>f", size=dict.fromkeys("abcdef", 4))
+    claim = peak_cut.bound(problem, Goal()).claim
+    assert claim is not None and claims.rejection_reason(problem, [claim]) == ""
+    for more in ({"grain": 4}, {"rounded": [{"price": [9], "grain": 1}]}):
+        assert "counts bytes" in claims.rejection_reason(problem, [{**claim, "proof": {**claim["proof"], **more}}])
+
+
+def test_further_prices_of_a_proof_are_one_for_each_step():
+    problem = drawn("a>c b>c c>d d>e e>f a>f b>f", size={**dict.fromkeys("abcde", 4), "f": 0}, cost={"a": 9, "b": 7})
+    budget = liveness.peak(problem, base_order(problem)) - 1
+    task = step_cut.bound(problem, Goal(budget), budget).task
+    claim = step_branch_and_bound.bound(problem, Goal(budget), budget, task)
+    assert claim is not None
+    proof = {**claim["proof"], "price": [0]}
+    for prices, reason in (([8], ""), ([8, 8], "one price per step"), ([6], "is claimed")):
+        rows = [{"price": prices, "grain": claim["proof"]["grain"]}]
+        found = claims.rejection_reason(problem, [{**claim, "proof": {**proof, "rounded": rows}}])
+        assert reason in found and bool(reason) == bool(found)
