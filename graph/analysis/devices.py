@@ -52,8 +52,8 @@ def _device(
     """A profile from data-sheet units: GiB, GB/s, TFLOPS; `half` stands for both 16-bit dtypes.
 
     `host` is GB/s one way of the link to the host: half of the bidirectional figure. Profiles without it need a number
-    from the request: the link of an MI250X depends on the node (PCIe or Infinity Fabric, per die), the sources of the
-    TPUs give none, and `cpu-reference` has its memory on the host.
+    from the request: the link of an MI250X depends on the node (PCIe or Infinity Fabric, per die), those of TPUs have
+    no source here, and `cpu-reference` has its memory on the host.
     """
     half, quarter = tera.pop("half", None), tera.pop("float8", None)
     if half is not None:
