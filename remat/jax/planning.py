@@ -26,12 +26,16 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanSource", "plan_step", "tasks_in_order"]
 
+#: Share of the search time left for each search: most steps need one or two.
+SEARCH_SHARE = 0.7
+
 
 def plan_step(captured: Capture, budget: str | float | int | None, request: Mapping[str, Any]) -> Report:
     """Plan a traced step for the device at hand. Raises BadInput, and ValueError for `offload`.
 
     Which values lie in buffers of results depends on the order. A plan is searched with those of the order before, and
-    reported with those of its own; it is searched again, with those of both, while its own peak misses the budget.
+    reported with those of its own; it is searched again, with those of both, while its own peak misses the budget. Each
+    search takes a part of the time left, and all together no more than `search_seconds`.
     """
     if request.get("offload"):
         raise ValueError("plans of JAX steps copy nothing to the host; use remat.jax.policy(..., offload=True)")
@@ -40,7 +44,9 @@ def plan_step(captured: Capture, budget: str | float | int | None, request: Mapp
     fields = {**wire_fields(fields), **({} if budget is None else {"budget": budget})}
     results = results_of(captured.program)
     first = searched = in_buffers_of_results(captured.tasks, results)
+    left = parse_request(fields).search_seconds
     while True:
+        fields, left = {**fields, "search_seconds": SEARCH_SHARE * left}, (1 - SEARCH_SHARE) * left
         outcome = solved(_json(with_placed(captured.document, first, searched)), fields)
         report = Report(outcome)
         own = in_buffers_of_results(captured.tasks, results, _under_plan(captured, planning.saved_plan(report)))
@@ -50,7 +56,7 @@ def plan_step(captured: Capture, budget: str | float | int | None, request: Mapp
             fields = {**fields, "budget": report.budget_bytes}
         document, given = _json(with_placed(captured.document, first, own)), outcome.plan.candidate
         if _peak_bytes(document, fields, given) <= max(report.peak_bytes, report.budget_bytes or 0):
-            return Report(solved(document, fields, given=given))
+            return Report(solved(document, {**fields, "search_seconds": left}, given=given))
         searched = searched & own
 
 

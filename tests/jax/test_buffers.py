@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import pytest
 
 import remat.jax
 from planner.pipeline import progress
+from remat.facade import solved
+from remat.jax import planning
 from remat.jax.step.buffers import in_buffers_of_results
 from remat.jax.step.document import results_of
 from tests.jax.models import decoder, decoder_arguments
@@ -57,3 +61,15 @@ def test_a_report_counts_the_buffers_of_results_as_its_order_fills_them(monkeypa
     made = {name for task in captured.tasks if not task.is_reshape for name in (value.name for value in task.writes)}
     assert report.recomputed
     assert {name for name in made - held if not counted[name]} == filled - held
+
+
+def test_all_searches_of_a_plan_take_the_time_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = []
+
+    def noted(model: Any, fields: Any, **more: Any) -> Any:
+        seconds.append(fields["search_seconds"])
+        return solved(model, fields, **more)
+
+    monkeypatch.setattr(planning, "solved", noted)
+    remat.jax.capture(decoder, *decoder_arguments(layers=3)).plan("75%", search_seconds=0.5)
+    assert len(seconds) > 1 and sum(seconds) <= 0.5
