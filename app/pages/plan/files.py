@@ -32,7 +32,7 @@ from app.store.tables import plans
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 TRACE = ("trace", "json")
-CHARTS = ("timeline", "map", "graph", "curve")
+CHARTS = ("timeline", "map", "graph", "engines", "curve")
 BINARY = "application/octet-stream"
 MEDIA_TYPES = {"json": "application/json", "csv": "text/csv; charset=utf-8", "svg": "image/svg+xml", "png": "image/png"}
 Version = Annotated[str, Query(alias="v", description="hash of the scripts; a new version is fetched again")]

@@ -1,4 +1,4 @@
-"""Charts of a plan that the service renders as SVG: address map, curve of a graph's plans, graph by layers."""
+"""Charts of a plan that the service renders as SVG: address map, curve of a graph's plans, graph by layers, engines."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from app.errors import Gone
 from app.render import axes
 from app.render import svg as plots
 from app.render.plan.columns import KINDS, decode_columns, memory, names
+from app.render.plan.engines import engine_chart
 from app.render.plan.graph_layers import graph_columns
 from app.render.plan.trace import trace
 from app.render.text import format_bytes
@@ -158,10 +159,15 @@ def layers(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
     return plots.picture(960, 100 + 18 * (len(rows) + bool(left)), title, description, parts, _kind_rules())
 
 
+def engines(figures: bytes, sections: Mapping[str, bytes], name: str) -> str:
+    """SVG of the engines over time. Raises Gone for a plan without copies."""
+    return engine_chart(sections, name, _kind_rules())
+
+
 def render(task: str, figures: bytes, sections: Mapping[str, bytes]) -> bytes:
     """Gzipped columns (`memory`, `names`, `graph`), a chart as a file, or the trace; for `app.solver.child_tasks`.
 
-    Raises Gone for the address map of a plan without layout.
+    Raises Gone for the address map of a plan without layout, and for the engines of one without copies.
     """
     if task in COLUMNS:
         return gzip.compress(COLUMNS[task](figures, sections), compresslevel=1, mtime=0)
@@ -179,4 +185,4 @@ def render(task: str, figures: bytes, sections: Mapping[str, bytes]) -> bytes:
 
 
 COLUMNS = {"memory": memory, "names": names, "graph": graph_columns}
-PICTURES = {"map": address_map, "graph": layers}
+PICTURES = {"map": address_map, "graph": layers, "engines": engines}

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from app.api.main import create_app
 from app.pages.plan import files
 from app.pages.shell import assets
+from app.render.plan import engines
 from app.render.plan.columns import decode_columns
 from app.render.plan.svg import pareto_front
 from app.settings import Settings
@@ -134,6 +136,31 @@ def test_a_plan_without_layout_has_no_address_map(client: TestClient) -> None:
     meta, columns = read(client, id, "memory")
     assert not meta["has_layout"] and len(columns["first"]) == 0 and meta["holders"]["after"]
     assert client.get(f"/plans/{id}/map.svg").status_code == 404
+
+
+def test_a_plan_with_copies_shows_its_engines_over_time(client: TestClient, plans: list[str]) -> None:
+    graph = chain(8, "copies")
+    for node in graph["nodes"]:
+        node["cost"] = {"seconds": 1.0}
+    device = {"like": "cpu-reference", "host_bandwidth": 1e12}
+    id = planned(client, graph, planner="auto", offload=True, device=device)
+    assert f'<img class="engines" src="/plans/{id}/engines.svg"' in client.get(f"/plans/{id}").text
+    svg = ET.fromstring(client.get(f"/plans/{id}/engines.svg").text)
+    words = [element.text or "" for element in svg.iter() if element.tag.endswith("text")]
+    bars = [element.get("d") for element in svg.iter() if "kind" in (element.get("class") or "").split()]
+    assert {"compute", "to host", "from host"} <= set(words) and any(
+        word.startswith("busy: compute ") for word in words
+    )
+    assert len(bars) == 3 and all(bars)
+    assert "engines.svg" not in client.get(f"/plans/{plans[0]}").text
+    refused = client.get(f"/plans/{plans[0]}/engines.svg")
+    assert refused.status_code == 404 and "offload" in refused.text
+
+
+def test_intervals_without_a_visible_gap_are_drawn_as_one() -> None:
+    first, last = engines._merged(np.array([5.0, 0.0, 1.0, 3.0]), np.array([5.0, 1.0, 2.0, 3.05]))
+    assert (first.tolist(), last.tolist()) == ([0.0, 3.0, 5.0], [2.0, 3.2, 5.2])
+    assert [len(each) for each in engines._merged(np.zeros(0), np.zeros(0))] == [0, 0]
 
 
 def test_a_graph_of_one_node_has_a_page(client: TestClient) -> None:
