@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.catalogue import PUBLISHED, PUBLISHED_SOURCE, PUBLISHED_VARIABLE, find_published, published_folder
 from bench.run import machine
-from bench.targets import Measure, Target, targets
+from bench.targets import ALLOWED_OVERRUN, Measure, Target, overruns, targets
 from planner.warm import warm
 
 RESULT = Path(__file__).parent / "results" / "targets.json"
@@ -49,7 +49,7 @@ def main() -> int:
         if any(word in f"{target.goal}: {target.case}" for word in asked.only):
             rows.append(measured(target, SEEDS[:1] if asked.quick else SEEDS))
             print(line(rows[-1]), flush=True)
-    print(f"\n{table(rows)}\n{verdict(rows)}")
+    print(f"\n{table(rows)}\n{verdict(rows)}\n{lateness(rows)}")
     if asked.only == [""]:
         RESULT.parent.mkdir(exist_ok=True)
         RESULT.write_text(json.dumps({"machine": machine(), "quick": asked.quick, "rows": rows}, indent=1) + "\n")
@@ -73,6 +73,7 @@ def measured(target: Target, seeds: tuple[int, ...]) -> dict[str, Any]:
     def middle(measure: Measure) -> float:
         return statistics.median(measure(seed) for seed in seeds)
 
+    known = len(overruns)
     floor = None if target.floor is None else middle(target.at_floor)
     aim = None if target.aim is None else middle(target.at_aim)
     return {
@@ -84,6 +85,7 @@ def measured(target: Target, seeds: tuple[int, ...]) -> dict[str, Any]:
         "aim": target.aim,
         "at_aim": aim,
         "aim_met": None if aim is None or target.aim is None else aim <= target.aim,
+        "overruns": overruns[known:],  # of its reports, in seconds
     }
 
 
@@ -126,6 +128,19 @@ def table(rows: list[dict[str, Any]]) -> str:
         ]
         lines.append(f"| {goal} | {' | '.join(cells)} | {'; '.join(dict.fromkeys(missed))} |")
     return "\n".join(lines)
+
+
+def lateness(rows: list[dict[str, Any]]) -> str:
+    """How much later than requested reports came: the median, and the worst with its case."""
+    every = [(late, f"{row['goal']}: {row['case']}") for row in rows for late in row["overruns"]]
+    if not every:
+        return "no report was timed"
+    worst, case = max(every)
+    middle, count = statistics.median(late for late, _ in every), sum(late > ALLOWED_OVERRUN for late, _ in every)
+    return (
+        f"reports after the time requested: median {middle:+.2f} s, worst {worst:+.2f} s ({case}), "
+        f"{count} of {len(every)} later than {ALLOWED_OVERRUN} s"
+    )
 
 
 def verdict(rows: list[dict[str, Any]]) -> str:

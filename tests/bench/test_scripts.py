@@ -50,6 +50,11 @@ def test_a_goal_is_met_when_every_case_is_and_its_misses_are_named():
     assert (bad["floor_met"], bad["aim_met"]) == (True, False)
     assert "| goal | 2 of 2 | 1 of 2 | bad: 1.50 (1.00) |" in table.table([good, bad])
     assert table.verdict([good, bad]) == "floor met by 1 of 1 goals, aim by 0; wanted: all, and 1"
+    assert table.lateness([good, bad]) == "no report was timed"
+    late = [{**good, "overruns": [0.1, 0.2]}, {**bad, "overruns": [0.5]}]
+    assert table.lateness(late) == (
+        "reports after the time requested: median +0.20 s, worst +0.50 s (goal: bad), 1 of 3 later than 0.3 s"
+    )
     none = table.measured(target("none", 2.0, None, [float("inf")] * 3), (0, 1, 2))
     assert (none["floor_met"], none["aim_met"]) == (False, None)
     assert "none: missed (2.00)" in table.table([none])
