@@ -2,7 +2,7 @@
 
 Slow and obvious. For problems without choices, takeover, residents, buffers handed out, phases and after relations, in
 which each task costs at least one tick; collectives run once. A copy of a buffer is given up at the start of one of its
-users, guessed; whoever keeps a copy that nobody reads later only waits longer. Shares no code with the planners and the
+users, guessed; a schedule that keeps a copy with no later read only waits longer. Shares no code with the planners and the
 evaluator.
 """
 
