@@ -2,8 +2,8 @@
 
 Slow and obvious. For problems without choices, takeover, residents, buffers handed out, phases and after relations, in
 which each task costs at least one tick; collectives run once. A copy of a buffer is given up at the start of one of its
-users, guessed; a schedule that keeps a copy with no later read only waits longer. Shares no code with the planners and the
-evaluator.
+users, guessed; a schedule that keeps a copy with no later read only waits longer. Shares no code with the planners and
+the evaluator.
 """
 
 from __future__ import annotations
