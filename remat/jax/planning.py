@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["PlanSource", "plan_step", "tasks_in_order"]
 
 #: Share of the search time left for each search: most steps need one or two.
-SEARCH_SHARE = 0.7
+SEARCH_SHARE = 0.6
 
 
 def plan_step(captured: Capture, budget: str | float | int | None, request: Mapping[str, Any]) -> Report:
@@ -57,6 +57,8 @@ def plan_step(captured: Capture, budget: str | float | int | None, request: Mapp
         document, given = _json(with_placed(captured.document, first, own)), outcome.plan.candidate
         if _peak_bytes(document, fields, given) <= max(report.peak_bytes, report.budget_bytes or 0):
             return Report(solved(document, {**fields, "search_seconds": left}, given=given))
+        if searched <= own:  # all that the search counted on is there
+            return report
         searched = searched & own
 
 

@@ -73,3 +73,9 @@ def test_all_searches_of_a_plan_take_the_time_of_one(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(planning, "solved", noted)
     remat.jax.capture(decoder, *decoder_arguments(layers=3)).plan("75%", search_seconds=0.5)
     assert len(seconds) > 1 and sum(seconds) <= 0.5
+
+
+def test_a_search_is_not_repeated_once_all_that_it_counted_on_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_peak_bytes", lambda document, fields, given: 2**62)
+    report = remat.jax.capture(decoder, *decoder_arguments(layers=3)).plan("75%", search_seconds=0.3)
+    assert report.status in ("found", "proven", "over_budget")
