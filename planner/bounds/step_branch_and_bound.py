@@ -207,12 +207,14 @@ def _around(network: StepNetwork, near: Multiplier | None) -> tuple[CutPoint, Cu
     else:
         over = within = at(near)
         value = Fraction(near.price, near.parts)
-        for lower in (*(network.multiplier_near(value / factor) for factor in NEAR), free):
-            if over.bytes <= 0:
-                within, over = over, at(lower)
-        for higher in (*(network.multiplier_near(value * factor) for factor in NEAR), highest):
-            if within.bytes > 0:
-                over, within = within, at(min(higher, highest, key=lambda each: Fraction(each.price, each.parts)))
+        for lower in itertools.chain((network.multiplier_near(value / factor) for factor in NEAR), [free]):
+            if over.bytes > 0:
+                break
+            within, over = over, at(lower)
+        for higher in itertools.chain((network.multiplier_near(value * factor) for factor in NEAR), [highest]):
+            if within.bytes <= 0:
+                break
+            over, within = within, at(min(higher, highest, key=lambda each: Fraction(each.price, each.parts)))
     return over, within, *max(bounds)
 
 

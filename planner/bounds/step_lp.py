@@ -90,7 +90,9 @@ class StepLp:
         self.recomputable, self.optional = model.recomputable.tolist(), model.problem.optional.tolist()
         self.inputs = [set(model.problem.reads[w].tolist()) for w in chain]
         self.unit = max(1.0, float(model.problem.cost.mean()))
-        self.most = [max(1.0, float((model.size // grain).max(initial=0))) for grain in grains]
+        whole = [model.size // grain for grain in grains]
+        self.most = [max(1.0, float(sizes.max(initial=0))) for sizes in whole]
+        self.sizes = [(sizes / most).tolist() for sizes, most in zip(whole, self.most, strict=True)]
         self.ticks = (model.problem.cost / self.unit).tolist()
         self.windows = [_Window(j, k) for j, k in windows]
         self.before: list[list[int]] = []
@@ -185,9 +187,8 @@ class StepLp:
         """Add the memory row "price" of a step in a grain; returns its number."""
         model, task, inputs, grain = self.model, self.chain[k], self.inputs[k], self.grains[g]
         inside = int(model.own[task] + model.size[[*model.problem.writes[task].tolist(), *inputs]].sum())
-        size = (model.size // grain / self.most[g]).tolist()
         live = [(b, self.column.get(("L", k, b))) for b in range(model.problem.buffers) if b not in inputs]
-        terms = [(-size[b], column) for b, column in live if column is not None]
+        terms = [(-self.sizes[g][b], column) for b, column in live if column is not None]
         self.rows.add(terms, -((model.room - inside) // grain) / self.most[g], None, k)
         return len(self.rows.least) - 1
 

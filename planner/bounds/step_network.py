@@ -188,9 +188,7 @@ class StepNetwork:
         free = np.flatnonzero((known == UNKNOWN) & ~problem.optional)
         inputs = np.zeros(problem.buffers, bool)
         inputs[problem.reads[task]] = True
-        self.constant = int(
-            model.own[task] + model.size[problem.reads[task]].sum() + model.size[problem.writes[task]].sum()
-        )
+        certain = int(model.own[task] + model.size[problem.reads[task]].sum() + model.size[problem.writes[task]].sum())
         needed = 2 + 2 * problem.tasks + np.arange(problem.buffers)
         reader, read, held, (first, then) = model.reader, model.read, model.held, model.first
         arcs = [_arcs(later[reader], needed[read], UNCUTTABLE, of=(READ, reader, read))]
@@ -202,7 +200,7 @@ class StepNetwork:
         live, evicted = (
             np.isin(evictable, [b for b, state in (fixed or {}).items() if state == value]) for value in (1, 0)
         )
-        self.constant += int(model.size[evictable[live]].sum())
+        certain += int(model.size[evictable[live]].sum())
         size = np.where(live | evicted, 0, model.size[evictable])
         arcs.append(_arcs(needed[evictable], producer, np.where(evicted, UNCUTTABLE, 0), size, (LIVE, evictable, 0)))
         done = np.flatnonzero(later != 0)
@@ -216,9 +214,8 @@ class StepNetwork:
         self.tail, self.head, self.cost, self.size, *self.of = table
         self.bytes_of = np.zeros(2 + 2 * problem.tasks + problem.buffers, np.int64)
         self.bytes_of[needed] = np.where(inputs, 0, model.size)
-        self.room = (model.room - self.constant) // grain
+        self.room = (model.room - certain) // grain
         self.total_ticks = int(self.cost[self.cost != UNCUTTABLE].sum())
-        self.constant = 0
         self.size //= grain
         self.bytes_of //= grain
         self.bytes_of[needed[evictable[evicted]]] = UNCUTTABLE
@@ -238,7 +235,7 @@ class StepNetwork:
 
     def multiplier_near(self, price: Fraction) -> Multiplier:
         """The price in ticks of a grain, rounded as little as capacities allow."""
-        total = Fraction(self.total_ticks) + price * (self.constant + int(self.size.sum()))
+        total = Fraction(self.total_ticks) + price * int(self.size.sum())
         near = price.limit_denominator(max(1, int(MAX_CAPACITY // 2 / max(total, Fraction(1)))))
         return Multiplier(near.denominator, near.numerator)
 
@@ -286,7 +283,7 @@ class StepNetwork:
         """The minimum cut at capacities of `parts` per tick and `price` per byte."""
         side = max_flow.source_side(len(self.bytes_of), self._flow(parts, price))
         cut = side[self.tail] & ~side[self.head]
-        over = self.constant + int(self.size[cut].sum()) - self.room
+        over = int(self.size[cut].sum()) - self.room
         return CutPoint(int(self.cost[cut].sum()), over, tuple(self.of[1][cut & (self.of[0] == LIVE)].tolist()))
 
 
