@@ -90,7 +90,7 @@ def step_backend(divide: Callable[[Step], Passes], name: str = "", measure: bool
 
 
 #: Functions of recurrent layers, with arguments ..., has_biases, num_layers, dropout, train, ...
-RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+RECURRENT = (torch._VF.lstm, torch._VF.gru, torch._VF.rnn_tanh, torch._VF.rnn_relu)
 #: Errors of `torch.compile` that `capture_error` turns into ours.
 COMPILE_ERRORS = (BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError)
 
@@ -115,7 +115,7 @@ def capture_error(error: Exception) -> Exception:
 def refuse_lost_dropout(graph: fx.GraphModule) -> None:
     """Raise NotCaptured for a recurrent layer whose dropout PyTorch's decomposition leaves out."""
     for node in graph.graph.nodes:
-        if node.op == "call_function" and getattr(node.target, "__name__", "") in RECURRENT:
+        if node.op == "call_function" and node.target in RECURRENT:
             after_bias = next(number for number, each in enumerate(node.args) if isinstance(each, bool)) + 1
             layers, dropout, training = node.args[after_bias : after_bias + 3]
             if layers > 1 and dropout > 0 and training:
