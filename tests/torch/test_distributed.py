@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as collectives
 import torch.multiprocessing
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -48,9 +48,18 @@ def gradients(trained: nn.Module, rank: int) -> list[torch.Tensor]:
     return [loss.detach(), *(g.full_tensor() if isinstance(g, DTensor) else g for g in found), torch.rand(3)]
 
 
-def sharded(module: Decoder) -> Decoder:
+def sharded(module: Decoder, **fields: Any) -> Decoder:
     for block in module.blocks:
-        fully_shard(block)
+        fully_shard(block, **fields)
+    fully_shard(module, **fields)
+    return module
+
+
+def sharded_within_groups(module: Decoder) -> Decoder:
+    """Groups inside of groups, and one of two modules."""
+    for block in module.blocks:
+        fully_shard(block.mlp)
+    fully_shard(list(module.blocks))
     fully_shard(module)
     return module
 
@@ -129,6 +138,32 @@ def runs_every_collective_once(rank: int, _: str) -> None:
     assert min(measured) == pytest.approx(plan["plan"]["peak_bytes"] - held, rel=0.02)
 
 
+def predicts_the_peak_of_its_rank(rank: int, _: str) -> None:
+    """Recorded FSDP2 steps, with planned blocks and without, peak where the allocator does on this rank."""
+    one = remat.torch.capture(decoder().blocks[0], example())
+    plan, half = remat.torch.plan_on_rank_0(one, 0, **QUICK), MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    modules = [
+        sharded(decoder()),
+        sharded(with_planned_blocks(decoder(), plan)),
+        sharded(decoder(), reshard_after_forward=False),
+        sharded(decoder(), mp_policy=half),
+        sharded_within_groups(decoder()),
+    ]
+    peaks = []
+    for module in modules:
+        captured = remat.torch.capture(module, tokens(rank), recording="eager")
+        assert not [node for node in captured.document["nodes"] if node["op"] == "eager::Unrecorded"]
+        predicted = remat.torch.plan_on_rank_0(captured, planner="as_given")["baseline"]["peak_bytes"]
+        shards = [p.to_local().untyped_storage().nbytes() for p in module.parameters()]
+        measured = []
+        for _ in range(MEASURED):
+            module.zero_grad(set_to_none=True)
+            measured.append(peak_bytes(lambda module=module: module(tokens(rank)).backward()))
+        peaks.append(min(measured) + sum(shards) + tokens().nbytes)
+        assert predicted == pytest.approx(peaks[-1], rel=0.02)
+    assert peaks[1] < peaks[0] < peaks[2]
+
+
 def in_process(rank: int, store: str, patch: str, checks: list[Callable[[int, str], None]]) -> None:
     torch.set_num_threads(1)
     progress.with_multi_step_bound = lambda formulation, plan=None: formulation
@@ -139,9 +174,10 @@ def in_process(rank: int, store: str, patch: str, checks: list[Callable[[int, st
     dist.destroy_process_group()
 
 
+@pytest.mark.heavy
 def test_plans_and_wraps_train_in_two_processes(tmp_path: Path) -> None:
     captured = remat.torch.capture(decoder(), tokens())
     plan = wraps_for(load(captured.to_json().encode()), parse_request({"device": "cpu-reference", "budget": "80%"}))
     assert plan.modules
-    checks = [trains, refuses_other_steps, runs_every_collective_once]
+    checks = [trains, refuses_other_steps, runs_every_collective_once, predicts_the_peak_of_its_rank]
     torch.multiprocessing.spawn(in_process, (str(tmp_path / "store"), plan.patch, checks), nprocs=2)

@@ -163,6 +163,56 @@ def test_a_tensor_from_outside_of_the_dispatcher_is_a_fixed_node_and_warned_of()
     assert __file__ in str(warning)
 
 
+class Resized(nn.Module):
+    """Frees the memory of a tensor while it is not needed, as FSDP2 does with gathered parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1024))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scratch = x * 2
+        storage = scratch.untyped_storage()
+        size = storage.nbytes()
+        storage.resize_(0)
+        y = (self.weight * x).exp()
+        storage.resize_(size)
+        with torch.no_grad():
+            scratch.copy_(x)
+        return (y * scratch).sum()
+
+
+def test_a_storage_that_is_resized_holds_a_new_value():
+    captured = recorded(Resized(), torch.randn(1024))
+    (allocated,), (copied,) = (
+        nodes_of(captured.document, "eager::Allocated"),
+        nodes_of(captured.document, "aten::copy_"),
+    )
+    assert copied["in_place"] == {copied["outputs"][0]: allocated["outputs"][0]}
+    freed = nodes_of(captured.document, "aten::mul")[0]["outputs"][0]
+    assert not [node for node in captured.document["nodes"] if freed in node["inputs"]]
+    assert "resizing a storage" in str(captured.plan(planner="as_given").warnings)
+    assert "resize_" not in vars(torch.UntypedStorage)
+
+
+def test_a_module_with_a_plan_is_recorded_as_it_runs():
+    module, tokens = Decoder(layers=2), torch.randint(0, 60, (8, 32))
+    planned = remat.torch.optimize(module, (tokens,), 0, iterations=3)
+    report = remat.torch.report_of(planned)
+    assert report is not None and report.recomputed
+    document = recorded(planned, tokens).document
+    assert len(nodes_of(document, "aten::gelu.default")) == 2 + sum("gelu" in name for name in report.recomputed)
+    predicted = recorded(planned, tokens).plan(planner="as_given").baseline_peak_bytes
+    assert predicted == pytest.approx(report.peak_bytes, rel=0.02)
+
+
+def test_a_module_with_a_plan_for_inductor_is_refused():
+    module = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    module[0].__dict__["remat_backend"] = remat.torch.backend("8GiB", compiler="inductor")
+    with pytest.raises(NotCaptured, match="plan for Inductor"):
+        recorded(module, torch.randn(2, 4))
+
+
 def test_gradients_buffers_and_generator_are_put_back():
     module, x = Convolutions().train(), torch.randn(4, 3, 8, 8)
     module(x).square().mean().backward()

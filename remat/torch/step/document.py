@@ -33,7 +33,7 @@ from remat.torch.step.joint import (
 from remat.torch.step.workspace import workspace_of
 
 TANGENTS = "tangents"
-COLLECTIVES = ("_c10d_functional", "c10d_functional", "_dtensor")
+COLLECTIVES = ("_c10d_functional", "c10d_functional", "_dtensor", "c10d")
 STATE = ".state"
 CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 CPU_ATTENTION_GRADIENT = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default

@@ -3,6 +3,7 @@
     op that PyTorch dispatches               ──▶  node; views are folded into the storages that they show
     op that writes to its arguments          ──▶  node with outputs `in_place`
     tensor that Python or autograd keeps     ──▶  read by the last op before it is freed (`held` in the annotations)
+    storage that Python code resizes         ──▶  node `eager::Allocated`, or the end of its value (FSDP2)
     tensor that no recorded op has computed  ──▶  node `eager::Unrecorded`, which is never repeated
 
 Needs PyTorch and the standard library only.
@@ -14,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +26,32 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from remat.torch.step.document import COLLECTIVES, dtype_name, flops_of, noted, op_name, stored_bytes
+from remat.torch.step.dispatched import (
+    Call,
+    effect_of,
+    is_wrapper,
+    number_of,
+    plain_tensors,
+    replayed,
+    resizes_seen,
+    traffic_of,
+    written_by,
+)
+from remat.torch.step.document import dtype_name, flops_of, noted, op_name
 from remat.torch.step.errors import NotCaptured
-from remat.torch.step.joint import is_random
+from remat.torch.step.workspace import workspace_of
 
-UNRECORDED = "eager::Unrecorded"
+UNRECORDED, ALLOCATED = "eager::Unrecorded", "eager::Allocated"
+SETTLES = 0.002  # seconds; after a collective a thread of gloo holds its tensors a little longer
 _TORCH = str(Path(torch.__file__).parent)
-
-
-@dataclass(frozen=True, eq=False)
-class _Call:
-    """One dispatched op, with the fields of an `fx.Node` that flops, name and randomness are read from."""
-
-    target: Any
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    meta: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class _Storage:
-    """A storage of the step; `content` names the value that it holds now. The reference keeps its number unique."""
+    """A storage of the step; `content` names the value that it holds now, "" while it is resized to no bytes.
+
+    The reference keeps its number unique.
+    """
 
     reference: StorageWeakRef
     content: str
@@ -66,24 +72,34 @@ def record_eager_step(
     every op is timed in its one run. Raises NotCaptured.
     """
     recorder = _Recorder(module, measure)
-    given = {f"arguments.{i}": tensor for i, tensor in enumerate(_tensors((list(args), dict(kwargs))))}
+    arguments = [leaf for leaf in tree_leaves((list(args), dict(kwargs))) if isinstance(leaf, torch.Tensor)]
+    given = {f"arguments.{i}": tensor for i, tensor in enumerate(arguments)}
     for what, tensors in (
         ("parameter", dict(module.named_parameters())),
         ("state", dict(module.named_buffers())),
         ("input", given),
     ):
         for path, tensor in tensors.items():
-            recorder.add_resident(path, tensor, what)
-    leaves = [t for t in (*module.parameters(), *given.values()) if t.requires_grad and t.is_leaf]
-    with _state_put_back(module, leaves), recorder.hooks(), torch.enable_grad():
+            for i, plain in enumerate(plain_tensors(tensor)):
+                recorder.add_resident(f"{path}.{i}" if i else path, plain, what)
+    leaves = [t for t in (*module.parameters(), *arguments) if t.requires_grad and t.is_leaf]
+
+    def step(before_backward: Callable[[], None]) -> Any:
+        returned = module(*args, **kwargs) if loss is None else loss(module(*args, **kwargs))
+        ends = [leaf for leaf in tree_leaves(returned) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        if not ends:
+            raise NotCaptured("the step has no backward pass: nothing that it returns requires a gradient")
+        before_backward()
+        torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
+        return returned
+
+    if recorder.planned:
+        with _state_put_back(module, leaves), torch.enable_grad():
+            step(lambda: None)  # parameters may have been sharded since the plan was compiled
+    with _state_put_back(module, leaves), recorder.hooks(), resizes_seen(recorder.note_resize), torch.enable_grad():
         with recorder:
-            returned = module(*args, **kwargs) if loss is None else loss(module(*args, **kwargs))
-            ends = [tensor for tensor in _tensors(returned) if tensor.requires_grad]
-            if not ends:
-                raise NotCaptured("the step has no backward pass: nothing that it returns requires a gradient")
-            recorder.phase = "backward"
-            torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
-        return recorder.document(name, _tensors(returned), leaves), recorder.device
+            returned = step(recorder.begin_backward)
+        return recorder.document(name, plain_tensors(returned), leaves), recorder.device
 
 
 @contextmanager
@@ -107,8 +123,14 @@ def _state_put_back(module: nn.Module, leaves: Sequence[torch.Tensor]) -> Iterat
 class _Recorder(TorchDispatchMode):
     """Writes the nodes and values of a document while a step runs inside of it."""
 
+    supports_higher_order_operators = True  # plans replay random ops by them
+
     def __init__(self, module: nn.Module, measure: bool):
         super().__init__()
+        plans = [inner.__dict__["remat_backend"] for inner in module.modules() if "remat_backend" in inner.__dict__]
+        if any(plan.compiler == "inductor" for plan in plans):
+            raise NotCaptured("a module has a plan for Inductor, whose kernels cannot be recorded one by one")
+        self.planned = bool(plans)
         self.paths = {inner: path for path, inner in module.named_modules()}
         self.measure, self.phase, self.device = measure, "forward", torch.device("cpu")
         self.values: list[dict[str, Any]] = []
@@ -119,13 +141,19 @@ class _Recorder(TorchDispatchMode):
         self.live: dict[int, _Storage] = {}  # storages of the step that were not freed when the last op began
         self.unrecorded: list[str] = []
 
+    def ignore_compile_internals(self) -> bool:
+        """Whether compiled modules run compiled: those with a plan run op by op; others run as without a compiler."""
+        return self.planned
+
     @contextmanager
     def hooks(self) -> Iterator[None]:
         """Notes the module whose forward runs."""
 
+        @torch.compiler.disable  # type: ignore[untyped-decorator]
         def enter(module: nn.Module, _: Any) -> None:
             self.entered.append(self.paths.get(module, ""))
 
+        @torch.compiler.disable  # type: ignore[untyped-decorator]
         def leave(*_: Any) -> None:
             self.entered.pop()
 
@@ -136,32 +164,41 @@ class _Recorder(TorchDispatchMode):
             for hook in hooks:
                 hook.remove()
 
+    def begin_backward(self) -> None:
+        self.phase = "backward"
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self._note_freed()
+        if any(map(is_wrapper, types)):
+            return NotImplemented  # its ops on the tensors of this rank come here by themselves
         kwargs = kwargs or {}
-        given = _tensors((args, kwargs))
-        reads = list(dict.fromkeys(self._read(tensor) for tensor in given))
+        if getattr(func, "namespace", "") == "profiler":
+            return func(*args, **kwargs)
+        self._note_freed()
+        given = plain_tensors((args, kwargs))
+        reads = list(dict.fromkeys(filter(None, map(self._read, given))))
         began = self._now()
         result = func(*args, **kwargs)
         seconds = self._now() - began
-        made = _tensors(result)
-        written = _written(func, args, kwargs)
-        if made and not written and all(_number(tensor) in self.storages for tensor in made):
+        made = plain_tensors(result)
+        replay, op, op_args, value = replayed(func, args, result)
+        written = [] if replay else written_by(func, args, kwargs)
+        if made and not written and all(number_of(tensor) in self.storages for tensor in made):
             return result  # a view
-        call = _Call(func, args, kwargs, {"val": result})
-        name = self._name(func)
+        call = Call(op, op_args, kwargs, {"val": value})
+        name = self._name(op)
         in_place = {}
         outputs: list[str] = []
-        for storage in dict.fromkeys(self.storages[_number(tensor)] for tensor in written):
+        for storage in dict.fromkeys(self.storages[number_of(tensor)] for tensor in written):
             outputs.append(f"{name}.{len(outputs)}")
             in_place[outputs[-1]] = storage.content
             self.values.append({"name": outputs[-1], **storage.fields})
             storage.content = outputs[-1]
-        new = {_number(tensor): tensor for tensor in made if _number(tensor) not in self.storages}
+        new = {number_of(tensor): tensor for tensor in made if number_of(tensor) not in self.storages}
         for tensor in new.values():
             outputs.append(f"{name}.{len(outputs)}" if outputs or len(new) > 1 else name)
             self._add_computed(outputs[-1], tensor)
-        cost: dict[str, Any] = {"flops": flops_of(call), "traffic_bytes": _traffic((*given, *made))}
+        cost: dict[str, Any] = {"flops": flops_of(call), "traffic_bytes": traffic_of((*given, *made))}
+        workspace = {"workspace_bytes": held} if (held := workspace_of(call)) else {}
         self.nodes.append(
             {
                 "name": name,
@@ -169,9 +206,9 @@ class _Recorder(TorchDispatchMode):
                 "inputs": reads,
                 "outputs": outputs,
                 "phase": self.phase,
-                "cost": {"seconds": seconds} if self.measure else cost,
+                "cost": ({"seconds": seconds} if self.measure else cost) | workspace,
                 **({"in_place": in_place} if in_place else {}),
-                **_effect(call, name, bool(outputs)),
+                **({"recompute": "never"} if replay else effect_of(call, name, bool(outputs))),
                 **noted(module=self.entered[-1] if self.entered else "", line=_users_line()),
             }
         )
@@ -179,29 +216,64 @@ class _Recorder(TorchDispatchMode):
 
     def _note_freed(self) -> None:
         """What was freed since the last op began was held until then: that op reads it."""
+        if self.device.type == "cpu" and any(node.get("effect") == "collective" for node in self.nodes[-2:]):
+            time.sleep(SETTLES)
         for number in [number for number, storage in self.live.items() if storage.reference.expired()]:
-            content, node = self.live.pop(number).content, self.nodes[-1]
-            if content not in node["inputs"] and content not in node["outputs"]:
-                node["inputs"].append(content)
-                node.setdefault("annotations", {}).setdefault("held", []).append(content)
+            self._end(number)
+
+    def _end(self, number: int) -> None:
+        content, node = self.live.pop(number).content, self.nodes[-1]
+        if content not in node["inputs"] and content not in node["outputs"]:
+            node["inputs"].append(content)
+            node.setdefault("annotations", {}).setdefault("held", []).append(content)
+
+    def note_resize(self, resized: torch.UntypedStorage, size: int) -> None:
+        """A storage of no bytes holds no value; one that gets bytes holds a new value, which ops then write to."""
+        self._note_freed()
+        number = int(resized._cdata)
+        storage = self.storages.setdefault(number, _Storage(StorageWeakRef(resized), "", {}))
+        if number in self.live:
+            self._end(number)
+        storage.content = ""
+        if not size:
+            return
+        storage.content = self._name("allocated")
+        if storage.fields.get("bytes") != size:
+            storage.fields = {"shape": [size], "dtype": "uint8"}
+        self.values.append({"name": storage.content, **storage.fields})
+        self.live[number] = storage
+        node = {"name": storage.content, "op": ALLOCATED, "inputs": [], "outputs": [storage.content]}
+        self.nodes.append({**node, "phase": self.phase, "recompute": "never", "cost": {"seconds": 0.0}})
 
     def add_resident(self, path: str, tensor: torch.Tensor, role: str) -> None:
         """A tensor that exists before the step. Several in one storage are one value."""
-        if _number(tensor) not in self.storages:
+        if number_of(tensor) not in self.storages:
             self._add_value(path, tensor, role=role)
 
     def document(self, name: str, returned: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> dict[str, Any]:
         """The document of what was recorded; its outputs are results, gradients, and what else is still held."""
         self._note_freed()
-        named = {self._read(leaf): self._read(leaf.grad) for leaf in leaves if leaf.grad is not None}
+        named = {
+            self._read(plain): self._read(gradient)
+            for leaf in leaves
+            if leaf.grad is not None
+            for plain, gradient in zip(plain_tensors(leaf), plain_tensors(leaf.grad), strict=True)
+        }
         computed = {output for node in self.nodes for output in node["outputs"]}
         ends = [*map(self._read, returned), *(storage.content for storage in self.live.values())]
         annotations: dict[str, Any] = {"framework": f"torch {torch.__version__}", "recording": "eager"}
+        warnings = annotations["import_warnings"] = []
         if self.unrecorded:
-            annotations["import_warnings"] = [
+            warnings.append(
                 f"{len(self.unrecorded)} tensors come from outside of PyTorch's dispatcher (the first is read by "
                 f"{self.unrecorded[0]}): what computes them is one node each without inputs, which is never repeated"
-            ]
+            )
+        if resized := sum(node["op"] == ALLOCATED for node in self.nodes):
+            warnings.append(
+                f"memory is allocated {resized} times by resizing a storage, as FSDP2 does when it gathers parameters: "
+                "a plan that recomputes what reads it in the forward pass holds it until then, while FSDP2 frees it; "
+                "use this document to predict peaks, and plan the modules that are sharded"
+            )
         return {
             "format": "remat/1",
             "name": name,
@@ -214,13 +286,17 @@ class _Recorder(TorchDispatchMode):
 
     def _read(self, tensor: torch.Tensor) -> str:
         """Name of the value that the storage of a tensor holds now."""
-        if _number(tensor) not in self.storages:
+        if number_of(tensor) not in self.storages:
+            if self.nodes and self.nodes[-1].get("effect") == "collective":  # what its backend made to write there
+                self.nodes[-1]["outputs"].append(name := f"{self.nodes[-1]['name']}.backend")
+                self._add_value(name, tensor)  # ends with its last reader: a thread of the backend may hold it longer
+                return name
             name = self._name("unrecorded")
             self.unrecorded.append(_users_line() or "the backward pass")
             self._add_computed(name, tensor)
             node = {"name": name, "op": UNRECORDED, "inputs": [], "outputs": [name], "phase": self.phase}
             self.nodes.append({**node, "effect": "once", "cost": {"seconds": 0.0}})
-        return self.storages[_number(tensor)].content
+        return self.storages[number_of(tensor)].content
 
     def _add_value(self, name: str, tensor: torch.Tensor, **more: Any) -> None:
         fields: dict[str, Any] = {"shape": list(tensor.shape), "dtype": dtype_name(tensor.dtype)}
@@ -228,13 +304,13 @@ class _Recorder(TorchDispatchMode):
         if size != tensor.numel() * tensor.element_size():
             fields |= {"bytes": size, "fixed_bytes": True}
         self.values.append({"name": name, **fields, **more})
-        self.storages[_number(tensor)] = _Storage(StorageWeakRef(tensor.untyped_storage()), name, fields)
+        self.storages[number_of(tensor)] = _Storage(StorageWeakRef(tensor.untyped_storage()), name, fields)
         if tensor.device.type != "cpu":
             self.device = tensor.device
 
     def _add_computed(self, name: str, tensor: torch.Tensor) -> None:
         self._add_value(name, tensor)
-        self.live[_number(tensor)] = self.storages[_number(tensor)]
+        self.live[number_of(tensor)] = self.storages[number_of(tensor)]
 
     def _name(self, func: Any) -> str:
         base = func if isinstance(func, str) else func._schema.name.partition("::")[2]
@@ -245,48 +321,6 @@ class _Recorder(TorchDispatchMode):
         if self.measure and self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return time.perf_counter()
-
-
-def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
-
-
-def _number(tensor: torch.Tensor) -> int:
-    """The number of a tensor's storage, which is not given to another one while it has a weak reference."""
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except NotImplementedError:
-        raise NotCaptured(
-            f"a tensor without a storage ({tensor.layout}), such as a sparse one; use dense ones"
-        ) from None
-
-
-def _written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """Tensors among the arguments of a call that its schema says it writes to."""
-    found = []
-    for position, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[position] if position < len(args) else kwargs.get(argument.name)
-            found += _tensors(value)
-    return found
-
-
-def _effect(call: _Call, name: str, has_outputs: bool) -> dict[str, Any]:
-    """Fields about repeats. Only functional ops of PyTorch itself are repeated, random ones with their numbers."""
-    if call.target.namespace in COLLECTIVES:
-        return {"effect": "collective", "recompute": "never"}
-    if not has_outputs:
-        return {"effect": "once"}
-    if is_random(call):
-        return {"effect": "random", "stream": name}
-    if call.target.namespace != "aten" or "empty" in call.target._schema.name:  # whoever fills the memory is unknown
-        return {"recompute": "never"}
-    return {"effect": "unstable"} if torch.Tag.nondeterministic_bitwise in call.target.tags else {}
-
-
-def _traffic(tensors: Sequence[torch.Tensor]) -> int:
-    """Bytes moved by an op that reads and writes these tensors."""
-    return sum(stored_bytes(tensor) for tensor in {_number(tensor): tensor for tensor in tensors}.values())
 
 
 def _users_line() -> str:

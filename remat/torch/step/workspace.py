@@ -9,7 +9,8 @@ oneDNN computes convolutions on copies in a blocked layout, but for pointwise on
     backward    copies of what comes in, or of the weight's gradient, whichever is more
 
 Convolutions and layer norms copy gradients and inputs that are not contiguous. Arithmetic on tensors of several dtypes
-converts operands to that of the result first.
+converts operands to that of the result first. Gloo gathers into memory of its own and copies from there; it reduces a
+copy of what a reduce-scatter reads.
 
 Needs PyTorch and the standard library only.
 """
@@ -28,13 +29,13 @@ PLAIN_CHANNELS = 4  # images of so many channels are read as they lie
 aten = torch.ops.aten
 
 
-def workspace_of(node: fx.Node) -> int:
+def workspace_of(node: Any) -> int:
     """Bytes of workspace of one run on a CPU; 0 where they are not known."""
     rule = RULES.get(node.target)
     results = tensors_of(node)
     if rule is None or not results or results[0].device.type != "cpu":
         return 0
-    if rule is not _converted and results[0].dtype != torch.float32:
+    if rule not in ANY_TYPE and results[0].dtype != torch.float32:
         return 0
     return rule(results[0], *fx.map_arg(node.args, lambda source: source.meta["val"]))
 
@@ -98,6 +99,15 @@ def _converted(result: Any, *operands: Any) -> int:
     return sum(tensor.numel() * result.itemsize for tensor in tensors if tensor.dtype != result.dtype)
 
 
+def _sent(result: Any, data: Any, *_: Any) -> int:
+    return int(data.nbytes)
+
+
+def _received(result: Any, *_: Any) -> int:
+    return int(result.nbytes)
+
+
+ANY_TYPE = (_converted, _sent, _received)
 RULES: dict[Any, Callable[..., int]] = {
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_gradient,
@@ -108,3 +118,9 @@ RULES: dict[Any, Callable[..., int]] = {
     aten.native_dropout_backward.default: _as_the_result,
     **dict.fromkeys((aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor), _converted),
 }
+if torch.distributed.is_available():
+    RULES |= {
+        torch.ops.c10d._allgather_base_.default: _received,
+        torch.ops._c10d_functional.all_gather_into_tensor.default: _received,
+        torch.ops._c10d_functional.reduce_scatter_tensor.default: _sent,
+    }
