@@ -30,6 +30,7 @@ from graph.ir.names import reserve_name
 GUARD_KEY = "remat.guard"
 _GATE = "gate"
 _AGAIN, _NEVER = "/again", "/never"
+_VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})  # results in the bytes of an operand
 _LARGE = 0.1  # of the elements of the largest value
 
 
@@ -49,54 +50,45 @@ def guard(graph: GraphProto, repeated: Sequence[bool], names: set[str]) -> None:
 
 
 def _runs(graph: GraphProto, repeated: Sequence[bool]) -> list[tuple[list[NodeProto], bool]]:
-    """The nodes in runs, and whether each run goes behind a guard.
-
-    ONNX Runtime frees what a branch reads once the whole branch has run: the last read of a large value ends a run,
-    unless a value without a type crosses its end, which no branch can return.
-    """
-    sizes = _Sizes(graph)
-    runs: list[tuple[list[NodeProto], bool]] = []
-    written: set[str] = set()  # by the run
-    is_open = crosses = False
-    for place, (node, is_guarded) in enumerate(zip(graph.node, _behind_guards(graph, repeated, sizes), strict=True)):
-        if not (crosses or (is_open and is_guarded)):
-            runs.append(([], is_guarded))
-            written = set()
-        runs[-1][0].append(node)
-        written.update(node.output)
-        outside = sizes.freed.intersection(_reads(node)) - written
-        is_open = runs[-1][1] and not any(sizes.last[name] == place and sizes.is_large(name) for name in outside)
-        crosses = runs[-1][1] and any(sizes.last[name] > place for name in written.difference(sizes.shapes, [""]))
-    return runs
-
-
-def _behind_guards(graph: GraphProto, repeated: Sequence[bool], sizes: _Sizes) -> list[bool]:
-    """Whether each node goes behind a guard: repeats, and first runs with a large result that
+    """The nodes in runs, and whether each run goes behind a guard: repeats, and first runs with a large result that
 
     - would run early: it reads nothing that depends on the guard before;
     - would be kept once dead: ONNX Runtime frees a buffer only if no later value has its shape.
+
+    A run has one large result, since ONNX Runtime allocates results of a branch before it runs, and ends with the last
+    read of a large value, since it frees what a branch reads once the whole branch has run. It goes on while a value
+    without a type crosses its end, which no branch can return.
     """
+    sizes = _Sizes(graph)
     latest: dict[tuple[int, ...], int] = {}  # shape -> the last first run with such a result
     for place, node in enumerate(graph.node):
         if not repeated[place]:
             latest.update((sizes.shapes[name], place) for name in node.output if name in sizes.shapes)
     depth: dict[str, int] = {}  # value -> guards before it, by data dependence
-    found: list[bool] = []
+    runs: list[tuple[list[NodeProto], bool]] = []
+    written: set[str] = set()  # by the run
+    is_open = crosses = False
     guards = 0
     for place, node in enumerate(graph.node):
-        written = [name for name in node.output if name]
+        names = [name for name in node.output if name]
+        large = [name for name in names if sizes.is_large(name)] if node.op_type not in _VIEWS else []
         reached = max((depth.get(name, 0) for name in _reads(node)), default=0)
         is_guarded = repeated[place]
-        if not is_guarded and all(name in sizes.shapes for name in written):
-            large = [name for name in written if sizes.is_large(name)]
+        if not is_guarded and all(name in sizes.shapes for name in names):
             kept = [name for name in large if name in sizes.freed and latest[sizes.shapes[name]] > sizes.last[name]]
             is_guarded = bool(kept or (large and reached < guards))
-        if is_guarded:
-            guards += not (found and found[-1])
-            reached = guards
-        found.append(is_guarded)
-        depth.update((name, reached) for name in written)
-    return found
+        is_second = bool(large) and any(sizes.is_large(name) for name in written)
+        if not (crosses or (is_open and is_guarded and not is_second)):
+            runs.append(([], is_guarded))
+            written = set()
+            guards += is_guarded
+        runs[-1][0].append(node)
+        written.update(names)
+        depth.update((name, guards if runs[-1][1] else reached) for name in names)
+        outside = sizes.freed.intersection(_reads(node)) - written
+        is_open = runs[-1][1] and not any(sizes.last[name] == place and sizes.is_large(name) for name in outside)
+        crosses = runs[-1][1] and any(sizes.last[name] > place for name in written.difference(sizes.shapes))
+    return runs
 
 
 class _Sizes:
@@ -186,13 +178,12 @@ class _Guards:
     def _guarded(self, nodes: Sequence[NodeProto]) -> None:
         readers = _readers(nodes)
         written = [name for node in nodes for name in node.output if name]
-        masks = {node.output[1] for node in nodes if node.op_type == "Dropout" and len(node.output) > 1}
-        results = [
+        results = [  # with what nothing reads: the next gate does, and frees it
             name
             for name in written
-            if name in self._infos and (name in self._outputs or self._readers[name] > readers[name] or name in masks)
+            if name in self._infos and (name in self._outputs or not 0 < self._readers[name] == readers[name])
         ]
-        if not results:  # nothing reads it
+        if not results:
             self.nodes.extend(nodes)
             return
         again, never = self._suffixes

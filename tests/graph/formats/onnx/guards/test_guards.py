@@ -88,7 +88,7 @@ def test_a_first_run_is_guarded_where_its_buffer_would_wait_for_a_later_value_of
     y = chain(builder, a, ("Exp", "b"), ("ReduceSum", "y"))
     z = chain(builder, a, ("Cos", "c"), ("ReduceSum", "z"))
     graph = builder.build([y, z])
-    assert guarded(graph, ["a", "b", "y", "a", "c", "z"]) == [["a", "b"], ["a/1"]]
+    assert guarded(graph, ["a", "b", "y", "a", "c", "z"]) == [["a"], ["b"], ["a/1"]]
 
 
 def test_a_large_value_that_depends_on_no_guard_does_not_run_before_it() -> None:
@@ -106,13 +106,50 @@ def test_a_guard_ends_with_the_last_read_of_a_large_value() -> None:
     builder = Builder("ends")
     x = builder.value("x", TensorType("float32", (8, 8)), Role.INPUT)
     a = chain(builder, x, ("Sin", "a"))
-    b = chain(builder, a, ("Exp", "b"))
-    c = chain(builder, b, ("Cos", "c"))
-    y = chain(builder, c, ("ReduceSum", "y"))
-    z = chain(builder, c, ("ReduceMax", "z"))
+    s = chain(builder, a, ("ReduceSum", "s"))
+    t = chain(builder, s, ("Exp", "t"))
+    y, z = chain(builder, t, ("Cos", "y")), chain(builder, t, ("Tanh", "z"))
     graph = builder.build([y, z])
-    assert ["a/1", "b/1", "c/1"] in guarded(graph, ["a", "b", "c", "y", "a", "b", "c", "z"])
-    assert ["b/1"] in guarded(graph, ["a", "b", "c", "y", "b", "c", "z"])
+    assert ["a/1", "s/1", "t/1"] in guarded(graph, ["a", "s", "t", "y", "a", "s", "t", "z"])
+    assert ["s/1"] in guarded(graph, ["a", "s", "t", "y", "s", "t", "z"])
+
+
+def test_a_guard_has_one_large_result_so_that_none_is_allocated_before_it_is_computed() -> None:
+    builder = Builder("one")
+    x = builder.value("x", TensorType("float32", (8, 8)), Role.INPUT)
+    a, b = chain(builder, x, ("Sin", "a")), chain(builder, x, ("Exp", "b"))
+    (c,) = builder.node("Add", [a, b], name="c", outputs=["c"])
+    y, z = chain(builder, c, ("ReduceSum", "y")), chain(builder, c, ("ReduceMax", "z"))
+    graph = builder.build([y, z])
+    found = guarded(graph, ["a", "b", "c", "y", "a", "b", "c", "z"])
+    assert all([f"{name}/1"] in found for name in "abc")
+
+
+def test_a_large_view_is_no_guard_of_its_own() -> None:
+    builder = Builder("view")
+    x = builder.value("x", TensorType("float32", (8, 8)), Role.INPUT)
+    shape = builder.constant(np.array([64]), "shape")
+    a = chain(builder, x, ("Sin", "a"))
+    (flat,) = builder.node("Reshape", [x, shape], name="flat", outputs=["flat"])
+    y, z = chain(builder, a, ("ReduceSum", "y")), chain(builder, a, ("ReduceMax", "z"))
+    w = chain(builder, flat, ("ReduceSum", "w"))
+    graph = builder.build([y, z, w])
+    assert not any("flat" in names for names in guarded(graph, ["a", "y", "a", "z", "flat", "w"]))
+
+
+def test_a_large_result_that_nothing_reads_is_read_by_the_next_gate() -> None:
+    x, y, z = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [8, 8]) for name in "xyz")
+    types = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [8, 8]) for name in "ad"]
+    nodes = [
+        onnx.helper.make_node(op, [read], [written], name=written)
+        for op, read, written in (("Sin", "x", "a"), ("Exp", "a", "d"), ("Cos", "a", "y"), ("Tanh", "x", "z"))
+    ]
+    graph = onnx.helper.make_graph(nodes, "dead", [x], [y, z], value_info=types)
+    guard(graph, [False, False, True, False], set("xadyz"))
+    dead = next(place for place, node in enumerate(graph.node) if "d" in node.output)
+    read = next(place for place, node in enumerate(graph.node) if "d" in node.input)
+    following = [node.op_type for node in graph.node[read:]]
+    assert graph.node[dead].op_type == "If" and dead < read and "If" in following
 
 
 def test_a_value_without_a_type_does_not_leave_a_guard() -> None:
