@@ -31,6 +31,8 @@ _NAMES: tuple[tuple[Kind, str], ...] = (
 )
 KINDS: dict[str, Kind] = {name: kind for kind, names in _NAMES for name in names.split()}
 BROADCASTS = frozenset({"broadcast_in_dim", "iota", "constant"})
+#: Ops whose result XLA puts into the bytes of their first operand.
+IN_PLACE = frozenset({"scatter", "dynamic_update_slice"})
 #: Ops whose bodies run as often as the program says, and are no comparators or sums of two elements.
 CONTROL_FLOW = frozenset({"while", "case", "if", "sdy.manual_computation"})
 _CONTRACTED = re.compile(r"contracting_dims = \[([\d, ]*)\]|lhs_contracting_dimensions = \[([\d, ]*)\]")
@@ -74,7 +76,7 @@ def tasks_of(body: Body) -> list[Task]:
 
 
 def _initial_values(ops: Sequence[Op]) -> set[Op]:
-    """Filled arrays that only loops read: XLA writes them into the storage of what the loop carries."""
+    """Filled arrays that only loops read, or ops that write over them: XLA has no other copy than these change."""
     constants = {value for op in ops if op.kind in BROADCASTS and not op.operands for value in op.outputs}
     readers: dict[Value, list[Op]] = {}
     for op in ops:
@@ -84,9 +86,14 @@ def _initial_values(ops: Sequence[Op]) -> set[Op]:
     for op in reversed(ops):
         if op.kind in BROADCASTS and constants.issuperset(op.operands):
             read_by = readers.get(op.outputs[0], [])
-            if read_by and all(reader.kind == "while" or reader in found for reader in read_by):
+            if read_by and all(reader in found or _overwrites(reader, op.outputs[0]) for reader in read_by):
                 found.add(op)
     return found
+
+
+def _overwrites(op: Op, value: Value) -> bool:
+    """Whether the result of an op lies in the bytes of a value that it reads."""
+    return op.kind == "while" or (op.kind in IN_PLACE and op.operands[0] is value and value not in op.operands[1:])
 
 
 def bytes_of(value: Value) -> int:

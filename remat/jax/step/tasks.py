@@ -29,6 +29,8 @@ _NAMES: tuple[tuple[Kind, str], ...] = (
     ),
     ("reduction", "argmax argmin reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum"),
 )
+#: Ops of XLA whose result lies in the bytes of their first operand.
+IN_PLACE = ("scatter", "dynamic_update_slice")
 RESHAPES = {"reshape", "squeeze", "expand_dims"}
 KINDS: dict[str, Kind] = {name: kind for kind, names in _NAMES for name in names.split()}
 
@@ -91,17 +93,28 @@ def tasks_of(program: Program, fused: bool = True, whole: Collection[Equation] =
     """
     if not fused:
         return [Task(equation, (equation,)) for equation in program.equations]
+    filled = _overwritten_fills(program)
     fusion = Fusion(
         program.equations,
         [
             *(atom for atom in program.results if isinstance(atom, Value)),
             *(value for equation in whole for value in equation.reads),
         ],
-        kind_of=lambda equation: kind_of(equation.source),
+        kind_of=lambda equation: "view" if equation in filled else kind_of(equation.source),
         elements_of=lambda value: prod(value.aval.shape),
         is_broadcast=lambda equation: equation.primitive in ("broadcast_in_dim", "iota"),
     )
     return [Task(root, tuple(members)) for root, members in fusion.members().items()]
+
+
+def _overwritten_fills(program: Program) -> set[Equation]:
+    """Filled arrays that scatters and updates of slices write over, and nothing else reads: XLA has no other copy."""
+    read_otherwise: set[Value] = set()
+    for equation in program.equations:
+        rest = equation.inputs[1:] if equation.primitive.startswith(IN_PLACE) else equation.inputs
+        read_otherwise.update(atom for atom in rest if isinstance(atom, Value))
+    fills = (each for each in program.equations if each.primitive == "broadcast_in_dim" and not each.reads)
+    return {fill for fill in fills if read_otherwise.isdisjoint(fill.writes)}
 
 
 def kind_of(source: Any) -> Kind:

@@ -79,6 +79,17 @@ def test_what_xla_fuses_is_one_node_and_calls_are_inlined() -> None:
     ]
 
 
+def test_an_array_that_an_op_writes_over_is_part_of_its_task() -> None:
+    fill = "%0 = stablehlo.constant dense<0.0> : tensor<8xf32>\n"
+    update = "stablehlo.dynamic_update_slice %0, %a, %i : (tensor<8xf32>, tensor<4xf32>, tensor<i32>) -> tensor<8xf32>"
+    given = "%a: tensor<4xf32>, %i: tensor<i32>"
+    (node,) = main(f"{fill} %1 = {update}\n return %1 : tensor<8xf32>", arguments=given).nodes
+    assert node.op == "stablehlo::dynamic_update_slice" and len(node.attributes["ops"]) == 2  # type: ignore[arg-type]
+    body = f"{fill} %1 = {update}\n %2 = stablehlo.dot %0, %0 : (tensor<8xf32>, tensor<8xf32>) -> tensor<f32>\n"
+    graph = main(f"{body} return %1, %2 : tensor<8xf32>, tensor<f32>", arguments=given)
+    assert [node.op for node in graph.nodes].count("stablehlo::constant") == 1
+
+
 def test_a_warning_says_that_the_plan_is_in_the_report_only() -> None:
     (warning,) = read(STEP).annotations[IMPORT_WARNINGS]
     assert "no rewritten StableHLO" in warning and "remat.jax.optimize" in warning
