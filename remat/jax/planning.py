@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from graph.formats.readers import load
 from planner.formulation.formulate import formulate
+from planner.formulation.formulation import Formulation
 from planner.problem.plan import Candidate
 from planner.report.saved_report import graph_with_choices
 from planner.request.plan_request import parse_request
@@ -35,7 +37,8 @@ def plan_step(captured: Capture, budget: str | float | int | None, request: Mapp
 
     Which values lie in buffers of results depends on the order. A plan is searched with those of the order before, and
     reported with those of its own; it is searched again, with those of both, while its own peak misses the budget. Each
-    search takes a part of the time left, and all together no more than `search_seconds`.
+    search takes a part of the time left, and all together no more than `search_seconds`. Only if scans lack the same
+    alternatives with the plan's own buffers, and those are more, is the report that of the search: an upper limit.
     """
     if request.get("offload"):
         raise ValueError("plans of JAX steps copy nothing to the host; use remat.jax.policy(..., offload=True)")
@@ -47,16 +50,21 @@ def plan_step(captured: Capture, budget: str | float | int | None, request: Mapp
     left = parse_request(fields).search_seconds
     while True:
         fields, left = {**fields, "search_seconds": SEARCH_SHARE * left}, (1 - SEARCH_SHARE) * left
-        outcome = solved(_json(with_placed(captured.document, first, searched)), fields)
-        report = Report(outcome)
+        document = _json(with_placed(captured.document, first, searched))
+        outcome = solved(document, fields)
+        report, plan = Report(outcome), outcome.plan.candidate
         own = in_buffers_of_results(captured.tasks, results, _under_plan(captured, planning.saved_plan(report)))
         if own == searched:
             return report
         if fields.get("budget"):  # a share is of the first peak
             fields = {**fields, "budget": report.budget_bytes}
-        document, given = _json(with_placed(captured.document, first, own)), outcome.plan.candidate
-        if _peak_bytes(document, fields, given) <= max(report.peak_bytes, report.budget_bytes or 0):
-            return Report(solved(document, {**fields, "search_seconds": left}, given=given))
+        before, document = document, _json(with_placed(captured.document, first, own))
+        formulation = _formulation(document, fields)
+        given = _in_another(formulation, plan, _formulation(before, fields)) if plan.choices else plan
+        if given is not None:
+            peak = formulation.counted_peak(formulation.plan_of(given))
+            if peak <= max(report.peak_bytes, report.budget_bytes or 0):
+                return Report(solved(document, {**fields, "search_seconds": left}, given=given))
         if searched <= own:  # all that the search counted on is there
             return report
         searched = searched & own
@@ -66,10 +74,21 @@ def _json(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document).encode()
 
 
-def _peak_bytes(document: bytes, fields: Mapping[str, Any], given: Candidate) -> int:
-    """Peak of an order, as a report counts it."""
-    formulation = formulate(load(document), parse_request(fields))
-    return formulation.counted_peak(formulation.plan_of(given))
+def _formulation(document: bytes, fields: Mapping[str, Any]) -> Formulation:
+    return formulate(load(document), parse_request(fields))
+
+
+def _in_another(formulation: Formulation, plan: Candidate, before: Formulation) -> Candidate | None:
+    """A plan made `before` in another formulation of the step; None if that lacks an alternative of a scan.
+
+    Each formulation numbers the alternatives that it finds for bodies of scans for itself.
+    """
+    groups = {group.pair: group.savings for group in formulation.lowered.groups}
+    chosen = [group.savings[choice] for group, choice in zip(before.lowered.groups, plan.choices, strict=True)]
+    pairs = [group.pair for group in before.lowered.groups]
+    if list(groups) != pairs or any(saving not in groups[pair] for pair, saving in zip(pairs, chosen, strict=True)):
+        return None
+    return replace(plan, choices=tuple(groups[pair].index(saving) for pair, saving in zip(pairs, chosen, strict=True)))
 
 
 def tasks_in_order(captured: Capture, given: PlanSource) -> list[Task]:

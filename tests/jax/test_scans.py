@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ import numpy as np
 import pytest
 
 import remat.jax
+from planner.formulation.formulation import Formulation
 from planner.pipeline import progress
+from planner.problem.plan import Candidate
+from remat.jax import planning
 from tests.jax.models import NO_REWRITES, WIDTH
 
 QUICK = {"iterations": 20}
@@ -137,3 +141,27 @@ def test_a_report_names_a_scan_inside_of_a_scan_and_no_other() -> None:
     assert "one task each" in warning and "scan at " in warning
     function, args = LOOPS["layers"]
     assert not remat.jax.capture(function, *args).plan("100%", **QUICK).warnings
+
+
+def test_a_plan_saves_the_same_values_under_other_bytes_of_the_step() -> None:
+    document = remat.jax.capture(layers, STACKED, ROWS, jax.random.key(0)).document
+    before = planning._formulation(json.dumps(document).encode(), {})
+    (group,) = before.lowered.groups
+
+    def saved(formulation: Formulation, plan: Candidate) -> list[str]:
+        graph = formulation.lowered.under(plan.choices).graph
+        return [graph.values[v].name for v in graph.nodes[group.pair.forward].outputs if v >= 0]
+
+    moved, lacking = 0, 0
+    stacks = [name for node in document["nodes"] if node["op"] == "Scan" for name in node["outputs"][2:] if name]
+    for stack in stacks[:4]:
+        values = [v | {"bytes": 0, "fixed_bytes": True} if v["name"] == stack else v for v in document["values"]]
+        other = planning._formulation(json.dumps({**document, "values": values}).encode(), {})
+        for choice in range(len(group.savings)):
+            plan = Candidate(np.arange(0), "", (choice,))
+            found = planning._in_another(other, plan, before)
+            lacking += found is None
+            if found is not None:
+                moved += found.choices != plan.choices
+                assert saved(other, found) == saved(before, plan)
+    assert moved and lacking
