@@ -1,6 +1,6 @@
 """Time and workspace of a node on a device: declared costs first, else a roofline model.
 
-    seconds = max(flops / peak of the dtype, bytes moved / bandwidth) + overhead of one kernel
+    seconds = max(flops / peak of the dtype, bytes moved / bandwidth, link if a collective) + overhead of one kernel
 
 Source: Williams, Waterman, Patterson, "Roofline: An Insightful Visual Performance Model for Multicore
 Architectures", CACM 52(4), 2009. An unknown op costs the transfer of its inputs and outputs.
@@ -12,6 +12,7 @@ from collections import Counter
 from typing import Any
 
 from graph.analysis.aliasing import inplace_candidates, is_view, last_uses, storage_roots
+from graph.analysis.collectives import link_seconds
 from graph.analysis.devices import DEFAULT_DEVICE, DEVICES, DeviceProfile, device_named, resolve_device
 from graph.ir import ABSENT, FLOAT_DTYPES, UNKNOWN_COST, Body, Graph, Node, Role
 from graph.ops.control_flow.checkpointed_scan import SNAPSHOT_GRAD, TAIL_GRAD, CheckpointedGrad
@@ -47,7 +48,8 @@ def seconds_of(graph: Graph, node: Node, device: DeviceProfile) -> float:
         return _seconds_of_bodies(graph, node, device)
     estimate = _table_work(graph, node) if declared is UNKNOWN_COST else work_of(graph, node)
     moved = (estimate.traffic_bytes or 0) / device.bytes_per_second
-    return max(estimate.flops / device.peak(_compute_dtype(graph, node)), moved) + device.kernel_seconds
+    sent = link_seconds(graph, node, device)
+    return max(estimate.flops / device.peak(_compute_dtype(graph, node)), moved, sent) + device.kernel_seconds
 
 
 def workspace_of(graph: Graph, node: Node) -> int:

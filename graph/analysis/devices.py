@@ -34,6 +34,8 @@ class DeviceProfile:
     host_bytes_per_second: float = 0.0  # of the link to host memory, each way; 0: unknown
     fetch_bytes_per_second: float = 0.0  # of the link from host memory, where it differs; 0: as to it
     host_link: str = DUPLEX  # or SHARED: copies one direction at a time
+    link_bytes_per_second: float = 0.0  # of the link to other devices, each way; 0: unknown
+    link_latency: float = 0.0  # seconds of one empty message on that link
 
     def peak(self, dtype: str) -> float:
         """Arithmetic operations per second for a dtype; the float32 peak if none is published."""
@@ -168,6 +170,8 @@ FIELDS = (
     "host_bandwidth",
     "fetch_bandwidth",
     "host_link",
+    "link_bandwidth",
+    "link_latency",
 )
 
 
@@ -185,8 +189,9 @@ def resolve_device(given: str | Mapping[str, Any]) -> DeviceProfile:
     resolve_device({"bandwidth": 2.0e12, "flops": {"float32": 2.0e13}, "memory_bytes": 80 * 2**30})
     `bandwidth` is in bytes per second; `flops` is one number for all dtypes, or one per dtype with float32
     required; `kernel_seconds`, `memory_bytes`, `host_bandwidth` (bytes per second to host memory, and from it unless
-    `fetch_bandwidth` says otherwise), `host_link` ("duplex", or "shared": one direction at a time) and `name` are
-    optional; `like` names a profile that provides the defaults.
+    `fetch_bandwidth` says otherwise), `host_link` ("duplex", or "shared": one direction at a time), `link_bandwidth`
+    (bytes per second from a device to the next one, for collectives), `link_latency` (seconds of an empty message
+    between them) and `name` are optional; `like` names a profile that provides the defaults.
     """
     if isinstance(given, str):
         return device_named(given)
@@ -206,6 +211,8 @@ def resolve_device(given: str | Mapping[str, Any]) -> DeviceProfile:
         raise ValueError(
             f"host_link is {link!r:.80}; use {DUPLEX} (both directions at once) or {SHARED} (one at a time)"
         )
+    if "link_latency" in given and "link_bandwidth" not in given:
+        raise ValueError("link_latency has no link_bandwidth beside it; give the bytes per second of the link as well")
     return DeviceProfile(
         given.get("name", "custom"),
         int(_positive("memory_bytes", given.get("memory_bytes", base.memory_bytes))),
@@ -218,6 +225,10 @@ def resolve_device(given: str | Mapping[str, Any]) -> DeviceProfile:
             "fetch_bandwidth", given.get("fetch_bandwidth", like.fetch_bytes_per_second if like else 0), zero=True
         ),
         link,
+        _positive("link_bandwidth", given["link_bandwidth"])
+        if "link_bandwidth" in given
+        else base.link_bytes_per_second * (like is not None),
+        _positive("link_latency", given.get("link_latency", like.link_latency if like else 0), zero=True),
     )
 
 

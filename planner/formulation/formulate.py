@@ -6,6 +6,7 @@ import threading
 from dataclasses import replace
 from functools import partial
 
+from graph.analysis import collectives
 from graph.analysis.devices import resolve_device
 from graph.autodiff.objective import Objective
 from graph.cancellation import GRACE_CHECKS, cancellation_scope, unless_cancelled
@@ -48,7 +49,7 @@ def formulate(
         planned = partial(with_body_plans, device=device, runtime=runtime, known=groups)
         lowered = unless_cancelled(None if groups else cancel, planned, lowered)
     formulation = formulate_lowered(lowered, request, source.order_is_given, device.memory_bytes, fits, cancel)
-    notes = []
+    notes = collectives.warnings_of(source, device)
     if unknown:
         notes.append(f"unknown checkpoints are ignored: {', '.join(unknown[:5])}")
     if once := _not_repeatable(lowered, recompute):

@@ -286,7 +286,7 @@ MEMORY = Kind(
 PLANNER = Kind(_planner, STRING, "str", FlagValue("NAME", catalogue="planner"))
 RUNTIME = one_of(*RUNTIMES, parse=_runtime)
 OBJECT = Kind(_instance_of(Mapping), ANY_OBJECT, "Mapping[str, Any]")
-DEVICE = Kind(_device, _any(STRING, ANY_OBJECT), "str | Mapping[str, Any]", DEVICE_FLAG)
+DEVICE = Kind(_device, _any(STRING, ANY_OBJECT), "str | Mapping[str, Any]", replace(DEVICE_FLAG, metavar="NAME|OBJECT"))
 DIFFERENTIATE = Kind(
     _instance_of(bool, Mapping),
     _any({"type": "boolean"}, {"$ref": "#/$defs/Differentiate"}),

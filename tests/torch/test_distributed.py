@@ -125,6 +125,8 @@ def runs_every_collective_once(rank: int, _: str) -> None:
     captured = remat.torch.capture(planned, x)
     plan = remat.torch.plan_on_rank_0(captured, 0, **QUICK)
     ops = {row["name"]: row["op"] for row in captured.document["nodes"]}
+    found = [row["attributes"]["ranks"] for row in captured.document["nodes"] if "all_gather" in row["op"]]
+    assert found == [2] * len(found)
     gathered = [name for name, _ in plan["plan"]["order"] if "c10d" in ops.get(name, "")]
     assert plan["plan"]["recomputed"] and gathered and len(gathered) == len(set(gathered))
     optimized = remat.torch.optimize(planned, (x,), plan=plan)
@@ -153,6 +155,8 @@ def predicts_the_peak_of_its_rank(rank: int, _: str) -> None:
     for module in modules:
         captured = remat.torch.capture(module, tokens(rank), recording="eager")
         assert not [node for node in captured.document["nodes"] if node["op"] == "eager::Unrecorded"]
+        gathers = [node for node in captured.document["nodes"] if node["op"].startswith("c10d")]
+        assert gathers and all(node["attributes"] == {"ranks": 2} for node in gathers)
         predicted = remat.torch.plan_on_rank_0(captured, planner="as_given")["baseline"]["peak_bytes"]
         shards = [p.to_local().untyped_storage().nbytes() for p in module.parameters()]
         measured = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -158,6 +159,8 @@ def request_fields(file: Path | None, flags: Mapping[str, Any], goals: Sequence[
             named = parse_named_lengths(given[name], FIELDS[name].flag, name != "inputs")
             of_file = fields.get(name)
             given[name] = {**of_file, **named} if isinstance(of_file, Mapping) else named
+    if str(given.get("device", "")).lstrip().startswith("{"):
+        given["device"] = _parse_device(given["device"])
     if "shapes" in given:
         given["shapes"] = [_parse_shape_set(text) for text in given["shapes"]]
     if any(name in given for name in goals):
@@ -173,6 +176,15 @@ def request_fields(file: Path | None, flags: Mapping[str, Any], goals: Sequence[
     elif "loss" in given and fields.get("differentiate") is False:
         fields.pop("differentiate")
     return {**fields, **given}
+
+
+def _parse_device(text: str) -> Any:
+    """A device object from JSON text; what it says is checked with the other fields. Raises BadRequest."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        expected = 'JSON such as {"like": "a100-80gb", "link_bandwidth": 300e9}'
+        raise BadRequest.one("bad_device", "--device", str(error), expected, "write the object as JSON") from None
 
 
 def reject_json_with_draw(as_json: bool, draw: bool | None) -> None:

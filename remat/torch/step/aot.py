@@ -37,6 +37,7 @@ __all__ = [
     "fake_bytes",
     "fake_random_state",
     "graph_module",
+    "group_size",
     "has_kernel",
     "outside_of_tracing",
     "peak_and_rest",
@@ -78,6 +79,16 @@ def run_as_it_is(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
 def graph_module(root: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
     """A module that runs a graph whose constants are attributes of `root`."""
     return fx.GraphModule(root, graph)
+
+
+def group_size(arguments: Sequence[Any]) -> int | None:
+    """Number of ranks of the process group among the arguments of an op: the group, or its name, the last text."""
+    for argument in reversed(arguments):
+        if isinstance(argument, torch.ScriptObject) and "ProcessGroup" in str(argument._type()):
+            return int(torch.distributed.ProcessGroup.unbox(argument).size())
+        if isinstance(argument, str):
+            return int(torch.distributed.distributed_c10d._resolve_process_group(argument).size())
+    return None
 
 
 def saved_description(number: int) -> Any:

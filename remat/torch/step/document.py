@@ -19,7 +19,7 @@ import torch
 from torch import fx
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
-from remat.torch.step.aot import fake_random_state
+from remat.torch.step.aot import fake_random_state, group_size
 from remat.torch.step.joint import (
     BATCH_NORM,
     Joint,
@@ -129,7 +129,10 @@ class _Writer:
             "op": op_name(node),
             "inputs": inputs,
             "outputs": outputs,
-            "attributes": {"arguments": f"{node.args} {node.kwargs}" if node.kwargs else str(node.args)},
+            "attributes": {
+                "arguments": f"{node.args} {node.kwargs}" if node.kwargs else str(node.args),
+                **ranks_of(node),
+            },
             "phase": "backward" if joint.is_backward(node) else "forward",
             **noted(module=path_below(self.root, module_path(node)), line=source_line(node)),
         }
@@ -256,6 +259,14 @@ def noted(**given: str) -> dict[str, Any]:
     """The field `annotations` with what is known, or nothing."""
     known = {name: text for name, text in given.items() if text}
     return {"annotations": known} if known else {}
+
+
+def ranks_of(node: Any) -> dict[str, int]:
+    """Attribute `ranks` of a collective: processes that take part; nothing for other ops."""
+    if getattr(node.target, "namespace", "") not in COLLECTIVES:
+        return {}
+    ranks = group_size([*node.args, *node.kwargs.values()])
+    return {} if ranks is None else {"ranks": ranks}
 
 
 def flops_of(node: fx.Node) -> int:

@@ -37,7 +37,7 @@ from remat.torch.step.dispatched import (
     traffic_of,
     written_by,
 )
-from remat.torch.step.document import dtype_name, flops_of, noted, op_name
+from remat.torch.step.document import dtype_name, flops_of, noted, op_name, ranks_of
 from remat.torch.step.errors import NotCaptured
 from remat.torch.step.workspace import workspace_of
 
@@ -208,6 +208,7 @@ class _Recorder(TorchDispatchMode):
                 "phase": self.phase,
                 "cost": ({"seconds": seconds} if self.measure else cost) | workspace,
                 **({"in_place": in_place} if in_place else {}),
+                **({"attributes": ranks} if (ranks := ranks_of(call)) else {}),
                 **({"recompute": "never"} if replay else effect_of(call, name, bool(outputs))),
                 **noted(module=self.entered[-1] if self.entered else "", line=_users_line()),
             }

@@ -179,6 +179,14 @@ def test_flags_beat_the_request_file(run: Run, model: Path, tmp_path: Path) -> N
     }
 
 
+def test_a_device_of_the_command_line_may_be_an_object(run: Run, model: Path) -> None:
+    device = {"like": "a100-80gb", "link_bandwidth": 3e11}
+    code, out, _ = run("plan", model, "--device", json.dumps(device), "--json")
+    report = json.loads(out)
+    assert (code, report["request"]["device"]) == (0, device)
+    assert any("link_bandwidth: not used" in warning for warning in report["warnings"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -190,6 +198,8 @@ def test_flags_beat_the_request_file(run: Run, model: Path, tmp_path: Path) -> N
         (["--reserve", str(2**63 - 1)], "bad_field"),
         (["--budget", "1", "--fits", "2"], "conflicting_goals"),
         (["--host-memory", "1GiB"], "bad_field"),
+        (["--device", '{"like": '], "bad_device"),
+        (["--device", '{"like": "a100-80gb", "link_bandwidth": 0}'], "bad_device"),
         (["--no-differentiate", "--loss", "h0"], "conflicting_flags"),
         (["--graph", "out.pdf"], "unknown_extension"),
         (["--seconds", "soon"], "usage"),
