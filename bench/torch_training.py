@@ -4,14 +4,15 @@
     python bench/torch_training.py --only resnet18 --budgets 80%,60%,45%
     python bench/torch_training.py --full --only gpt2_small          # full depth and width; needs memory
 
-Each network trains three steps with SGD, without and with each plan, in a process of its own. Budgets are spread evenly
-from the lowest peak found to the peak without a plan. Columns: status of the plan; peak measured beyond what is held
-before the step, in MiB, and how far the predictions are off, with measured workspaces and without; extra time predicted
-and measured, in seconds of the processor, over the step that runs every op once in the same way; whether losses,
-gradients, buffers and the state of the generator are equal bit for bit. The table at the end has for each network the
-tasks of the step, seconds of the processor to record it without and with a profile and to plan, the largest errors of
-its rows, the rank correlation of predicted and measured peaks and times, and the time of the step that runs every op
-once beside PyTorch's own. Results are kept in bench/results/torch_training.json; `--shown` prints the last ones. Needs
+Each network trains three steps with SGD, without and with each plan, in a process of its own that keeps its memory.
+Budgets are spread evenly from the lowest peak found to the peak without a plan. Columns: status of the plan; peak
+measured beyond what is held before the step, in MiB, and how far the predictions are off, with measured workspaces and
+without; extra time predicted and measured, in seconds of the processor, over the step that runs every op once in the
+same way (median of nine runs beside each other); whether losses, gradients, buffers and the state of the generator are
+equal bit for bit. The table at the end has for each network the tasks of the step, seconds of the processor to record
+it without and with a profile and to plan, the largest errors of its rows, the rank correlation of predicted and
+measured peaks and times, and the time of the step that runs every op once beside PyTorch's own. Results are kept in
+bench/results/torch_training.json; `--shown` prints the last ones. Needs
 the extra `torch`. Exits 1 if something is not equal.
 """
 
@@ -45,7 +46,7 @@ from planner.request.plan_request import parse_request
 from remat.report import Report
 from tests.torch.steps import equal, peak_bytes
 
-STEPS, TIMED = 3, 3
+STEPS, TIMED = 3, 9
 MIB = 2**20
 RESULTS = Path(__file__).parent / "results" / "torch_training.json"
 COLUMNS = ("network", "budget", "status", "peak MiB", "off", "without profile", "extra", "measured", "equal")
@@ -89,15 +90,15 @@ def peak_of(step: Callable[[], Any], module: nn.Module) -> int:
     return peak_bytes(once)
 
 
-def fastest(*steps: Callable[[], Any]) -> list[float]:
-    """Seconds of the processor of the fastest of some runs of each step; the steps take turns."""
-    found = [float("inf")] * len(steps)
-    for _ in range(TIMED):
+def ratios(*steps: Callable[[], Any]) -> list[float]:
+    """Seconds of the processor of each step over those of the one before it: medians of some runs, in turns."""
+    found = np.empty((TIMED, len(steps)))
+    for run in range(TIMED):
         for kind, step in enumerate(steps):
             began = time.process_time()
             step().backward()
-            found[kind] = min(found[kind], time.process_time() - began)
-    return found
+            found[run, kind] = time.process_time() - began
+    return [float(ratio) for ratio in np.median(found[:, 1:] / found[:, :-1], axis=0)]
 
 
 def plans_of(captured: remat.torch.Capture, given: argparse.Namespace) -> list[Report]:
@@ -112,6 +113,7 @@ def plans_of(captured: remat.torch.Capture, given: argparse.Namespace) -> list[R
 def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
     """A row for each plan, and the row of the network."""
     torch.set_num_threads(1)
+    remat.torch.keep_memory()
     module, inputs = instance(name, given.full)
     clock = [time.process_time()]
     unmeasured = remat.torch.capture(module, **inputs)
@@ -132,8 +134,8 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
         planned = remat.torch.optimize(own, inputs, plan=report)
         same = equal(expected, trained(lambda run=planned: run(**inputs), planned))  # type: ignore[misc]
         peak = peak_of(lambda run=planned: run(**inputs), planned)  # type: ignore[misc]
-        seconds = fastest(*(functools.partial(run, **inputs) for run in (plain, once, planned)))
-        own_times.append(seconds[1] / seconds[0] - 1)
+        own_time, time_of_plan = ratios(*(functools.partial(run, **inputs) for run in (plain, once, planned)))
+        own_times.append(own_time - 1)
         row: Row = {
             "budget": (report.budget_bytes or 0) / report.baseline_peak_bytes,
             "status": report.status,
@@ -142,7 +144,7 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
             "off": peak / (report.peak_bytes - held) - 1,
             "without profile": peak / (peak_on(unmeasured.to_json().encode(), report) - held) - 1,
             "extra": report.overhead,
-            "measured": seconds[2] / seconds[1] - 1,
+            "measured": time_of_plan - 1,
             "equal": same,
         }
         found.append(row)

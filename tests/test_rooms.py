@@ -237,8 +237,8 @@ MAY_IMPORT: dict[str, str] = {
     "remat.request_fields": "planner.request",
     "remat.steps": ("app.cli app.render graph.formats graph.formats.native planner.errors planner.report remat.report"),
     "remat.torch": (
-        "app.cli app.render graph.errors planner.errors planner.pipeline planner.request remat.errors remat.facade "
-        "remat.report remat.steps"
+        "app.api.service app.cli app.render graph.errors planner.errors planner.pipeline planner.request remat.errors "
+        "remat.facade remat.report remat.steps"
     ),
 }
 

@@ -23,6 +23,7 @@ except ImportError as error:
 
 from remat.torch.capturing import Capture, capture
 from remat.torch.step.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, NotPlaced, OtherStep
+from remat.torch.step.heap import keep_memory
 
 if TYPE_CHECKING:
     from remat.torch.measurement import measure_plan
@@ -51,6 +52,7 @@ __all__ = [
     "arena_of",
     "backend",
     "capture",
+    "keep_memory",
     "measure_plan",
     "optimize",
     "plan_on_rank_0",

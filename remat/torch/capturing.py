@@ -96,8 +96,8 @@ def capture(
         loss: Computes the loss from what the module returns. Without it, the step ends where the module does, and the
             gradients of what it returns come in from outside.
         name: Name of the model in reports; the class of the module by default.
-        measure: Run every op of the step on made-up data, so that its time and workspace are measured. The documents
-            of two captures then differ in their costs.
+        measure: Measure the times of ops in the step, which runs a few times, and their workspaces on made-up data; see
+            `optimize`. The documents of two captures then differ in their costs.
         compiler: What will run the step: "eager", op by op, or "inductor". Plans are for one of them.
         recording: `graph` captures with `torch.compile`. `eager` runs one step and records its ops, for models that are
             not one graph: the document is for planning and prediction, `optimize` cannot train with it.

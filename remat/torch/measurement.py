@@ -28,6 +28,7 @@ from remat.steps.child import answer_request
 from remat.torch.capturing import Loss, WithLoss
 from remat.torch.step.aot import allocated_peak
 from remat.torch.step.errors import BudgetNotMet, NotCaptured, OtherStep
+from remat.torch.step.heap import keep_memory
 from remat.torch.step.planning import PlanSource
 from remat.torch.training import Budget, arguments, optimize, report_of
 
@@ -171,7 +172,8 @@ def load_target(target: str) -> tuple[nn.Module, Any, Loss | None]:
 
 
 def main() -> None:
-    """Measure the target of the request on standard input."""
+    """Measure the target of the request on standard input, in a process that keeps its memory."""
+    keep_memory()
     answer_request(_measured, expected=(BudgetNotMet, NotCaptured, OtherStep))
 
 

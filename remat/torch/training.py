@@ -190,8 +190,10 @@ def optimize(
             states, the loss if it is computed outside) comes on top. Without it: the lowest peak at most 10% slower.
         plan: A plan made before, instead of a budget: a `Report`, or the file that `Report.save` wrote. `measure` and
             `over_budget`, which are about a search, then have no effect.
-        measure: Run every op of the step on made-up data, so that its time and workspace are measured; else both are
-            estimated from shapes, plans are reproducible, and the peak may be a few percent above the one predicted.
+        measure: Run the step a few times, so that times of its ops are measured, and its ops on made-up data, so that
+            their workspaces are. A step that cannot be run (fake tensors, no memory, collectives) has its ops timed on
+            made-up data, and a warning in its report. Without it, both are estimated from shapes, plans are
+            reproducible, and the peak may be a few percent above the one predicted.
         new_steps: What to do when the module is called with other shapes or in another mode: "plan" again, or "refuse".
         over_budget: What to do if no plan is within the budget: an "error", or "train" with the lowest peak found.
         compiler: "eager" runs the plan op by op, in its order. "inductor" compiles both passes: the plan decides what

@@ -46,8 +46,10 @@ __all__ = [
     "run_with_rng_state",
     "saved_description",
     "serialized_types",
+    "without_autocast",
 ]
 
+without_autocast = torch._C._DisableAutocast  # context manager
 MARK = "remat: "
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 

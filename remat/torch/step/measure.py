@@ -1,11 +1,16 @@
-"""Seconds and workspace of each op of a step, measured: every distinct call runs a few times on made-up data.
+"""Seconds and workspace of each op of a step, measured.
 
-Needs the memory of one op at a time, so a step that does not fit the device is measured as well.
+    seconds      in a real step, where one can be run; else each distinct call alone, on made-up data
+    workspace    of each distinct call alone, on made-up data
+
+Alone, a call needs the memory of one op at a time, so a step that does not fit the device is measured as well.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,35 +19,51 @@ from torch import fx
 
 from remat.torch.step.aot import allocations, outside_of_tracing
 from remat.torch.step.joint import Joint, storage_of, tensors_of
+from remat.torch.step.timing import Inputs, NotTimed, seconds_in_step
 
-RUNS = 3  # timed runs of a call; the fastest counts
+RUNS = 3  # timed runs of a call alone; the fastest counts
+IN_STEP = "in a real step"
 #: Ops that read a buffer whose content only the library that filled it knows; made-up data takes the process down.
 OPAQUE = ("mkldnn_rnn_layer", "_cudnn_rnn", "miopen_rnn")
 Call = Callable[[], Any]
 
 
-def measured_costs(joint: Joint) -> dict[str, dict[str, Any]]:
-    """The `cost` of tasks by name: seconds and bytes of workspace of one run on the device of its tensors.
+def measured_costs(joint: Joint, inputs: Inputs | None) -> tuple[dict[str, dict[str, Any]], str]:
+    """The `cost` of tasks by name, and how their times were measured: `IN_STEP`, or why each op ran alone.
 
-    An op that fails on made-up data, communicates, writes to its inputs or reads an opaque buffer is left out.
+    Without `inputs`, the step is one of Inductor, whose kernels compute several ops.
+
+    Calls of equal signature have one cost; in a step, the mean of theirs. Left out are ops of other libraries that were
+    not run in a step, and for workspaces, ops that fail on made-up data, write to inputs or read an opaque buffer.
     """
+    signatures = {task.name: _signature(task) for task in joint.tasks}
     calls: dict[str, Call] = {}
-    named: dict[str, str] = {}
     for task in joint.tasks:
         if not isinstance(task.target, torch._ops.OpOverload) or task.target._schema.is_mutable:
             continue
         opaque = task.target._schema.name.partition("::")[2].startswith(OPAQUE)
         if task.target.namespace in ("aten", "prims") and not opaque:
-            key = named[task.name] = _signature(task)
-            if key not in calls:
-                calls[key] = _call(task)
+            calls.setdefault(signatures[task.name], _call(task))
     devices = sorted({t.device.index or 0 for task in joint.tasks for t in tensors_of(task) if t.is_cuda})
     with outside_of_tracing(), torch.random.fork_rng(devices), torch.no_grad():
-        seconds = {key: _seconds(call) for key, call in calls.items()}
-        able = {key: call for key, call in calls.items() if seconds[key] is not None}
-        workspaces = allocations(able)
-    costs = {key: {"seconds": seconds[key], "workspace_bytes": workspaces[key]} for key in able}
-    return {name: costs[key] for name, key in named.items() if key in costs}
+        alone = {key: seconds for key, call in calls.items() if (seconds := _seconds(call)) is not None}
+        workspaces = allocations({key: calls[key] for key in alone})
+    costs: dict[str, dict[str, Any]] = {
+        key: {"seconds": seconds, "workspace_bytes": workspaces[key]} for key, seconds in alone.items()
+    }
+    how = IN_STEP
+    try:
+        if inputs is None:
+            raise NotTimed("Inductor computes several of them in one kernel")
+        in_step = defaultdict(list)
+        for name, seconds in seconds_in_step(joint, inputs).items():
+            if name in signatures:
+                in_step[signatures[name]].append(seconds)
+        for key, times in in_step.items():
+            costs.setdefault(key, {})["seconds"] = statistics.mean(times)
+    except NotTimed as reason:
+        how = str(reason)
+    return {name: costs[key] for name, key in signatures.items() if key in costs}, how
 
 
 def workspaces(calls: Mapping[str, Callable[[], Call]]) -> dict[str, int]:

@@ -18,11 +18,16 @@ from remat.torch.step.document import document
 from remat.torch.step.errors import NotCaptured
 from remat.torch.step.fusion import Fusion
 from remat.torch.step.joint import Joint
-from remat.torch.step.measure import measured_costs
+from remat.torch.step.measure import IN_STEP, measured_costs
 
 Passes = tuple[fx.GraphModule, fx.GraphModule]
 CompilerName = Literal["eager", "inductor"]
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+#: Warning of reports whose times are not from a step.
+ALONE = (
+    "times were measured op by op on made-up data, because {}: the predicted extra time may be 10 points off and more; "
+    "`remat measure` measures it"
+)
 _PART = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]|\[(?:'([^']*)'|(\d+))\]|\.(\w+)")
 
 
@@ -44,22 +49,26 @@ class Step:
         measure: bool = False,
         root: str = "",
         fuse: Callable[[Joint], Fusion] | None = None,
+        examples: Sequence[Any] = (),
     ) -> Step:
         """The step of a joint graph; `inputs` gives role and name of the inputs by their number.
 
-        With `fuse`, ops that share a kernel are one node of the document, and random ops never run again.
+        With `measure`, times of ops are measured in the step itself if `examples` are its real inputs. With `fuse`,
+        ops that share a kernel are one node of the document, and random ops never run again.
         """
         joint = Joint(module, forward_outputs)
-        roles = {
-            node.name: inputs[node.meta["desc"].idx]
-            for node in joint.inputs
-            if getattr(node.meta.get("desc"), "idx", None) in inputs
-        }
-        costs = measured_costs(joint) if measure else {}
+        numbers = {node: int(getattr(node.meta.get("desc"), "idx", -1)) for node in joint.inputs}
+        roles = {node.name: inputs[number] for node, number in numbers.items() if number in inputs}
+        given = {node: examples[number] for node, number in numbers.items() if 0 <= number < len(examples)}
+        costs, how = measured_costs(joint, given if fuse is None else None) if measure else ({}, "")
+        written = document(joint, name, roles, costs, replay=fuse is None, root=root)
+        if how:
+            written["annotations"]["times"] = f"measured {how}" if how == IN_STEP else "measured op by op"
+        if how not in ("", IN_STEP):
+            written["annotations"]["import_warnings"] = [ALONE.format(how)]
         if fuse is None:
-            return Step(joint, document(joint, name, roles, costs, root=root), joint.device)
+            return Step(joint, written, joint.device)
         fusion = fuse(joint)
-        written = document(joint, name, roles, costs, replay=False, root=root)
         return Step(joint, fusion.document(written), joint.device, fusion)
 
 
@@ -82,7 +91,7 @@ def step_backend(divide: Callable[[Step], Passes], name: str = "", measure: bool
         inputs = roles_of(graph, examples)
 
         def partition(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Passes:
-            return divide(Step.of(joint, num_fwd_outputs, inputs, name, measure, root))
+            return divide(Step.of(joint, num_fwd_outputs, inputs, name, measure, root, examples=examples))
 
         return eager_backend(partition)(graph, examples)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,13 +37,16 @@ DROPOUT_GRADIENT = torch.ops.aten.native_dropout_backward.default
 Order = Sequence[tuple[str, int]]
 
 
-def split(joint: Joint, order: Order, addresses: Addresses | None = None) -> tuple[fx.GraphModule, fx.GraphModule]:
+def split(
+    joint: Joint, order: Order, addresses: Addresses | None = None, before_each: Callable[[str], None] | None = None
+) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward and the backward module of a plan.
 
     Parameters:
         joint: The step that was planned.
         order: The plan: (name of a node, how often it ran before).
         addresses: Where the results of the order lie in one block; without it, each has memory of its own.
+        before_each: Called with the name of a task before each of its runs.
 
     Returns:
         Modules in the form that a partitioner of ahead-of-time autograd returns.
@@ -51,7 +54,7 @@ def split(joint: Joint, order: Order, addresses: Addresses | None = None) -> tup
     Raises:
         OtherStep: The order or the addresses do not belong to this step.
     """
-    return _Split(joint, order).modules(addresses)
+    return _Split(joint, order).modules(addresses, before_each)
 
 
 def crossing(joint: Joint, order: Order) -> list[Result]:
@@ -134,9 +137,11 @@ class _Split:
         read_outputs(joint.outputs[joint.forward_outputs :], True)
         return list(crossing)
 
-    def modules(self, addresses: Addresses | None) -> tuple[fx.GraphModule, fx.GraphModule]:
+    def modules(
+        self, addresses: Addresses | None, before_each: Callable[[str], None] | None
+    ) -> tuple[fx.GraphModule, fx.GraphModule]:
         joint, limit = self.joint, self.joint.forward_outputs
-        forward, backward = _Pass(self, addresses), _Pass(self, addresses)
+        forward, backward = _Pass(self, addresses, before_each), _Pass(self, addresses, before_each)
         for node in joint.inputs:
             forward.add_input(Result(node), node.name)
         block = [] if forward.placer is None else list(forward.placer.add_block())
@@ -167,8 +172,8 @@ class _Split:
 class _Pass:
     """One of the two graphs while it is written."""
 
-    def __init__(self, plan: _Split, addresses: Addresses | None):
-        self.joint, self.replayed = plan.joint, plan.replayed
+    def __init__(self, plan: _Split, addresses: Addresses | None, before_each: Callable[[str], None] | None):
+        self.joint, self.replayed, self.before_each = plan.joint, plan.replayed, before_each
         self.graph = fx.Graph()
         self.placer = None if addresses is None else Placer(plan.joint, addresses, self.graph)
         self.values: dict[Result, fx.Node] = {}  # the latest run's results
@@ -203,6 +208,8 @@ class _Pass:
         return self._views[node][1]
 
     def add_run(self, run: _Run) -> None:
+        if self.before_each is not None:
+            self.graph.call_function(self.before_each, (run.task.name,))
         call = self._call(run)
         if self.placer is not None:
             call = self.placer.placed(call, run.task, run.number)

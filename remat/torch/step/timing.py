@@ -1,0 +1,154 @@
+"""Seconds of each op inside a real step, which runs a few times op by op with a clock before each op.
+
+    clock  views, op, frees  clock  views, op, frees  clock ...
+           ╰─── one op ───╯         ╰─── one op ───╯
+
+So the time of an op contains the views that it reads, the memory freed after it, and the cost of its call; its inputs
+lie in the caches as they do in training. Needs the memory of a step without a plan.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import fx
+
+from remat.torch.step.aot import outside_of_tracing, run_as_it_is, without_autocast
+from remat.torch.step.document import COLLECTIVES, TANGENTS
+from remat.torch.step.joint import Joint, Result, is_mutation, tensors_of
+from remat.torch.step.split import split
+
+RUNS, SECONDS = 5, 5.0  # timed steps: so many, or fewer once so many seconds have passed
+MARGIN = 1.25  # memory of a step beyond its values: workspaces, and the fragmentation of an allocator
+Inputs = Mapping[fx.Node, torch.Tensor]
+
+
+class NotTimed(Exception):
+    """A step cannot be run to time its ops; the message says why."""
+
+
+def seconds_in_step(joint: Joint, inputs: Inputs) -> dict[str, float]:
+    """Median seconds of each task of a step, by name, on real inputs and gradients of ones.
+
+    Parameters:
+        joint: The step.
+        inputs: Its inputs; they are read, never written.
+
+    Raises:
+        NotTimed: The inputs are not there, the step communicates or writes to its inputs, has no memory, or fails.
+    """
+    _require_runnable(joint, inputs)
+    clock = _Clock(joint.device)
+    order = [(task.name, 0) for task in joint.tasks if not joint.is_backward(task)]
+    order += [(TANGENTS, 0), *((task.name, 0) for task in joint.tasks if joint.is_backward(task))]
+    forward, backward = (run_as_it_is(each, ()) for each in split(joint, order, before_each=clock.note))
+    devices = sorted({t.device.index or 0 for task in joint.tasks for t in tensors_of(task) if t.is_cuda})
+    found: dict[str, list[float]] = defaultdict(list)
+    began = None
+    try:
+        with outside_of_tracing(), torch.random.fork_rng(devices), torch.no_grad(), without_autocast():
+            tangents = [_ones(node.meta["val"]) for node in joint.tangents]
+            while began is None or (len(found[TANGENTS]) < RUNS and time.perf_counter() - began < SECONDS):
+                saved = list(forward([inputs[node] for node in joint.inputs]))[joint.forward_outputs :]
+                clock.note(TANGENTS)
+                arguments = [*saved, *tangents]
+                del saved
+                backward(arguments)
+                clock.note("")
+                steps = clock.read()
+                if began is None:  # the first step warms caches and the allocator up
+                    began = time.perf_counter()
+                    continue
+                for name, seconds in steps:
+                    found[name].append(seconds)
+    except (RuntimeError, MemoryError) as error:
+        raise NotTimed(f"the step failed: {str(error).strip().splitlines()[0]}") from None
+    return {name: statistics.median(seconds) for name, seconds in found.items()}
+
+
+class _Clock:
+    """Times between notes: of events on an accelerator; of the processor if one thread computes, else of the clock."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.now = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+        self.notes: list[tuple[str, Any]] = []
+
+    def note(self, name: str) -> None:
+        if self.device.type == "cuda":
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self.notes.append((name, event))
+        else:
+            self.notes.append((name, self.now()))
+
+    def read(self) -> list[tuple[str, float]]:
+        """Seconds from each note to the next one; forgets them."""
+        notes, self.notes = self.notes, []
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+            return [(name, a.elapsed_time(b) / 1000) for (name, a), (_, b) in pairwise(notes)]
+        return [(name, b - a) for (name, a), (_, b) in pairwise(notes)]
+
+
+def _require_runnable(joint: Joint, inputs: Inputs) -> None:
+    if missing := [node.name for node in joint.inputs if tensors_of(node) and not _is_real(inputs.get(node), node)]:
+        raise NotTimed(f"the step has no real tensor for {missing[0]}")
+    for task in joint.tasks:
+        if not isinstance(task.target, torch._ops.OpOverload) or task.target.namespace in COLLECTIVES:
+            raise NotTimed(f"{task.target} may communicate")
+        if is_mutation(task):
+            raise NotTimed(f"{task.target} writes to an input of the step")
+    needed, free = int(MARGIN * step_bytes(joint)), _free_bytes(joint.device)
+    if needed > free:
+        raise NotTimed(f"a step without a plan may need {needed} bytes, {free} are free")
+
+
+def _is_real(given: torch.Tensor | None, node: fx.Node) -> bool:
+    wanted = tensors_of(node)[0]
+    plain = type(given) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    return given is not None and plain and (given.shape, given.dtype) == (wanted.shape, wanted.dtype)
+
+
+def _ones(fake: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).fill_(1)
+
+
+def step_bytes(joint: Joint) -> int:
+    """Most bytes of computed values that a step without a plan holds at once, without workspaces."""
+    last: dict[Result, int] = {}
+    for step, task in enumerate(joint.tasks):
+        last.update((read, step) for read in joint.reads(task))
+    kept = {joint.result(node) for node in joint.outputs if node is not None}
+    freed: dict[int, int] = defaultdict(int)
+    live = peak = 0
+    for step, task in enumerate(joint.tasks):
+        value = task.meta.get("val")
+        single = isinstance(value, torch.Tensor)
+        for number, tensor in enumerate((value,) if single else value or ()):
+            if isinstance(tensor, torch.Tensor):
+                result, held = Result(task, None if single else number), tensor.untyped_storage().nbytes()
+                live += held
+                if result not in kept:
+                    freed[last.get(result, step)] += held
+        peak = max(peak, live)
+        live -= freed[step]
+    return peak
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
+    from app.api.service.free_memory import free_bytes  # of the service; a capture without `measure` loads PyTorch only
+
+    try:
+        return free_bytes()
+    except OSError:
+        raise NotTimed("the free memory of the machine is not known") from None

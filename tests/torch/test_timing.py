@@ -1,0 +1,125 @@
+"""Times of ops measured in a real step, and why they are not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import remat.torch
+from remat.torch.step import timing
+from tests.torch.modules import VOCABULARY, Convolutions, Decoder
+
+SCRIPT = """
+import resource, torch, remat.torch
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(3):
+        large = torch.ones(10 * 2**20)  # 40 MiB; glibc returns what is larger than 32 at once
+        del large
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+returned = faults()
+assert remat.torch.keep_memory()
+faults()
+print(returned, faults())
+"""
+
+
+def times_of(captured: remat.torch.Capture) -> tuple[str, list[str]]:
+    annotations = captured.document["annotations"]
+    return annotations["times"], annotations.get("import_warnings", [])
+
+
+def test_every_op_has_its_time_in_a_real_step() -> None:
+    module, images = Convolutions(), torch.randn(2, 3, 16, 16)
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    generator = torch.get_rng_state()
+    captured = remat.torch.capture(module, images, loss=torch.sum, measure=True)
+    assert times_of(captured) == ("measured in a real step", [])
+    ops = [node for node in captured.document["nodes"] if "alias_of" not in node]
+    assert all("seconds" in node["cost"] for node in ops)
+    assert all(torch.equal(value, state[name]) for name, value in module.state_dict().items())
+    assert torch.equal(generator, torch.get_rng_state())
+
+
+def test_ops_of_other_libraries_are_timed_in_the_step() -> None:
+    @torch.library.custom_op("remat_timing::doubled", mutates_args=())
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    doubled.register_fake(torch.empty_like)
+    doubled.register_autograd(lambda ctx, gradient: gradient * 2)
+
+    class Doubles(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return doubled(self.linear(x)).sum()
+
+    captured = remat.torch.capture(Doubles(), torch.ones(2, 4), measure=True)
+    costs = {node["op"]: node.get("cost", {}) for node in captured.document["nodes"]}
+    assert costs["remat_timing::doubled.default"]["seconds"] > 0
+
+
+def test_a_step_under_autocast_is_timed_as_it_runs() -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        captured = remat.torch.capture(nn.Linear(8, 8), torch.ones(4, 8), loss=torch.sum, measure=True)
+    assert times_of(captured)[0] == "measured in a real step"
+
+
+def test_a_step_of_fake_tensors_is_measured_op_by_op_and_its_plan_says_so() -> None:
+    with FakeTensorMode():
+        module, x = nn.Linear(8, 8), torch.ones(4, 8)
+    captured = remat.torch.capture(module, x, loss=torch.sum, measure=True)
+    times, (warning,) = times_of(captured)
+    assert times == "measured op by op" and "no real tensor" in warning
+    assert warning in captured.plan("100%", iterations=1)["warnings"]
+
+
+def test_a_step_without_the_memory_for_it_is_measured_op_by_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_free_bytes", lambda _: 1000)
+    captured = remat.torch.capture(nn.Linear(64, 64), torch.ones(64, 64), loss=torch.sum, measure=True)
+    times, (warning,) = times_of(captured)
+    assert times == "measured op by op" and "1000 are free" in warning
+
+
+def test_a_step_that_fails_is_measured_op_by_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("not enough memory: you tried to allocate 1 byte.\nmore")
+
+    monkeypatch.setattr(timing, "run_as_it_is", lambda *_: fails)
+    captured = remat.torch.capture(nn.Linear(4, 4), torch.ones(4, 4), loss=torch.sum, measure=True)
+    times, (warning,) = times_of(captured)
+    assert times == "measured op by op" and "you tried to allocate 1 byte.:" in warning
+
+
+def test_memory_that_is_kept_is_not_faulted_in_twice() -> None:
+    ran = subprocess.run([sys.executable, "-c", SCRIPT], check=True, capture_output=True, text=True)
+    returned, kept = map(int, ran.stdout.split())
+    assert kept < 100 < returned
+
+
+def test_the_bytes_of_a_step_are_those_that_its_plan_predicts() -> None:
+    module, x = Decoder(0.0, layers=2, width=32), torch.randint(0, VOCABULARY, (4, 16))
+    found: list[int] = []
+    original = timing.step_bytes
+
+    def noted(joint: timing.Joint) -> int:
+        found.append(original(joint))
+        return found[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "step_bytes", noted)
+        captured = remat.torch.capture(module, x, measure=True)
+    held = sum(p.nbytes for p in (*module.parameters(), *module.buffers(), x))
+    baseline = captured.plan("100%", planner="as_given", iterations=1).baseline_peak_bytes
+    assert found[0] == pytest.approx(baseline - held, rel=0.05)
