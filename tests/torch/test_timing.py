@@ -49,9 +49,12 @@ def test_every_op_has_its_time_in_a_real_step() -> None:
     assert torch.equal(generator, torch.get_rng_state())
 
 
-def test_ops_of_other_libraries_are_timed_in_the_step() -> None:
+def test_ops_of_other_libraries_are_timed_in_the_step_and_dispatched_as_in_training() -> None:
+    through_python = []
+
     @torch.library.custom_op("remat_timing::doubled", mutates_args=())
     def doubled(x: torch.Tensor) -> torch.Tensor:
+        through_python.append(torch._C._dispatch_tls_is_dispatch_key_included("PythonDispatcher"))
         return x * 2
 
     doubled.register_fake(torch.empty_like)
@@ -68,6 +71,7 @@ def test_ops_of_other_libraries_are_timed_in_the_step() -> None:
     captured = remat.torch.capture(Doubles(), torch.ones(2, 4), measure=True)
     costs = {node["op"]: node.get("cost", {}) for node in captured.document["nodes"]}
     assert costs["remat_timing::doubled.default"]["seconds"] > 0
+    assert through_python and not any(through_python)
 
 
 def test_a_step_under_autocast_is_timed_as_it_runs() -> None:

@@ -5,8 +5,9 @@ Written for PyTorch 2.13, which `pyproject.toml` pins.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ import torch._functorch.config
 import torch.profiler
 from torch import fx
 from torch._C._profiler import _EventType
+from torch._dispatch.python import no_python_dispatcher
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.exc import BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError
@@ -22,7 +24,7 @@ from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutpu
 from torch._guards import TracingContext, detect_fake_mode
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch._subclasses import FakeTensorMode
-from torch.utils._python_dispatch import _disable_current_modes as outside_of_tracing
+from torch.utils._python_dispatch import _disable_current_modes
 
 __all__ = [
     "BackendCompilerFailed",
@@ -52,6 +54,13 @@ __all__ = [
 without_autocast = torch._C._DisableAutocast  # context manager
 MARK = "remat: "
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
+
+
+@contextlib.contextmanager
+def outside_of_tracing() -> Iterator[None]:
+    """Ops run as in training: no mode of the compiler sees them, and no dispatch goes through Python."""
+    with _disable_current_modes(), no_python_dispatcher():
+        yield
 
 
 def eager_backend(partition: Partition) -> Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
