@@ -229,7 +229,9 @@ MAY_IMPORT: dict[str, str] = {
         "app.atomic_files app.cli app.errors app.render graph.errors planner.errors planner.request remat.errors "
         "remat.facade remat.report remat.torch"
     ),
-    "remat.ort": "graph.formats.onnx graph.formats.onnx.guards graph.formats.onnx.read graph.ir remat.report",
+    "remat.ort": (
+        "graph.formats.onnx graph.formats.onnx.guards graph.formats.onnx.read graph.ir remat.report remat.steps"
+    ),
     "remat.pytest_plugin": "remat.memory_check",
     "remat.report": (
         "app.atomic_files app.render graph.formats.native graph.ir planner.pipeline planner.request planner.wraps"

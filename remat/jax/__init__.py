@@ -20,13 +20,14 @@ from remat.jax.capturing import Capture, capture
 from remat.jax.checkpointing import Policy, policy
 from remat.jax.step.compiling import compiler_options
 from remat.jax.training import Planned, optimize
-from remat.steps.errors import BudgetNotMet, NotCaptured, OtherStep
+from remat.steps.errors import BudgetNotMet, NotCaptured, OtherStep, PlanNotKept
 
 __all__ = [
     "BudgetNotMet",
     "Capture",
     "NotCaptured",
     "OtherStep",
+    "PlanNotKept",
     "Planned",
     "Policy",
     "capture",

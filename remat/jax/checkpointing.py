@@ -14,7 +14,7 @@ from planner.request.plan_request import parse_request
 from remat.jax.capturing import capture
 from remat.jax.policies.saving import Judged
 from remat.jax.policies.search import Traced, save_only
-from remat.jax.step.compiling import compiler_options
+from remat.jax.step.compiling import compiler_options, warn_of_lacking_options
 from remat.jax.step.workspaces import workspaces
 from remat.report import Report
 from remat.steps.errors import BudgetNotMet, OtherStep
@@ -75,6 +75,7 @@ class Policy:
                     f"the policy is for {planned.str_short()}, this is {found.str_short()}; "
                     "call remat.jax.policy for these shapes"
                 )
+        warn_of_lacking_options()
         return self.function(*args)
 
     def __repr__(self) -> str:

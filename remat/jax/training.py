@@ -9,7 +9,7 @@ import jax
 
 from remat.jax.capturing import Capture, capture
 from remat.jax.planning import PlanSource, tasks_in_order
-from remat.jax.step.compiling import compiler_options
+from remat.jax.step.compiling import compiler_options, warn_of_lacking_options
 from remat.jax.step.emission import Emission
 from remat.jax.step.tasks import Task
 from remat.report import Report
@@ -20,7 +20,7 @@ class Planned:
     """`jax.value_and_grad` of a function under a plan, from `optimize`.
 
     `report` is the plan, None for one read from a file; `capture` is the step. Called outside `jax.jit` it compiles
-    itself; inside, it is part of what is compiled.
+    itself; inside, it is part of what is compiled, and a `PlanNotKept` warning names options that this lacks.
     """
 
     def __init__(self, captured: Capture, order: Sequence[Task], report: Report | None):
@@ -31,8 +31,10 @@ class Planned:
     def __call__(self, *args: Any) -> Any:
         flat, tree = jax.tree.flatten(args)
         self._require_equal_shapes(flat, tree)
-        emitted = self._emission if any(isinstance(leaf, jax.core.Tracer) for leaf in flat) else self._compiled
-        return jax.tree.unflatten(self.capture.program.out_tree, emitted(flat))
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in flat):
+            return jax.tree.unflatten(self.capture.program.out_tree, self._compiled(flat))
+        warn_of_lacking_options()
+        return jax.tree.unflatten(self.capture.program.out_tree, self._emission(flat))
 
     @property
     def flops(self) -> int:

@@ -15,8 +15,9 @@ try:
 except ImportError as error:
     raise ImportError('remat.ort needs ONNX Runtime: pip install "remat[ort]"') from error
 
-from remat.ort.errors import NotRunnable, NotTrainable, PlanNotKept
+from remat.ort.errors import NotRunnable, NotTrainable
 from remat.ort.options import session_options
 from remat.ort.session import Session, session
+from remat.steps.errors import PlanNotKept
 
 __all__ = ["NotRunnable", "NotTrainable", "PlanNotKept", "Session", "session", "session_options"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnxruntime import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, SessionOptions
 
-from remat.ort.errors import PlanNotKept
+from remat.steps.errors import PlanNotKept
 
 _M_MMAP_THRESHOLD = -3  # malloc.h of glibc
 _MMAP_BYTES = 64 * 1024

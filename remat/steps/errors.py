@@ -1,9 +1,11 @@
-"""Exceptions of recorded training steps.
+"""Exceptions and warnings of training steps.
 
 ValueError
 ├── NotCaptured      the step cannot be recorded as one graph of fixed shapes
 ├── OtherStep        a plan belongs to another step than the one at hand
 └── BudgetNotMet     no plan within the budget was found; `report` has the lowest peak
+UserWarning
+└── PlanNotKept      an option of the framework undoes the plan
 """
 
 from __future__ import annotations
@@ -34,6 +36,10 @@ class BudgetNotMet(ValueError):
     def __init__(self, report: Report | None, text: str = ""):
         self.report = report
         super().__init__(text if report is None or text else _budget_text(report))
+
+
+class PlanNotKept(UserWarning):
+    """An option of the framework undoes the plan: results are right, its memory is not that of the plan."""
 
 
 def _budget_text(report: Report) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,21 @@ def test_a_planned_function_works_under_jit_and_scan() -> None:
     assert losses[-1] < losses[0]
     assert equal(trained(planned), trained(unplanned))
     np.testing.assert_allclose(losses, plain, rtol=1e-5)
+
+
+def test_a_jit_without_the_options_of_a_plan_is_warned_of() -> None:
+    args = perceptron_arguments(layers=2)
+    planned = remat.jax.optimize(perceptron, *args, budget="100%", **QUICK)
+    with pytest.warns(remat.jax.PlanNotKept, match="lacks xla_cpu_scheduler_type=.*, xla_disable_hlo_passes=cse_barr"):
+        jax.jit(lambda *args: planned(*args))(*args)
+    with pytest.warns(remat.jax.PlanNotKept, match="lacks xla_disable_hlo_passes=.*saves no memory; use jax.jit"):
+        options = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+        jax.jit(lambda *args: jax.jit(planned)(*args), compiler_options=options)(*args)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        planned(*args)
+        planned.lower(*args).compile(remat.jax.compiler_options())
+        jax.jit(lambda *args: jax.jit(planned)(*args), compiler_options=remat.jax.compiler_options())(*args)
 
 
 def test_a_second_derivative_of_a_planned_function_is_that_of_the_function() -> None:

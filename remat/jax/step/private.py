@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
 from typing import Any
 
 from jax._src import source_info_util
@@ -40,3 +42,14 @@ def mlir_text(bytecode: bytes) -> str:
         except ir.MLIRError:
             module = ir.Module.parse(bytecode)
         return str(module.operation.get_asm(enable_debug_info=True))
+
+
+def options_of_called_jit() -> dict[str, Any] | None:
+    """Compiler options of the outermost `jax.jit` that is called now and traced for it; None if there is none."""
+    frame: FrameType | None = sys._getframe()
+    found = None
+    while frame is not None:
+        if frame.f_code.co_name == "cache_miss" and "jit_info" in frame.f_locals:
+            found = frame.f_locals["jit_info"]
+        frame = frame.f_back
+    return None if found is None else dict(found.compiler_options_kvs)
