@@ -289,6 +289,9 @@ class _Recorder(TorchDispatchMode):
         """Name of the value that the storage of a tensor holds now."""
         if number_of(tensor) not in self.storages:
             if self.nodes and self.nodes[-1].get("effect") == "collective":  # what its backend made to write there
+                if "workspace_bytes" in self.nodes[-1]["cost"]:
+                    self.storages[number_of(tensor)] = _Storage(StorageWeakRef(tensor.untyped_storage()), "", {})
+                    return ""
                 self.nodes[-1]["outputs"].append(name := f"{self.nodes[-1]['name']}.backend")
                 self._add_value(name, tensor)  # ends with its last reader: a thread of the backend may hold it longer
                 return name

@@ -103,11 +103,15 @@ def _sent(result: Any, data: Any, *_: Any) -> int:
     return int(data.nbytes)
 
 
+def _sent_beside(result: Any, output: Any, data: Any, *_: Any) -> int:
+    return int(data.nbytes)
+
+
 def _received(result: Any, *_: Any) -> int:
     return int(result.nbytes)
 
 
-ANY_TYPE = (_converted, _sent, _received)
+ANY_TYPE = (_converted, _sent, _sent_beside, _received)
 RULES: dict[Any, Callable[..., int]] = {
     aten.convolution.default: _convolution,
     aten.convolution_backward.default: _convolution_gradient,
@@ -121,6 +125,7 @@ RULES: dict[Any, Callable[..., int]] = {
 if torch.distributed.is_available():
     RULES |= {
         torch.ops.c10d._allgather_base_.default: _received,
+        torch.ops.c10d._reduce_scatter_base_.default: _sent_beside,
         torch.ops._c10d_functional.all_gather_into_tensor.default: _received,
         torch.ops._c10d_functional.reduce_scatter_tensor.default: _sent,
     }
