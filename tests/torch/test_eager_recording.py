@@ -201,7 +201,8 @@ def test_a_module_with_a_plan_is_recorded_as_it_runs():
     report = remat.torch.report_of(planned)
     assert report is not None and report.recomputed
     document = recorded(planned, tokens).document
-    assert len(nodes_of(document, "aten::gelu.default")) == 2 + sum("gelu" in name for name in report.recomputed)
+    runs = [name for name, _ in report.order if name.startswith("gelu") and "backward" not in name]
+    assert len(nodes_of(document, "aten::gelu.default")) == len(runs)
     predicted = recorded(planned, tokens).plan(planner="as_given").baseline_peak_bytes
     assert predicted == pytest.approx(report.peak_bytes, rel=0.02)
 
