@@ -42,7 +42,7 @@ from remat.torch.step.errors import NotCaptured
 from remat.torch.step.workspace import workspace_of
 
 UNRECORDED, ALLOCATED = "eager::Unrecorded", "eager::Allocated"
-SETTLES = 0.002  # seconds; after a collective a thread of gloo holds its tensors a little longer
+SETTLES = 0.01  # seconds; after a collective a thread of gloo holds its tensors a little longer
 _TORCH = str(Path(torch.__file__).parent)
 
 
