@@ -9,13 +9,18 @@
                               ▲           │
                               ╰─ exceeds ◀╯
 
-A first round re-plans with a quick planner, a second one walks on from the plan: it reorders the same runs, then
-changes recomputation too. The last charges lower the budget for all tasks, which is more likely to succeed. The result
-is the plan with the least time whose addresses fit, else the first plan.
+By the clock, `auto` walks on from the plan: it reorders the same runs, then changes recomputation too. All tasks are
+charged what the addresses waste, so that the peak falls by as much. If no addresses fit, quick plans follow.
+
+Other planners re-plan, and under an iteration limit `auto` walks on after that. The first charges are to the tasks that
+run during the excess, the last lower the budget for all tasks, which is more likely to succeed.
+
+The result is the plan with the least time whose addresses fit, else the first plan.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
@@ -26,22 +31,28 @@ import numpy as np
 
 from planner.formulation.arena_charges import with_excess, with_extra_workspace
 from planner.formulation.formulation import ALIGNMENT, Formulation
-from planner.formulation.repair_shares import LARGE_SHARES, SHARES, Shares, has_time
+from planner.formulation.repair_shares import LARGE_SHARES, SHARES, WALK_SHARES, Shares, has_time
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Order, Plan
-from planner.search import continuation
+from planner.search import continuation, portfolio
 
 #: Share of the search time reserved for the repair, and more of it once a plan within the budget has an arena above it:
 #: so much with LARGE_TASKS tasks, and less in proportion with fewer.
-RESERVED_PART, EXCEEDED_PART, LARGE_TASKS = 0.125, 0.45, 1_000
+RESERVED_PART, EXCEEDED_PART, LARGE_TASKS = 0.125, 0.55, 250
+#: Share of the repair by the clock for quick plans, if the addresses of none that a walk finds fit; and share that is
+#: too short for another walk.
+QUICK_PART, LEAST_PART = 0.2, 0.03
 #: Shares of the goal's iterations for a packing and for a plan.
 PACK_ITERATIONS, PLAN_ITERATIONS = 1 / 75, 0.125
 #: Charges to the tasks that run during the excess; then steps of the charge to all tasks, in multiples of the excess.
 TASK_CHARGES, UNIFORM_STEPS = 3, (1, 1, 2)
 #: A plan whose addresses fit is walked on from for the budget rounded up to the alignment, if that adds such a share.
 MIN_ROUNDED = 1e-4
-#: Bisections between the last charge that missed and the first that fitted.
-BISECTIONS = 5
+#: Bisections between the last charge that missed and the first that fitted; by the clock until they are so near, as a
+#: share of the budget.
+BISECTIONS, MIN_CHARGE = 5, 2e-3
+#: Walks without a better plan that end the repair by the clock, once the addresses of one fit.
+MAX_IDLE = 4
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -61,20 +72,24 @@ def repair_arena(
     cancel: threading.Event,
     until: float = math.inf,
     seeds: Iterable[Candidate] = (),
+    goes_on: bool = False,
 ) -> Repaired:
     """`plan` with addresses if they fit the budget, else the plan with the least time found whose addresses fit.
 
     `planner` re-plans; "auto" also walks on from the plan. `seeds` are other plans, best first, tried before new ones.
     No search begins once `cancel` is set, or after `until` (seconds of the monotonic clock) unless the goal counts
-    iterations. Returns `plan` if nothing fits.
+    iterations. With `goes_on`, plans with less time are searched from then on too if the addresses of `plan` fit.
+    Returns `plan` if nothing fits.
     """
     repair = _Repair(formulation, layout, planner, cancel, until)
-    first = repair.placed(plan)
+    first = repair.first(plan)
     excess = formulation.bytes_over_budget(first)
     if excess and may_follow(formulation) and not cancel.is_set() and not repair.misses_budget(first):
         repair.run(first, seeds)
     elif not excess and may_follow(formulation):
         repair.fill_last_unit(first)
+        if goes_on:
+            repair.walk_on(first)
     best = repair.best
     if best is None or best is first:
         return Repaired(first, (), repair.stopped_by_clock)
@@ -132,18 +147,68 @@ class _Repair:
 
     def run(self, first: Plan, seeds: Iterable[Candidate]) -> None:
         """Find `best`, starting from the first plan: first by quick plans, then by walks from the plan."""
+        if self._walks_by_clock():
+            self._run_by_clock(first, seeds)
+            return
         self._offer(first)
         self._try_seeds(first, seeds)
-        until = self.until
-        if math.isfinite(until):
-            self.until -= (1 - self.shares.quick_round) * max(0.0, until - time.monotonic())
         # Under an iteration limit, which walks do not share with quick plans, only walks bisect from a walk's plan.
-        by_walks = self.planner == "auto" and first.planner == continuation.WALK and math.isinf(until)
-        bisections = 0 if by_walks else BISECTIONS
-        self._descend(first, self._quick_plan, bisections, uniform_first=True)
-        self.until = until
+        by_walks = self.planner == "auto" and first.planner == continuation.WALK
+        self._descend(first, self._quick_plan, 0 if by_walks else BISECTIONS, uniform_first=True)
         if self.planner == "auto":
             self._descend(first, self._walk, BISECTIONS)
+
+    def _run_by_clock(self, first: Plan, seeds: Iterable[Candidate]) -> None:
+        """Walk on from the plan in most of the time; quick plans follow if the addresses of none fit."""
+        packed = self._tried(first)
+        self._try_seeds(packed, seeds)
+        self.walk_on(packed)
+        if self.best is None:
+            self._descend(packed, self._quick_plan, BISECTIONS, uniform_first=True)
+
+    def walk_on(self, first: Plan) -> None:
+        """Walk on from a plan in the time left, if a clock limits that, for plans whose addresses fit."""
+        if self._walks_by_clock() and self.formulation.lowered.problem.tasks <= portfolio.MAX_SLOW_TASKS:
+            self._tried(first, pack=False)
+            shares, self.shares = self.shares, WALK_SHARES
+            self._walk_down(first)
+            self.shares = shares
+
+    def _walks_by_clock(self) -> bool:
+        """Whether walks from the plan take all the time left."""
+        return self.planner == "auto" and math.isfinite(self.until)
+
+    def _walk_down(self, first: Plan) -> None:
+        """Charge all tasks what the addresses of a plan waste, and walk on; once they fit, bisect the charge."""
+        budget, tasks = self.rounded.goal.budget_bytes or 0, self.formulation.lowered.problem.tasks
+        start = first if self.best is None else self.best
+        missed, charge, goal = 0, self._wasted(start), self.rounded.goal
+        fitting = None if self.best is None else charge
+        until, left, idle = self.until, max(0.0, self.until - time.monotonic()), 0
+        for number in itertools.count(1):
+            self.until = until - (QUICK_PART if fitting is None else LEAST_PART) * left
+            if self._is_over(first) or idle == MAX_IDLE:
+                break
+            before = self.best
+            charged = replace(self._charged(np.full(tasks, charge)), goal=replace(goal, seed=goal.seed + number))
+            found = self._tried(self._walk(charged, start, fitting is None))
+            if not self.formulation.bytes_over_budget(found):
+                fitting, start = charge, self.best or found
+            elif fitting is None:
+                missed, start = charge, found
+                charge = max(self._wasted(found), charge + self.formulation.bytes_over_budget(found) // 2)
+                continue
+            else:
+                missed = charge
+            idle = 0 if self.best is not before else idle + 1
+            charge = fitting if fitting - missed < MIN_CHARGE * budget else (missed + fitting) // 2
+        self.until = until
+
+    def _wasted(self, plan: Plan) -> int:
+        """Bytes of the budget that a lower peak has to leave free, if its arena exceeds it by the same share."""
+        budget = self.rounded.goal.budget_bytes or 0
+        needed = budget + self.formulation.bytes_over_budget(plan)
+        return budget - int(self.rounded.plan_of(plan.candidate).score.peak_bytes / max(1, needed) * budget)
 
     def fill_last_unit(self, first: Plan) -> None:
         """Offer a plan for the budget rounded up, whose addresses fit if what ends the arena is not rounded up."""
@@ -230,14 +295,15 @@ class _Repair:
         self.stopped_by_clock |= monitor.stopped_by_clock
         return self._swept(found, self.shares.layout)
 
-    def _walk(self, charged: Formulation, start: Plan) -> Plan:
+    def _walk(self, charged: Formulation, start: Plan, reorder: bool = True) -> Plan:
         """Plan with addresses, found from `start` for the charged problem: the same runs reordered, if those fit."""
-        problem, goal = charged.lowered.problem, charged.goal
-        monitor = self._monitor(charged, self.shares.order, PLAN_ITERATIONS)
-        candidate = continuation.reordered(problem, goal, start.candidate, monitor)
+        problem, goal, candidate = charged.lowered.problem, charged.goal, start.candidate
+        if reorder:
+            monitor = self._monitor(charged, self.shares.order, PLAN_ITERATIONS)
+            candidate = continuation.reordered(problem, goal, candidate, monitor)
         if candidate.order is not start.order:
-            found = self._swept(candidate, self.shares.layout)
-            if self._offer(found):
+            found = self._tried(self._swept(candidate, self.shares.layout))
+            if not self.formulation.bytes_over_budget(found):
                 return found
         monitor = self._monitor(charged, self.shares.walk, PLAN_ITERATIONS)
         candidate = continuation.walk_on(problem, goal, candidate, monitor)
@@ -246,17 +312,25 @@ class _Repair:
 
     def _offer(self, plan: Plan, pack: bool = True) -> bool:
         """Whether the addresses of a placed plan fit, packed tighter if need be; a better one becomes `best`."""
-        formulation = self.formulation
-        if pack and formulation.bytes_over_budget(plan) and (self.best is None or plan.score < self.best.score):
-            plan = self._packed(plan)
-        if formulation.bytes_over_budget(plan) or plan.score.bytes_over_budget:
-            return False
-        if self.best is None or plan.score < self.best.score:
-            self.best = plan
-        return True
+        tried = self._tried(plan, pack)
+        return not (self.formulation.bytes_over_budget(tried) or tried.score.bytes_over_budget)
 
-    def placed(self, plan: Plan) -> Plan:
-        """The plan with the requested layout."""
+    def _tried(self, plan: Plan, pack: bool = True) -> Plan:
+        """A placed plan, packed tighter if need be; it becomes `best` if it is better and its addresses fit."""
+        over = self.formulation.bytes_over_budget
+        if pack and over(plan) and (self.best is None or plan.score < self.best.score):
+            plan = self._packed(plan)
+        is_better = self.best is None or plan.score < self.best.score
+        if is_better and not over(plan) and not plan.score.bytes_over_budget:
+            self.best = plan
+        return plan
+
+    def first(self, plan: Plan) -> Plan:
+        """The plan with the requested layout; by the clock with quick addresses, if these exceed the budget."""
+        if may_follow(self.formulation) and self._walks_by_clock() and self.layout != "none":
+            swept = self._swept(plan.candidate, SHARES.first)
+            if self.formulation.bytes_over_budget(swept):
+                return swept
         monitor = self._monitor(self.formulation, SHARES.first if may_follow(self.formulation) else 1.0, 1.0)
         if may_follow(self.formulation) and not has_time(monitor, plan):
             self.shares = LARGE_SHARES
@@ -291,8 +365,9 @@ class _Repair:
         return monitor
 
     def _is_over(self, first: Plan) -> bool:
-        """Whether no search may follow, or none can find a plan with less time than `best`."""
-        if self.best is not None and self.best.score.cost <= first.score.cost:
-            return True
+        """Whether no search may follow, or none is likely to find a plan with less time than `best`."""
         by_clock = self.formulation.goal.iterations is None
+        enough = self.formulation.bound.cost if self._walks_by_clock() else first.score.cost
+        if self.best is not None and self.best.score.cost <= enough:
+            return True
         return self.cancel.is_set() or (by_clock and time.monotonic() >= self.until)

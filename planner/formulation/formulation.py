@@ -12,7 +12,7 @@ import numpy as np
 from graph.autodiff.objective import Objective
 from planner.errors import BadRequest
 from planner.formulation.metrics import LowerBound, MemoryAccounting, overhead
-from planner.layout import place, place_by_sweeps, place_within
+from planner.layout import place, place_by_sweeps, place_toward, place_within
 from planner.layout.allocation_trace import Reservation, allocation_trace, reservation
 from planner.lowering.lower import LoweredGraph
 from planner.problem import DEVICE, HOST, RESIDENT, Problem, liveness, schedule
@@ -154,12 +154,16 @@ class Formulation:
         return self._with_addresses(plan, place_by_sweeps, monitor)
 
     def packed(self, plan: Plan, monitor: Monitor) -> Plan:
-        """The placed plan with device addresses within the budget if such a packing is found, else the plan."""
+        """The placed plan with device addresses within the budget if such a packing is found, else the plan.
+
+        By the clock the plan has the smallest arena found, if that is smaller.
+        """
         problem = resolve_choices(self.lowered.problem, plan.choices)
         capacity = (plan.arena_bytes or 0) - self.bytes_over_budget(plan)
         on_device, workspace = _on_device(problem), problem.workspace[plan.order]
-        found = place_within(capacity, plan.lifetimes, on_device, workspace, ALIGNMENT, monitor)
-        if found is None or plan.offsets is None:
+        place_tighter = place_toward if monitor.iterations is None else place_within
+        found = place_tighter(capacity, plan.lifetimes, on_device, workspace, ALIGNMENT, monitor)
+        if found is None or plan.offsets is None or found[1] >= (plan.arena_bytes or 0):
             return plan
         offsets = np.where(self.is_on_host(plan), plan.offsets, found[0])
         return replace(plan, offsets=offsets, arena_bytes=found[1])

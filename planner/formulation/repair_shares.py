@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from planner.layout.canonical_search import MAX_STORAGES
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Plan
 
-#: Seconds in which a packing search has a chance: per pair of instances, and per instance above MAX_STORAGES of them.
-PAIR_SECONDS, INSTANCE_SECONDS = 5e-7, 1e-4
+#: Seconds per instance in which a packing search has a chance.
+INSTANCE_SECONDS = 1e-4
 
 
 class Shares(NamedTuple):
@@ -28,10 +27,10 @@ class Shares(NamedTuple):
 #: With time for packing searches, and for graphs too large for one in the time left.
 SHARES = Shares(0.15, 0.02, 0.04, 0.15, 0.7, 0.3, 0.1, 0.3)
 LARGE_SHARES = Shares(0.1, 0.02, 0.1, 0.1, 0.7, 0.6, 0.1, 0.5)
+#: Of walks from a plan until the time is over, each in a part of what the one before left.
+WALK_SHARES = Shares(0.15, 0.02, 0.04, 0.2, 0.7, 0.3, 0.05, 0.4)
 
 
 def has_time(monitor: Monitor, plan: Plan) -> bool:
     """Whether a packing search within the monitor's limits has a chance to end."""
-    count = len(plan.lifetimes.buffer)
-    needed = PAIR_SECONDS * count**2 if count <= MAX_STORAGES else INSTANCE_SECONDS * count
-    return monitor.iterations is not None or monitor.seconds >= needed
+    return monitor.iterations is not None or monitor.seconds >= INSTANCE_SECONDS * len(plan.lifetimes.buffer)

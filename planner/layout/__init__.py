@@ -10,6 +10,7 @@ without bytes, or never live, has -1.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from importlib import import_module
 
@@ -72,6 +73,35 @@ def place_within(
             if (arena := arena_of(offsets, lifetimes, size, workspace)) <= capacity:
                 return offsets, arena
     return None
+
+
+def place_toward(
+    capacity: int, lifetimes: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor
+) -> tuple[np.ndarray, int]:
+    """As `place`, with an arena of at most `capacity` bytes, or the smallest found before `monitor` stops.
+
+    By the clock: a thread searches packings within the capacity, beside repairs that approach it.
+    """
+    placement, is_found = storage_placement(lifetimes, size, workspace, alignment), threading.Event()
+    storages, room = placement.storages, -(-(capacity - placement.base) // alignment) * alignment
+    within: list[np.ndarray] = []
+
+    def stop() -> bool:
+        return is_found.is_set() or monitor.should_stop()
+
+    def search() -> None:
+        packed = canonical_search.packing_within(storages, room, stop)
+        if packed is not None:
+            within.append(packed)
+            is_found.set()
+
+    beside = threading.Thread(target=search, daemon=True)
+    beside.start()
+    best = min(ejection.packings_toward(storages, room, stop), key=storages.arena)
+    is_found.set()
+    beside.join()
+    offsets = placement.offsets(min(within, default=best, key=storages.arena))
+    return offsets, arena_of(offsets, lifetimes, size, workspace)
 
 
 def arena_of(offsets: np.ndarray, lifetimes: Lifetimes, size: np.ndarray, workspace: np.ndarray) -> int:

@@ -101,6 +101,7 @@ class SolveStages:
         self.notes: list[str] = []
         self.incumbents: list[Candidate] = []  # of the last search, within the budget, best first
         self.beside: BoundBeside | None = None  # bounds of the last search
+        self.is_shortened = False  # whether the last search left time to the repair of the arena
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
@@ -251,7 +252,7 @@ class SolveStages:
     def search(self, formulation: Formulation, planner: str, seeds: Sequence[Candidate] = ()) -> Plan:
         """Best plan found within the goal's time; no worse than any of the seeds."""
         searched = formulation.in_arena_bytes()
-        self.incumbents = []
+        self.incumbents, self.is_shortened = [], False
         watched = arena_repair.may_follow(formulation) and formulation.goal.iterations is None
 
         next_look = 0.0
@@ -265,7 +266,7 @@ class SolveStages:
                 self.incumbents = [Candidate(order, planner), *self.incumbents[: MAX_INCUMBENTS - 1]]
             if watched and not score.bytes_over_budget and (began := time.monotonic()) >= next_look:
                 if arena_repair.is_probable(formulation, order):
-                    watched = False
+                    watched, self.is_shortened = False, True
                     monitor.seconds -= arena_repair.exceeded_part(formulation) * formulation.goal.seconds
                 now = time.monotonic()
                 next_look = now + (now - began) / LOOK_PART
@@ -306,7 +307,7 @@ class SolveStages:
         known = (*self.incumbents, *seeds)
         with nullcontext() if self.beside is None else self.beside.paused():
             repaired = arena_repair.repair_arena(
-                formulation, plan, request.layout, request.planner, self.cancel, until, known
+                formulation, plan, request.layout, request.planner, self.cancel, until, known, self.is_shortened
             )
         self.stopped_by_clock |= repaired.stopped_by_clock
         return repaired.plan, repaired.notes

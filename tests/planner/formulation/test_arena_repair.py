@@ -76,6 +76,16 @@ def test_a_plan_that_fits_is_not_replanned(monkeypatch: pytest.MonkeyPatch) -> N
     assert found.notes == ()
 
 
+def test_a_search_that_was_cut_short_goes_on_from_a_plan_that_fits() -> None:
+    asked = formulate(load(DOCUMENT), parse_request({"budget": "80%", "search_seconds": 60}))
+    plan = asked.search("greedy", asked.monitor())
+    until = time.monotonic() + 60
+    ended = repair_arena(asked, plan, "fast", "auto", threading.Event(), until)
+    assert asked.bytes_over_budget(ended.plan) == 0
+    again = repair_arena(asked, ended.plan, "fast", "auto", threading.Event(), until, goes_on=True)
+    assert again.plan.score < plan.score and asked.bytes_over_budget(again.plan) == 0
+
+
 @pytest.mark.heavy
 def test_the_storage_that_ends_the_arena_is_not_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
     document = next(instance.bytes for instance in instances() if instance.name == "chain40")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from planner.layout import best_fit, canonical_search, ejection, place_by_sweeps, place_within
+from planner.layout import best_fit, canonical_search, ejection, place_by_sweeps, place_toward, place_within
 from planner.problem import Csr
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Lifetimes, Order, Score
@@ -40,6 +40,38 @@ def test_a_stop_ends_the_repair() -> None:
     assert ejection.packing_within(given, peak, lambda: True) is None
 
 
+def test_packings_approach_the_capacity_until_one_is_within_it() -> None:
+    rng = random.Random(5)
+    for _ in range(20):
+        given = drawn(rng, 30)
+        least = int(given.profile().max())
+        arenas = []
+        for offset in ejection.packings_toward(given, least * 21 // 20, polls(2_000)):
+            assert is_apart(given, offset)
+            arenas.append(given.arena(offset))
+        assert arenas == sorted(arenas, reverse=True) and len(set(arenas)) == len(arenas)
+        assert arenas[-1] <= least * 21 // 20
+
+
+def test_the_repair_and_the_exhaustive_search_side_by_side_reach_the_capacity_that_either_does() -> None:
+    count = 60
+    order, nothing = np.arange(count), Csr.empty(count)
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        start = np.sort(rng.integers(0, count - 20, count))
+        stop, size = start + rng.integers(1, 20, count), 64 * rng.integers(1, 60, count)
+        lives = Lifetimes(order, start, start, stop, np.full(count, -1), nothing, nothing)
+        peak = max(int(size[(start <= step) & (stop > step)].sum()) for step in range(count))
+        offsets, arena = place_toward(
+            peak * 51 // 50, lives, size, np.zeros(count, np.int64), 64, Monitor(unused, seconds=60.0)
+        )
+        assert arena <= -(-peak * 51 // 50 // 64) * 64 and arena == int((offsets[:count] + size).max())
+
+
+def unused(_: Order) -> Score:
+    raise NotImplementedError
+
+
 def test_storages_too_many_for_the_exhaustive_search_are_packed_below_what_sweeps_reach() -> None:
     rng = np.random.default_rng(0)
     count = canonical_search.MAX_STORAGES + 200
@@ -48,10 +80,6 @@ def test_storages_too_many_for_the_exhaustive_search_are_packed_below_what_sweep
     order, nothing = np.arange(count), Csr.empty(count + 40)
     lives = Lifetimes(order, start, start, stop, np.full(count, -1), nothing, nothing)
     workspace = np.zeros(count + 40, np.int64)
-
-    def unused(_: Order) -> Score:
-        raise NotImplementedError
-
     _, swept = place_by_sweeps(lives, size, workspace, 64, Monitor(unused, 60))
     capacity = swept - 640
     placed = place_within(capacity, lives, size, workspace, 64, Monitor(unused, 60))
