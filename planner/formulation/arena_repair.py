@@ -196,7 +196,7 @@ class _Repair:
                 fitting, start = charge, self.best or found
             elif fitting is None:
                 missed, start = charge, found
-                charge = max(self._wasted(found), charge + self.formulation.bytes_over_budget(found) // 2)
+                charge = max(self._wasted(found), charge) + self.formulation.bytes_over_budget(found)
                 continue
             else:
                 missed = charge

@@ -19,8 +19,8 @@ from app.sweep import cluster_executor, executors
 from app.sweep.items import SweepItem, expand_items, find_models
 from app.sweep.run import run_items
 from app.sweep.tasks import task_of
+from bench.generators import layered
 from tests.app.clusters import ENGINES, LocalCluster, cluster_of, until
-from tests.app.conftest import chain
 
 SLOW = ["--planners", "anneal", "--seconds", "100", "--execute", "no"]
 
@@ -36,7 +36,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
 def slow(folder: Path) -> Path:
     """Two models whose searches take as long as they may."""
     for name in ("one", "two"):
-        (folder / f"{name}.json").write_text(json.dumps(chain(300) | {"name": name}))
+        (folder / f"{name}.json").write_text(json.dumps(layered(400, seed=3) | {"name": name}))
     return folder
 
 
@@ -129,7 +129,7 @@ def outcomes(items: list[SweepItem], engine: executors.SweepEngine) -> dict[str,
 
 @pytest.mark.clusters
 def test_a_stopped_batch_keeps_the_best_plans_and_a_resume_makes_the_rest(slow: Path, cluster: LocalCluster) -> None:
-    process = started(slow, cluster, "--budgets", "10%", *SLOW)
+    process = started(slow, cluster, "--budgets", "80%", *SLOW)
     assert process.stderr is not None
     assert f"{cluster.address}: " in process.stderr.readline()
     until(lambda: len(cluster.calls()) == 2)
@@ -141,7 +141,7 @@ def test_a_stopped_batch_keeps_the_best_plans_and_a_resume_makes_the_rest(slow: 
     rows = rows_of(slow)
     assert rows and {row["state"] for row in rows} <= {"stopped", "succeeded", "over_budget"}
     assert any(row["plan"] is not None for row in rows)
-    words = ["--budgets", "10%", "--planners", "anneal", "--seconds", "2", "--execute", "no", "--resume"]
+    words = ["--budgets", "80%", "--planners", "anneal", "--seconds", "2", "--execute", "no", "--resume"]
     assert batch(slow, *words, "--engine", cluster.engine, "--cluster", cluster.address) in (0, 1)
     assert {row["model"] for row in rows_of(slow) if row["state"] in ("succeeded", "over_budget")} == {"one", "two"}
 
@@ -152,7 +152,7 @@ def test_an_item_whose_workers_die_fails_alone(
 ) -> None:
     monkeypatch.setattr(cluster_executor, "RETRIES", 0)
     fields = {"search_seconds": 30, "execute": "no"}
-    items = expand_items(find_models(slow), ["10%"], ["anneal"], fields=fields)
+    items = expand_items(find_models(slow), ["80%"], ["anneal"], fields=fields)
     engine = engine_on(cluster, told := [])
     both = len(items)  # have been heard of: a worker that dies before is not known to have begun one
     killer = threading.Thread(target=lambda: (until(lambda: len(set(told)) == both), cluster.kill_worker()))
@@ -171,7 +171,7 @@ def test_an_item_whose_workers_die_fails_alone(
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_cluster_that_goes_away_ends_the_batch_with_one_line(slow: Path, engine: str) -> None:
     with cluster_of(engine) as cluster:
-        process = started(slow, cluster, "--budgets", "10%", *SLOW)
+        process = started(slow, cluster, "--budgets", "80%", *SLOW)
         assert process.stderr is not None
         process.stderr.readline()
         until(lambda: len(cluster.calls()) == 2)
