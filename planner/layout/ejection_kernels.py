@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from planner.problem.jit import Kernels, Row
 
-# Entries of `Ejection.counters`: storages placed and waiting, the state of the random numbers, offset and weight of the
-# cheapest place found, and how many places tie with it.
-PLACED, WAITING, RANDOM, PLACE, LEAST, TIES = range(6)
-COUNTERS = 6
+# Entries of `Ejection.counters`: storages placed and waiting, the state of the random numbers; offset and weight of the
+# cheapest place found, and how many places tie with it; near storages that begin below the end of the place weighed
+# last, those that end below its begin, and its weight.
+PLACED, WAITING, RANDOM, PLACE, LEAST, TIES, BEGUN, ENDED, WEIGHT = range(9)
+COUNTERS = 9
 MODULUS = 2147483647
 HEAVY = 1 << 62
 
@@ -78,9 +79,19 @@ def gather(boxes: Boxes, order: Row, count: int, i: int, near: Row) -> int:
     return found
 
 
-def compare_place(t: Ejection, at: int, weight: int) -> None:
-    """Keep the place if it is the cheapest so far, or of several the first by chance."""
-    counters = t.counters
+def weigh_place(t: Ejection, at: int, size: int, count: int) -> int:
+    """The weight of the `count` near storages in [at, at + size), and keep the place if it is the cheapest so far.
+
+    Of several one is kept by chance. Places are weighed in ascending order.
+    """
+    counters, end = t.counters, at + size
+    while counters[BEGUN] < count and t.low[t.near[counters[BEGUN]]] < end:
+        counters[WEIGHT] += t.weight[t.near[counters[BEGUN]]]
+        counters[BEGUN] += 1
+    while counters[ENDED] < count and t.high[t.near_ends[counters[ENDED]]] <= at:
+        counters[WEIGHT] -= t.weight[t.near_ends[counters[ENDED]]]
+        counters[ENDED] += 1
+    weight = counters[WEIGHT]
     if weight < counters[LEAST]:
         counters[PLACE], counters[LEAST], counters[TIES] = at, weight, 1
     elif weight == counters[LEAST]:
@@ -88,6 +99,7 @@ def compare_place(t: Ejection, at: int, weight: int) -> None:
         counters[RANDOM] = counters[RANDOM] * 48271 % MODULUS  # Park and Miller, 1988
         if counters[RANDOM] % counters[TIES] == 0:
             counters[PLACE] = at
+    return int(weight)
 
 
 def find_place(t: Ejection, size: int, count: int, capacity: int) -> None:
@@ -95,33 +107,20 @@ def find_place(t: Ejection, size: int, count: int, capacity: int) -> None:
 
     A free range begins at the bottom or where a storage ends. Other places begin or end where a storage does.
     """
-    last, below, ended, weight = capacity - size, 0, 0, 0
-    t.counters[LEAST] = HEAVY
+    last, counters = capacity - size, t.counters
+    counters[LEAST] = HEAVY
+    counters[BEGUN] = counters[ENDED] = counters[WEIGHT] = 0
     for k in range(-1, count):
         at = 0 if k < 0 else t.high[t.near_ends[k]]
         if at > last:
             break
-        while below < count and t.low[t.near[below]] < at + size:
-            weight += t.weight[t.near[below]]
-            below += 1
-        while ended < count and t.high[t.near_ends[ended]] <= at:
-            weight -= t.weight[t.near_ends[ended]]
-            ended += 1
-        compare_place(t, at, weight)
-        if weight == 0:
+        if weigh_place(t, at, size, count) == 0:
             return
-    below = ended = weight = 0
+    counters[BEGUN] = counters[ENDED] = counters[WEIGHT] = 0
     for k in range(count + 1):
         at = last if k == count else min(last, t.low[t.near[k]] - size)
-        if at < 0:
-            continue
-        while below < count and t.low[t.near[below]] < at + size:
-            weight += t.weight[t.near[below]]
-            below += 1
-        while ended < count and t.high[t.near_ends[ended]] <= at:
-            weight -= t.weight[t.near_ends[ended]]
-            ended += 1
-        compare_place(t, at, weight)
+        if at >= 0:
+            weigh_place(t, at, size, count)
         if at == last:
             return
 

@@ -35,7 +35,7 @@ _LARGE = 0.1  # of the elements of the largest value
 
 
 def guard(graph: GraphProto, repeated: Sequence[bool], names: set[str]) -> None:
-    """Put repeated nodes, and what else `_behind_guards` names, into `If`s; `names` are those of values in use."""
+    """Put repeated nodes, and first runs that `_runs` names, into `If`s; `names` are those of values in use."""
     if not any(repeated):
         return
     writer = _Guards(graph, names)
