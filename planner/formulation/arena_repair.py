@@ -153,7 +153,7 @@ class _Repair:
         self._offer(first)
         self._try_seeds(first, seeds)
         # Under an iteration limit, which walks do not share with quick plans, only walks bisect from a walk's plan.
-        by_walks = self.planner == "auto" and first.planner == continuation.WALK
+        by_walks = self.planner == "auto" and first.planner == portfolio.WALK
         self._descend(first, self._quick_plan, 0 if by_walks else BISECTIONS, uniform_first=True)
         if self.planner == "auto":
             self._descend(first, self._walk, BISECTIONS)

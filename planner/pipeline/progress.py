@@ -29,6 +29,7 @@ from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.report.report import ReportData
 from planner.request.plan_request import Request
 from planner.search import lexicographic, portfolio
+from planner.search.walk_beside import cores
 
 OnPlanned = Callable[[dict[str, Any]], None]  # gets a report
 
@@ -255,9 +256,13 @@ class SolveStages:
         self.incumbents, self.is_shortened = [], False
         watched = arena_repair.may_follow(formulation) and formulation.goal.iterations is None
 
-        next_look = 0.0
+        next_look, one_at_a_time = 0.0, threading.Lock()
 
         def improved(order: Order, score: Score) -> None:
+            with one_at_a_time:  # a walk beside the search reports too
+                note(order, score)
+
+        def note(order: Order, score: Score) -> None:
             nonlocal watched, next_look
             self.emit_found(searched, order, score)
             if self.beside is not None and not score.bytes_over_budget:
@@ -272,6 +277,8 @@ class SolveStages:
                 next_look = now + (now - began) / LOOK_PART
 
         monitor = searched.monitor(improved, self.cancel)
+        if formulation.goal.iterations is None:
+            monitor.idle_cores = cores() - 1 - is_bounded_beside(formulation)
         if is_bounded_beside(formulation):
             # The verifier takes the rest: its time grows with the proof.
             stop = self._stop_of_bound(formulation, self.until - BESIDE_BOUND_PART * formulation.goal.seconds)

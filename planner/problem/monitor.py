@@ -44,6 +44,7 @@ class Monitor:
     is_optimal: bool = False  # set by an exact search that proved `best` optimal
     peak_bound: int = 0  # bytes, proven lower bound on the peak; a smaller budget is infeasible
     cost_bound: CostBound = field(default_factory=CostBound)  # reaching it ends a search
+    idle_cores: int = 0  # cores that nothing else uses beside the search; by the clock only
 
     def should_stop(self) -> bool:
         """True once cancelled, past the deadline or with a proven optimum, or past the iteration limit.
@@ -86,7 +87,14 @@ class Monitor:
         iterations = None if self.iterations is None else int(fraction * max(0, self.iterations - self.calls))
         seconds = fraction * max(0.0, self.seconds - (time.monotonic() - self.started))
         return Monitor(
-            judge, seconds, iterations, None, self.cancel_event, cost_bound=self.cost_bound, peak_bound=self.peak_bound
+            judge,
+            seconds,
+            iterations,
+            None,
+            self.cancel_event,
+            cost_bound=self.cost_bound,
+            peak_bound=self.peak_bound,
+            idle_cores=self.idle_cores,
         )
 
     def absorb(self, child: Monitor) -> None:

@@ -14,8 +14,8 @@ from planner.problem.plan import Candidate, Goal
 from planner.search import portfolio
 from planner.search.alternative_search import goal_for_choices
 
-#: Planner of `replanned` for "auto", and of `walk_on` for plans of planners that do not start from an order.
-QUICK, WALK = "greedy", "anneal"
+#: Planner of `replanned` for "auto".
+QUICK = "greedy"
 
 
 def reordered(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monitor) -> Candidate:
@@ -37,7 +37,7 @@ def walk_on(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monitor
     The candidate itself if nothing better is found, or if the problem is too large for annealing.
     """
     improvers = [name for name, _ in portfolio.IMPROVERS]
-    planner = candidate.planner if candidate.planner in improvers else WALK
+    planner = candidate.planner if candidate.planner in improvers else portfolio.WALK
     if planner in portfolio.SLOW_PLANNERS and problem.tasks > portfolio.MAX_SLOW_TASKS:
         return candidate
     return _improved(problem, goal, planner, candidate, monitor, from_it=True)

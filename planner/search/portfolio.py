@@ -1,6 +1,7 @@
 """Portfolio: which planners to run, with which share of the search, on one monitor that keeps the best order.
 
-With a time limit, the quick planners share half of the time and the improvers work on their best order in the rest.
+With a time limit, the quick planners share half of the time and the improvers work on their best order in the rest;
+a core that would be idle walks on from it meanwhile (`walk_beside.py`).
 An iteration limit applies to each planner separately, in two rounds that exchange orders in between, so that
 no planner of STANDALONE_PLANNERS finds a better order on its own with the same limit:
 
@@ -25,6 +26,7 @@ from planner.problem.plan import Candidate, Goal, Order, Score
 from planner.problem.recompute import base_order
 from planner.search.alternative_search import goal_for_choices, search_choices
 from planner.search.time_slices import TimeSlices
+from planner.search.walk_beside import WalkBeside
 
 #: Planners that "auto" runs first, in this order, the quickest first, so that an early stop has a result.
 QUICK_PLANNERS = ("as_given", "greedy", "mirror", "segments", "revolve")
@@ -36,6 +38,8 @@ QUICK_SHARE = 0.5
 IMPROVERS = (("blocks", 0.4), ("moment", 0.5), ("anneal", 1.0))
 #: The same under a time limit: a plan of the steps that the bound comes from often ends the search.
 IMPROVERS_BY_CLOCK = (("moment", 0.4), ("blocks", 0.4), ("anneal", 1.0))
+#: The improver that a core takes beside those before it, if it would be idle.
+WALK = "anneal"
 #: Share of the remaining search for the improvers while no order fits the budget.
 MISSED_SHARE = 0.5
 #: Under an iteration limit the improvers start again from an order that exceeds the budget by at most this share, if it
@@ -230,24 +234,44 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) 
     columns, under = resolve_choices(problem, choices), goal_for_choices(problem, goal, choices)
     solved = bool(best.bytes_over_budget) and problem.tasks <= MAX_SOLVER_TASKS
     improvers = IMPROVERS_BY_CLOCK if slices.by_clock else IMPROVERS
-    for name, share in (*improvers, SOLVER) if solved else improvers:
-        if (name in SLOW_PLANNERS and problem.tasks > MAX_SLOW_TASKS) or is_proven_cheapest(
-            problem, goal, best, monitor
-        ):
-            continue
-        if slices.is_over() or (not goal.budget_bytes and best.bytes_over_budget <= floor):
-            break
-        share = min(share, SHARE_BEFORE_SOLVER) if solved and name != SOLVER[0] else share
-        part = slices.part(_judge_of(problem, goal, choices), share)
-        part.record_best(found.order, best)
-        part.on_progress = monitor.on_progress
-        part.offer(planner_named(name)(columns, under, part))
-        slices.absorb(part)
-        assert part.best is not None and part.best_score is not None
-        if part.best_score < best:
-            found, best = Candidate(part.best, name, choices), part.best_score
-            monitor.record_best(found.order, best)
-    return found
+    beside: WalkBeside | None = None
+    if slices.by_clock and monitor.idle_cores > 0 and TINY_TASKS < problem.tasks <= MAX_SLOW_TASKS:
+        part = slices.part(_judge_of(problem, goal, choices), 1.0)
+        beside = WalkBeside(columns, under, part, found.order, slices.report_best)
+    try:
+        for name, share in (*improvers, SOLVER) if solved else improvers:
+            if beside is not None:
+                if name == WALK:
+                    beside.end()
+                found, best = _better_of_walk(beside, found, best)
+            if (name in SLOW_PLANNERS and problem.tasks > MAX_SLOW_TASKS) or is_proven_cheapest(
+                problem, goal, best, monitor
+            ):
+                continue
+            if slices.is_over() or (not goal.budget_bytes and best.bytes_over_budget <= floor):
+                break
+            share = min(share, SHARE_BEFORE_SOLVER) if solved and name != SOLVER[0] else share
+            part = slices.part(_judge_of(problem, goal, choices), share)
+            part.record_best(found.order, best)
+            part.on_progress = slices.report_best if slices.by_clock else monitor.on_progress
+            part.offer(planner_named(name)(columns, under, part))
+            slices.absorb(part)
+            assert part.best is not None and part.best_score is not None
+            if part.best_score < best:
+                found, best = Candidate(part.best, name, choices), part.best_score
+                slices.report_best(found.order, best)
+    finally:
+        if beside is not None:
+            beside.end()
+    return found if beside is None else _better_of_walk(beside, found, best)[0]
+
+
+def _better_of_walk(beside: WalkBeside, found: Candidate, best: Score) -> tuple[Candidate, Score]:
+    """The best order of the walk so far, if it is better than `found`."""
+    order = beside.monitor.best
+    assert order is not None
+    score = beside.monitor.judge(order)
+    return (Candidate(order, WALK, found.choices), score) if score < best else (found, best)
 
 
 def is_proven_cheapest(problem: Problem, goal: Goal, score: Score, monitor: Monitor) -> bool:

@@ -50,14 +50,32 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 def anneal_in_parallel(problem: Problem, goal: Goal, monitor: Monitor, order: Order) -> Order:
     """The best order found from `order`, by the monitor's score."""
     walks = _ParallelAnnealing(problem, goal, monitor, order)
-    for kernels in (move_kernels.KERNELS, liveness_kernels.KERNELS):
-        kernels.compiled()  # before the second thread starts
+    compile_kernels()  # before the second thread starts
     with ThreadPoolExecutor(1) as pool:
         while not walks.is_over():
             parts = walks.parts()
             other = pool.submit(walks.run_round, 1, parts[1])
             walks.exchange([walks.run_round(0, parts[0]), other.result()], parts)
     return walks.best
+
+
+def anneal_alone(problem: Problem, goal: Goal, monitor: Monitor, order: Order) -> Order:
+    """As `anneal_in_parallel`, with both walks of a round one after the other."""
+    walks = _ParallelAnnealing(problem, goal, monitor, order)
+    while not walks.is_over():
+        share = walks.round_share() / WORKERS
+        first = monitor.child(monitor.judge, share)
+        orders = [walks.run_round(0, first)]
+        second = monitor.child(monitor.judge, share / (1 - share))
+        orders.append(walks.run_round(1, second))
+        walks.exchange(orders, [first, second])
+    return walks.best
+
+
+def compile_kernels() -> None:
+    """Compile or load the kernels of a walk."""
+    for kernels in (move_kernels.KERNELS, liveness_kernels.KERNELS):
+        kernels.compiled()
 
 
 class _ParallelAnnealing:
@@ -86,13 +104,16 @@ class _ParallelAnnealing:
         fits = bool(self.goal.budget_bytes) and not self.score.bytes_over_budget
         return fits and self.score.cost <= max(self.once, self.monitor.cost_bound.ticks)
 
-    def parts(self) -> list[Monitor]:
-        """Monitors of the walks for the next round."""
-        monitor = self.monitor
-        now = (monitor.progress() - self.begin) / max(1 - self.begin, 1e-9)
+    def round_share(self) -> float:
+        """Share of the remaining search for the next round."""
+        now = (self.monitor.progress() - self.begin) / max(1 - self.begin, 1e-9)
         end = next((end for end in ROUND_ENDS if end >= now + MIN_ROUND_SHARE), 1.0)
-        part = min(1.0, (end - now) / max(1 - now, 1e-9))
-        share = part if monitor.iterations is None else part / WORKERS
+        return min(1.0, (end - now) / max(1 - now, 1e-9))
+
+    def parts(self) -> list[Monitor]:
+        """Monitors of the walks for the next round, which run at once."""
+        monitor, share = self.monitor, self.round_share()
+        share = share if monitor.iterations is None else share / WORKERS
         return [monitor.child(monitor.judge, share) for _ in range(WORKERS)]
 
     def run_round(self, walk: int, monitor: Monitor) -> Order:
