@@ -199,7 +199,7 @@ class _Repair:
                 charge = max(self._wasted(found), charge) + self.formulation.bytes_over_budget(found)
                 continue
             else:
-                missed = charge
+                missed, fitting = charge, max(fitting, charge + self.formulation.bytes_over_budget(found))
             idle = 0 if self.best is not before else idle + 1
             charge = fitting if fitting - missed < MIN_CHARGE * budget else (missed + fitting) // 2
         self.until = until

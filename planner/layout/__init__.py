@@ -83,7 +83,7 @@ def place_toward(
     By the clock: a thread searches packings within the capacity, beside repairs that approach it.
     """
     placement, is_found = storage_placement(lifetimes, size, workspace, alignment), threading.Event()
-    storages, room = placement.storages, -(-(capacity - placement.base) // alignment) * alignment
+    storages, room = placement.storages, (capacity - placement.base) // alignment * alignment
     within: list[np.ndarray] = []
 
     def stop() -> bool:
