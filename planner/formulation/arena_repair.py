@@ -153,7 +153,7 @@ class _Repair:
         self._offer(first)
         self._try_seeds(first, seeds)
         # Under an iteration limit, which walks do not share with quick plans, only walks bisect from a walk's plan.
-        by_walks = self.planner == "auto" and first.planner == portfolio.WALK
+        by_walks = self.planner == "auto" and first.planner == portfolio.WALK and math.isinf(self.until)
         self._descend(first, self._quick_plan, 0 if by_walks else BISECTIONS, uniform_first=True)
         if self.planner == "auto":
             self._descend(first, self._walk, BISECTIONS)
@@ -176,7 +176,7 @@ class _Repair:
 
     def _walks_by_clock(self) -> bool:
         """Whether walks from the plan take all the time left."""
-        return self.planner == "auto" and math.isfinite(self.until)
+        return self.planner == "auto" and self.formulation.goal.iterations is None and math.isfinite(self.until)
 
     def _walk_down(self, first: Plan) -> None:
         """Charge all tasks what the addresses of a plan waste, and walk on; once they fit, bisect the charge."""
