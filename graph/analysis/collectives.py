@@ -22,13 +22,13 @@ RANKS = "ranks"  # attribute of a node: number of processes of its group
 _ROUNDS = {"allgather": 1, "reducescatter": 1, "alltoall": 1, "allreduce": 2}
 _PIPELINES = ("broadcast", "reduce")
 _MESSAGES = ("permute", "send", "recv")
+_KINDS = (*_ROUNDS, *_PIPELINES, *_MESSAGES)
 
 
 def communicates(node: Node) -> bool:
     """Whether a node is a collective whose time the link decides: known by its name, with no time of its own."""
-    kinds = (*_ROUNDS, *_PIPELINES, *_MESSAGES)
     return (
-        node.effect is Effect.COLLECTIVE and node.cost.seconds is None and any(kind in _plain(node) for kind in kinds)
+        node.effect is Effect.COLLECTIVE and node.cost.seconds is None and any(kind in _plain(node) for kind in _KINDS)
     )
 
 

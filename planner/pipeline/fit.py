@@ -31,6 +31,7 @@ from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline.progress import Outcome, Progress, SolveStages
 from planner.pipeline.solve import solve
 from planner.problem import same_dataflow
+from planner.problem.monitor import EarlyEnd
 from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.request.curve_and_fit_request import FitRequest
 from planner.request.plan_request import Request
@@ -156,17 +157,6 @@ def _unbound(model: bytes | Graph, request: Request, limits: Limits | None) -> l
             raise
         return names
     return []
-
-
-class EarlyStop(threading.Event):
-    """Event that is set if a plan is acceptable or the solve is cancelled."""
-
-    def __init__(self, cancel: threading.Event):
-        super().__init__()
-        self.cancel = cancel
-
-    def is_set(self) -> bool:
-        return self.cancel.is_set() or super().is_set()
 
 
 class SizeSearch:
@@ -318,7 +308,7 @@ class SizeSearch:
 
     def _search(self, formulation: Formulation, planner: str, seeds: Sequence[Candidate]) -> Plan:
         """Best plan within this size's share of the remaining time, or the first acceptable one."""
-        goal, enough = formulation.goal, EarlyStop(self.stages.cancel)
+        goal, enough = formulation.goal, EarlyEnd(self.stages.cancel)
         left = self._seconds_left() - (1 - SIZE_PART) * goal.seconds
         iterations = None if goal.iterations is None else max(1, int(goal.iterations * SIZE_PART * self.part))
         goal = goal.limited(max(MIN_SEARCH_SECONDS, left * self.part), iterations)

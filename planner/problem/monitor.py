@@ -15,6 +15,17 @@ class SearchCancelled(CancellationError):
     """Cancelled while a model was being built; the search returns the best order it has."""
 
 
+class EarlyEnd(threading.Event):
+    """Cancel event of a part of a search: set by itself, or once `cancel` is."""
+
+    def __init__(self, cancel: threading.Event):
+        super().__init__()
+        self._cancel = cancel
+
+    def is_set(self) -> bool:
+        return self._cancel.is_set() or super().is_set()
+
+
 @dataclass(slots=True)
 class CostBound:
     """A proven lower bound on the cost within the budget, shared by monitors; another thread may raise it."""

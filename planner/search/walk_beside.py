@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from planner.algorithms.annealing.parallel import anneal_alone
 from planner.problem import Problem
-from planner.problem.monitor import Monitor
+from planner.problem.monitor import EarlyEnd, Monitor
 from planner.problem.plan import Goal, Order, Score
 
 #: Added to the seed, so that the walk is another one than those that follow.
@@ -25,24 +25,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Ended(threading.Event):
-    """Set once the walk is ended or the search is cancelled."""
-
-    def __init__(self, cancel: threading.Event):
-        super().__init__()
-        self._cancel = cancel
-
-    def is_set(self) -> bool:
-        return super().is_set() or self._cancel.is_set()
-
-
 class WalkBeside:
     """Thread that anneals from an order until `end`; better orders are reported by `on_progress`, from the thread."""
 
     def __init__(
         self, problem: Problem, goal: Goal, monitor: Monitor, order: Order, on_progress: Callable[[Order, Score], None]
     ):
-        self._ended = _Ended(monitor.cancel_event)
+        self._ended = EarlyEnd(monitor.cancel_event)
         self.monitor = replace(monitor, cancel_event=self._ended)
         self.monitor.record_best(order, monitor.judge(order))
         self.monitor.on_progress = on_progress

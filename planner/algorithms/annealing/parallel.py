@@ -50,7 +50,8 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 def anneal_in_parallel(problem: Problem, goal: Goal, monitor: Monitor, order: Order) -> Order:
     """The best order found from `order`, by the monitor's score."""
     walks = _ParallelAnnealing(problem, goal, monitor, order)
-    compile_kernels()  # before the second thread starts
+    for kernels in (move_kernels.KERNELS, liveness_kernels.KERNELS):
+        kernels.compiled()  # before the second thread starts
     with ThreadPoolExecutor(1) as pool:
         while not walks.is_over():
             parts = walks.parts()
@@ -70,12 +71,6 @@ def anneal_alone(problem: Problem, goal: Goal, monitor: Monitor, order: Order) -
         orders.append(walks.run_round(1, second))
         walks.exchange(orders, [first, second])
     return walks.best
-
-
-def compile_kernels() -> None:
-    """Compile or load the kernels of a walk."""
-    for kernels in (move_kernels.KERNELS, liveness_kernels.KERNELS):
-        kernels.compiled()
 
 
 class _ParallelAnnealing:

@@ -126,7 +126,7 @@ def effect_of(call: Call, name: str, has_outputs: bool) -> dict[str, Any]:
         return {"effect": "once"}
     if is_random(call):
         return {"effect": "random", "stream": name}
-    if call.target.namespace != "aten" or "empty" in call.target._schema.name:  # whoever fills the memory is unknown
+    if call.target.namespace != "aten" or "empty" in call.target._schema.name:  # its writer is unknown
         return {"recompute": "never"}
     return {"effect": "unstable"} if torch.Tag.nondeterministic_bitwise in call.target.tags else {}
 

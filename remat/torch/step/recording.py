@@ -54,7 +54,7 @@ class Step:
         """The step of a joint graph; `inputs` gives role and name of the inputs by their number.
 
         With `measure`, times of ops are measured in the step itself if `examples` are its real inputs. With `fuse`,
-        ops that share a kernel are one node of the document, and random ops never run again.
+        ops that share a kernel are one node of the document, and random ops are never repeated.
         """
         joint = Joint(module, forward_outputs)
         numbers = {node: int(getattr(node.meta.get("desc"), "idx", -1)) for node in joint.inputs}
