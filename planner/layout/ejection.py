@@ -79,6 +79,7 @@ def _repaired(
 ) -> np.ndarray | None:
     """Offsets below the capacity by one repair of the offsets `begin`; None after so many moves per storage."""
     place_waiting, left = KERNELS.compiled()["place_waiting"], moves * len(begin)
+    capacity -= capacity % max(1, int(np.gcd.reduce(storages.size)))  # places end there, and begin at multiples too
     boxes, state = _begun(storages, begin, capacity, *REPAIRS[number % len(REPAIRS)])
     state.counters[RANDOM] = number + 1
     while left > 0 and state.counters[WAITING]:

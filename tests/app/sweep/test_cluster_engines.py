@@ -162,7 +162,8 @@ def test_an_item_whose_workers_die_fails_alone(
     finally:
         killer.join()
         engine.executor.shutdown()
-    assert sorted(row["state"] for row in rows) == ["failed", "succeeded"]
+    ended = [(row["state"], row["error"]) for row in rows]
+    assert sorted(row["state"] for row in rows) == ["failed", "succeeded"], ended
     (error,) = (row["error"] for row in rows if row["error"])
     assert error["code"] == "child_died" and "worker died" in error["detail"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 from collections.abc import Callable
@@ -53,6 +54,17 @@ def test_packings_approach_the_capacity_until_one_is_within_it() -> None:
         assert arenas[-1] <= least * 21 // 20
 
 
+def test_places_are_multiples_of_what_divides_all_sizes_whatever_the_capacity() -> None:
+    rng = random.Random(5)
+    for _ in range(20):
+        given = drawn(rng, 30)
+        given = dataclasses.replace(given, size=64 * given.size, shrink_size=64 * given.shrink_size)
+        capacity = int(given.profile().max()) * 21 // 20 + 13
+        found = ejection.packing_within(given, capacity, polls(2_000))
+        for offset in (*ejection.packings_toward(given, capacity, polls(2_000)), found):
+            assert offset is not None and is_apart(given, offset) and not (offset % 64).any()
+
+
 def test_the_repair_and_the_exhaustive_search_side_by_side_reach_the_capacity_that_either_does() -> None:
     count = 60
     order, nothing = np.arange(count), Csr.empty(count)
@@ -65,6 +77,7 @@ def test_the_repair_and_the_exhaustive_search_side_by_side_reach_the_capacity_th
         offsets, arena = place_toward(
             peak * 51 // 50, lives, size, np.zeros(count, np.int64), 64, Monitor(unused, seconds=60.0)
         )
+        assert not (offsets[:count] % 64).any()
         assert arena <= peak * 51 // 50 and arena == int((offsets[:count] + size).max())
 
 
