@@ -51,6 +51,8 @@ class PlanCurveFit(TypedDict, total=False):
     batch: int | None
     planner: str
     seed: int
+    offload: bool
+    host_memory: Bytes | None
 
 
 class PlanBatch(TypedDict, total=False):
@@ -62,16 +64,11 @@ class PlanBatch(TypedDict, total=False):
     returns: Section | list[Section] | tuple[Section, ...]
 
 
-class PlanCurve(TypedDict, total=False):
-    offload: bool
-    host_memory: Bytes | None
-
-
-class PlanFields(PlanFit, PlanCurveBatch, PlanCurveFitBatch, PlanCurveFit, PlanBatch, PlanCurve, total=False):
+class PlanFields(PlanFit, PlanCurveBatch, PlanCurveFitBatch, PlanCurveFit, PlanBatch, total=False):
     pass
 
 
-class CurveFields(PlanCurveBatch, PlanCurveFitBatch, PlanCurveFit, PlanCurve, total=False):
+class CurveFields(PlanCurveBatch, PlanCurveFitBatch, PlanCurveFit, total=False):
     pass
 
 

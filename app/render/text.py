@@ -168,7 +168,19 @@ def _savings(report: Mapping[str, Any]) -> list[str]:
             f"{format_percent(reference['overhead'])} slower"
         )
     lines.append(f"{len(plan['recomputed'])} nodes recomputed; planner {plan['planner']}; {optimality(plan)}")
-    return lines
+    return lines + _copies(report)
+
+
+def _copies(report: Mapping[str, Any]) -> list[str]:
+    """Line on copies to the host, of a plan that was requested with them."""
+    if "copies" not in report:
+        return []
+    copies = report["copies"]
+    return [
+        f"{len(report['plan']['offloaded'])} values copied to the host: {format_bytes(copies['to_host_bytes'])} there, "
+        f"{format_bytes(copies['from_host_bytes'])} back, at most {format_bytes(copies['host_peak_bytes'])} at once; "
+        f"compute waits {format_seconds(copies['waiting_seconds'])}"
+    ]
 
 
 def optimality(plan: Mapping[str, Any]) -> str:

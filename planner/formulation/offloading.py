@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -84,10 +84,20 @@ def why_no_copies(formulation: Formulation, request: Request) -> str:
     return ""
 
 
-def limits_of_copies(formulation: Formulation) -> list[str]:
-    """Warnings about values that plans with copies keep or recompute but never copy."""
+def without_copies(request: Request) -> Request:
+    """The request for plans without copies."""
+    given = {name: value for name, value in request.given.items() if name not in ("offload", "host_memory")}
+    return replace(request, offload=False, host_memory=None, given=given)
+
+
+def limits_of_copies(formulation: Formulation, choices: Sequence[int]) -> list[str]:
+    """Warnings about values that plans with copies never copy; bytes are those under `choices`."""
     stored = [b for b, v in enumerate(formulation.lowered.buffer_value) if v == ABSENT]
-    return [f"{len(stored)} values that only a body plan stores are not copied to the host"] if stored else []
+    if not stored:
+        return []
+    nbytes = int(formulation.lowered.under(choices).problem.size[stored].sum())
+    text = f"{len(stored)} values that only a body plan stores, {nbytes:,} bytes together, are not copied to the host"
+    return [text]
 
 
 def copied_values(formulation: Formulation) -> list[str]:
@@ -115,12 +125,17 @@ def with_copies_of(formulation: Formulation, request: Request, buffers: np.ndarr
 
 
 def with_copies_searched(
-    formulation: Formulation, plain: Plan, request: Request, cancel: threading.Event, seconds: float
+    formulation: Formulation,
+    plain: Plan,
+    request: Request,
+    cancel: threading.Event,
+    seconds: float,
+    is_enough: Callable[[Formulation, Plan], bool] | None = None,
 ) -> tuple[Formulation, Plan, bool]:
     """(formulation with the copies of the plan, the best plan found, whether a clock ended the search).
 
     `plain` is a plan without copies, with addresses if the request wants some. The result is no worse. Ends early if no
-    copy is of use.
+    copy is of use, and at the first plan with addresses that `is_enough`.
     """
     rounded, link = formulation.in_arena_bytes(), link_of(request)
     copies = with_copies(rounded.lowered.problem, link, copyable_buffers(formulation.lowered))
@@ -143,6 +158,8 @@ def with_copies_searched(
         took = time.monotonic() - began
         best = min(best, found, key=lambda each: rank(*each))
         budgets.add(budget, found[0].bytes_over_budget(found[1]))
+        if is_enough is not None and is_enough(*best):
+            break
         if goal.iterations is None and time.monotonic() - monitor.started + took > seconds:
             break  # no time is left for addresses of another plan
         if monitor.should_stop() or (best[0].lowered.copies is None and not search.gains):

@@ -31,7 +31,7 @@ from planner.formulation.arena_repair import RESERVED_PART
 from planner.formulation.execution_check import RealizedPlan, SourceRun, run_and_compare
 from planner.formulation.formulate import with_smaller_batch
 from planner.formulation.formulation import Formulation, whole_bytes
-from planner.formulation.offloading import PLAIN_SHARE, link_of
+from planner.formulation.offloading import PLAIN_SHARE, link_of, without_copies
 from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline.curve_copies import FoundPlan, copied_point, plans_with_copies
 from planner.pipeline.progress import Outcome, Progress, SolveStages
@@ -80,7 +80,7 @@ def curve(
     Raises BadGraph, BadRequest; CancellationError if `cancel` is set before the first plan.
     """
     stages = SolveStages(on_progress, cancel or threading.Event())
-    request = _without_copies(curve_request.request)
+    request = without_copies(curve_request.request)
     with gc_paused():
         with stages("read"):
             forward = load_model(model, request, limits)
@@ -133,12 +133,6 @@ def curve(
         for point, with_copies in zip(found["points"], copied, strict=True):
             point["copied"] = copied_point(with_copies)
     return CurveResult(found, tuple(outcomes))
-
-
-def _without_copies(request: Request) -> Request:
-    """The request of the plans without copies."""
-    given = {name: value for name, value in request.given.items() if name not in ("offload", "host_memory")}
-    return replace(request, offload=False, host_memory=None, given=given)
 
 
 def _in_bytes(curve_request: CurveRequest, search: CurveSearch) -> list[int]:

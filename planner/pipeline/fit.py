@@ -3,6 +3,8 @@
     size   1 ─── baseline fits ───┬── a plan is found ──┬── no plan is found ──┬── a bound proves there is none
            ╰ measured             ╰ predicted, measured ╰ bisected             ╰ predicted, measured
 
+With `offload`, a size that no plan without copies to the host fits is planned with copies (`fit_copies.py`).
+
 Bytes grow almost linearly with the size. From two sizes follow the size at which the baseline stops fitting, and the
 size at which the lower bound exceeds the memory. Between them each trial is read, differentiated and planned; plans of
 other sizes are replayed first, because they often fit. Every size reported as fitting has a checked plan.
@@ -26,13 +28,15 @@ from graph.limits import Limits
 from planner.errors import BadRequest
 from planner.formulation.execution_check import NOT_EXECUTED, ExecutionResult
 from planner.formulation.formulation import Formulation
+from planner.formulation.offloading import link_of, rank, why_no_copies, without_copies
 from planner.formulation.search_result import SearchResult
 from planner.formulation.training_graph import load_model, training_graph
+from planner.pipeline import fit_copies
 from planner.pipeline.progress import Outcome, Progress, SolveStages
 from planner.pipeline.solve import solve
 from planner.problem import same_dataflow
 from planner.problem.monitor import EarlyEnd
-from planner.problem.plan import Candidate, Order, Plan, Score
+from planner.problem.plan import Candidate, Goal, Order, Plan, Score
 from planner.request.curve_and_fit_request import FitRequest
 from planner.request.plan_request import Request
 
@@ -72,6 +76,7 @@ class SizeTrial:
     said: str = ""  # message about `why`
     formulation: Formulation | None = None  # None: the model rejects the size
     plan: Plan | None = None
+    small_host: str = ""  # message that the host memory holds none of the values of this size
 
     def row(self) -> dict[str, Any]:
         """Row of the document."""
@@ -102,6 +107,8 @@ def fit(
     Raises BadGraph, BadRequest; CancellationError if `cancel` is set before size 1 was tried.
     """
     stages = SolveStages(on_progress, cancel or threading.Event())
+    if fit_request.request.offload:
+        link_of(fit_request.request)  # raises if none is known
     with gc_paused(), stages("plan"):
         dimension = growing_dimension(model, fit_request, limits)
         sizes = SizeSearch(model, fit_request, dimension, limits, stages)
@@ -110,10 +117,15 @@ def fit(
     if best is not None and best.plan is not None and best.formulation is not None:
         request = sizes.final_request(best)
         final = partial(solve, model, request, limits=limits, on_progress=on_progress, cancel=stages.cancel)
-        outcome = final(seeds=[best.plan.candidate])
-        if not outcome.report["plan"]["within_budget"]:  # a plan with less time whose addresses do not fit
-            not_executed = ExecutionResult(NOT_EXECUTED)
-            outcome = final(known=SearchResult.of(best.formulation, best.plan, (), False, not_executed))
+        known = SearchResult.of(best.formulation, best.plan, (), False, ExecutionResult(NOT_EXECUTED))
+        if best.formulation.lowered.copies is None:
+            outcome = final(seeds=[best.plan.candidate])
+            if not outcome.report["plan"]["within_budget"]:  # a plan with less time whose addresses do not fit
+                outcome = final(known=known)
+        else:  # an order with copies is no seed of a search
+            outcome = final()
+            if not outcome.report["plan"]["within_budget"] or best.plan.score < outcome.plan.score:
+                outcome = final(known=known)
     return FitResult(_document(fit_request, dimension, sizes, best, outcome, stages), outcome, request)
 
 
@@ -235,6 +247,8 @@ class SizeSearch:
     def final_request(self, best: SizeTrial) -> Request:
         """Request of the final solve, as if it were a plan request for that size alone."""
         request = self.request_at(best.size)
+        if best.small_host:
+            request = without_copies(request)
         given = {name: sent for name, sent in request.given.items() if name not in ("grow", "max_overhead")}
         given |= {"batch": best.size} if self.dimension is None else {"dims": dict(request.dims)}
         if request.iterations is None:
@@ -265,6 +279,11 @@ class SizeSearch:
             if must_read:
                 raise _about_growing(error) from None
             return SizeTrial(size, False, REFUSED, str(error.findings[0]) if error.findings else str(error))
+        may_copy, small_host = fit_copies.may_copy(formulation, request, is_first=must_read)
+        return replace(self._tried(size, formulation, may_copy), small_host=small_host)
+
+    def _tried(self, size: int, formulation: Formulation, may_copy: bool) -> SizeTrial:
+        """Trial of a size that the model takes; the bounds after the first do not hold for plans with copies."""
         budget = formulation.goal.budget_bytes or 0
         if formulation.baseline.score.peak_bytes <= budget:
             plan = formulation.evaluated(formulation.baseline.order, "as_given")
@@ -273,16 +292,17 @@ class SizeSearch:
         if formulation.bound.peak_bytes > budget:
             message = f"the minimum peak is {formulation.count.counted(formulation.bound.peak_bytes):,} bytes"
             return SizeTrial(size, False, PROVEN, message, formulation)
-        formulation = self.stages.bounded(formulation)
+        if not may_copy:
+            formulation = self.stages.bounded(formulation)
         if formulation.bound.cost > self._max_ticks(formulation):
             minimum = _percent(formulation, formulation.bound.cost)
             message = f"every plan within the memory is at least {minimum} slower"
             return SizeTrial(size, False, PROVEN, message, formulation)
-        return self._planned(size, formulation)
+        return self._planned(size, formulation, may_copy)
 
-    def _planned(self, size: int, formulation: Formulation) -> SizeTrial:
+    def _planned(self, size: int, formulation: Formulation, may_copy: bool) -> SizeTrial:
         """Trial with the best plan found: a replayed plan of another size, or a new one."""
-        problem = formulation.lowered.problem
+        problem, request = formulation.lowered.problem, self.fit_request.request
         seeds = [
             known.plan.candidate
             for known in self.tried.values()
@@ -293,13 +313,26 @@ class SizeSearch:
         for seed in seeds:
             if trial := self._fitting(size, formulation, formulation.plan_of(seed)):
                 return trial
-        plan, planner = formulation.baseline, self.fit_request.request.planner
+        if may_copy:
+            fitting = [(each.formulation, each.plan) for each in self.tried.values() if each.formulation and each.plan]
+            for found in fit_copies.replayed(
+                formulation, self._goal(formulation), fitting, request, self.stages.cancel
+            ):
+                if self._is_within(*found):
+                    return self._checked(size, *found)
+        plan, planner = formulation.baseline, request.planner
         for name in [QUICK_PLANNER, planner] if planner == "auto" else [planner]:
             plan = self._search(formulation, name, seeds)
             if trial := self._fitting(size, formulation, plan, repair=True):
                 return trial
             seeds = [*seeds, plan.candidate]
         plan = formulation.placed(plan, self.fit_request.request.layout)
+        if may_copy:
+            goal = self._goal(formulation)
+            found = fit_copies.planned(formulation, plan, goal, request, self.stages, self._is_within)
+            if self._is_within(*found):
+                return self._checked(size, *found)
+            formulation, plan = min((formulation, plan), found, key=lambda each: rank(*each))
         over = formulation.bytes_over_budget(plan)
         excess = f"is {over:,} bytes over the memory" if over else f"is {_percent(formulation, plan.score.cost)} slower"
         if over and formulation.counted_peak(plan) <= (formulation.budget_bytes or 0):
@@ -308,10 +341,7 @@ class SizeSearch:
 
     def _search(self, formulation: Formulation, planner: str, seeds: Sequence[Candidate]) -> Plan:
         """Best plan within this size's share of the remaining time, or the first acceptable one."""
-        goal, enough = formulation.goal, EarlyEnd(self.stages.cancel)
-        left = self._seconds_left() - (1 - SIZE_PART) * goal.seconds
-        iterations = None if goal.iterations is None else max(1, int(goal.iterations * SIZE_PART * self.part))
-        goal = goal.limited(max(MIN_SEARCH_SECONDS, left * self.part), iterations)
+        goal, enough = self._goal(formulation), EarlyEnd(self.stages.cancel)
 
         def improved(_: Order, score: Score) -> None:
             if self._is_acceptable(formulation, score):
@@ -334,7 +364,7 @@ class SizeSearch:
             plan, _ = self.stages.placed(formulation, plan, request, until=until)
         else:
             plan = formulation.placed(plan, request.layout, formulation.monitor(cancel=cancel))
-        if formulation.bytes_over_budget(plan) or not self._is_acceptable(formulation, plan.score):
+        if not self._is_within(formulation, plan):
             return None
         return self._checked(size, formulation, plan)
 
@@ -343,6 +373,17 @@ class SizeSearch:
         formulation.check(plan)
         self.stages.emit_incumbent(formulation.overhead(plan.score.cost), formulation.counted_peak(plan))
         return SizeTrial(size, True, "", "", formulation, plan)
+
+    def _goal(self, formulation: Formulation) -> Goal:
+        """The goal of a search, with its share of the remaining time."""
+        goal = formulation.goal
+        left = self._seconds_left() - (1 - SIZE_PART) * goal.seconds
+        iterations = None if goal.iterations is None else max(1, int(goal.iterations * SIZE_PART * self.part))
+        return goal.limited(max(MIN_SEARCH_SECONDS, left * self.part), iterations)
+
+    def _is_within(self, formulation: Formulation, plan: Plan) -> bool:
+        """Whether the plan with its addresses is acceptable."""
+        return not formulation.bytes_over_budget(plan) and self._is_acceptable(formulation, plan.score)
 
     def _is_acceptable(self, formulation: Formulation, score: Score) -> bool:
         return score.bytes_over_budget == 0 and score.cost <= self._max_ticks(formulation)
@@ -377,6 +418,14 @@ def _crossing(at_one: int, at_two: int, limit: int) -> int:
     return MAX_SIZE if slope <= 0 else min(MAX_SIZE, 1 + max(0, (limit - at_one) // slope))
 
 
+def _no_copies(request: Request, best: SizeTrial | None, smallest: Formulation | None) -> list[str]:
+    """Warnings that there are no copies to the host, beside those of the report."""
+    if best is not None:
+        return [f"no copies to the host at {best.size}: {best.small_host}"] if best.small_host else []
+    why = why_no_copies(smallest, request) if request.offload and smallest is not None else ""
+    return [f"no copies to the host: {why}"] if why else []
+
+
 def _document(
     fit_request: FitRequest,
     dimension: str | None,
@@ -403,7 +452,7 @@ def _document(
         "tried": [sizes.tried[tried].row() for tried in sorted(sizes.tried)],
         "plan": report.get("plan"),
         "checked": True,
-        "warnings": list(report.get("warnings", ())),
+        "warnings": [*_no_copies(fit_request.request, best, known), *report.get("warnings", ())],
         "stopped": stages.cancel.is_set(),
         "elapsed": {"sizes": round(stages.elapsed["plan"], 6), **report.get("elapsed", {})},
     }

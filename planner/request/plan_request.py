@@ -187,13 +187,13 @@ class Request:
         False,
         "Copy values to host memory and back, beside compute, where that takes less time than recomputation; a curve "
         "has the plans without copies too",
-        frozenset({"plan", "curve"}),
+        NOT_IN_BATCH,
     )
     host_memory: int | None = of_device(
         nullable(kinds.BYTES),
         None,
         "Host memory for `offload`, which it needs, in bytes; default: no limit",
-        frozenset({"plan", "curve"}),
+        NOT_IN_BATCH,
     )
     advise: bool = of_report(
         kinds.SWITCH, False, "Evaluate other techniques that lower the peak, each with a full plan", ONE_REPORT

@@ -60,5 +60,7 @@ def lines(document: Mapping[str, Any]) -> list[str]:
             f"{what} {document['size']} fits {limit}: peak {format_bytes(plan['peak_bytes'])}, "
             f"{format_percent(plan['overhead'])} slower"
         )
+        if plan.get("offloaded"):
+            head += f", {len(plan['offloaded'])} values copied to the host"
     text = [head, "", *table((what, "peak", "memory needed", "overhead", "", ""), rows, (0, 1, 2, 3))]
     return text + [f"warning: {warning}" for warning in document["warnings"]]

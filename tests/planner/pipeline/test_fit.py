@@ -125,6 +125,54 @@ def test_the_plan_of_a_size_that_fits_is_kept_where_the_last_search_finds_none_t
     assert found.document["plan"]["within_budget"] and found.document["plan"]["overhead"] > 0
 
 
+#: A link so fast that copies take no time beside compute.
+FAST_LINK = {"like": "cpu-reference", "host_bandwidth": 1e11, "kernel_seconds": 0}
+
+
+def fit_with_copies(**fields: Any) -> FitResult:
+    given = {"budget": "16KiB", "max_overhead": "5%", "device": FAST_LINK, "offload": True, "iterations": 8}
+    return fit_of(layers(4), **given | fields)
+
+
+@pytest.mark.heavy
+def test_copies_to_the_host_make_room_for_a_larger_batch():
+    from graph.formats.native.writer import document
+    from planner.report import saved_report
+
+    plain, copied = fit_with_copies(offload=False), fit_with_copies()
+    check(copied)
+    assert copied.document["size"] >= 1.5 * plain.document["size"]
+    assert copied.document["plan"]["offloaded"] and copied.outcome is not None
+    report = json.loads(json.dumps({**copied.outcome.report, "source": document(copied.outcome.source)}))
+    assert saved_report.verify(report)["valid"] and report["copies"]["host_peak_bytes"] > 0
+    proven = [row["said"] for row in copied.document["tried"] if row["why"] == "proven"]
+    assert proven and all("minimum peak" in said for said in proven)  # bounds on time do not cover copies
+
+
+def test_a_fit_keeps_its_copies_within_the_host_memory():
+    found = fit_with_copies(host_memory="4KiB")
+    check(found)
+    assert found.outcome is not None and found.document["plan"]["offloaded"]
+    assert found.outcome.report["copies"]["host_peak_bytes"] <= 4096
+
+
+def test_a_fit_says_why_it_has_no_copies():
+    other_runtime, none_fits = fit_with_copies(runtime="ort"), fit_with_copies(runtime="ort", budget=1000)
+    small = fit_with_copies(host_memory=64)  # holds the smallest value of batch 1, and none of larger ones
+    assert none_fits.document["size"] is None
+    for found, why in ((other_runtime, "runtime ort"), (none_fits, "runtime ort"), (small, "host_memory")):
+        assert [text for text in found.document["warnings"] if "no copies to the host" in text and why in text]
+
+
+def test_a_fit_with_copies_needs_a_link_and_host_memory_for_one_value():
+    with pytest.raises(BadRequest, match="host_bandwidth"):
+        fit_with_copies(device={"bandwidth": 1e12, "flops": 1e13})
+    with pytest.raises(BadRequest, match="host_memory"):
+        fit_with_copies(host_memory=10)
+    with pytest.raises(BadRequest, match="host_memory without offload"):
+        parse_fit({"budget": "64KiB", "host_memory": "1GiB"})
+
+
 def test_a_size_too_large_for_any_plan_is_proven():
     tried = fit_of(layers(), budget="64KiB").document["tried"]
     proven = [row for row in tried if row["why"] == "proven"]
