@@ -21,7 +21,7 @@ from planner import prebuilt_kernels
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.blocks import kernels as block_kernels
 from planner.algorithms.greedy import gap_kernels, trim_kernels
-from planner.layout import canonical_kernels, ejection_kernels
+from planner.layout import canonical_kernels, ejection_kernels, sweep_kernels
 from planner.problem import liveness_kernels, schedule_kernels
 from planner.problem.jit import Kernels
 
@@ -32,6 +32,7 @@ KERNEL_SETS = (
     block_kernels.KERNELS,
     canonical_kernels.KERNELS,
     ejection_kernels.KERNELS,
+    sweep_kernels.KERNELS,
     liveness_kernels.KERNELS,
     schedule_kernels.KERNELS,
 )

@@ -160,6 +160,8 @@ class _Repair:
 
     def _run_by_clock(self, first: Plan, seeds: Iterable[Candidate]) -> None:
         """Walk on from the plan in most of the time; quick plans follow if the addresses of none fit."""
+        if self._is_large():
+            self.shares = LARGE_SHARES
         packed = self._tried(first)
         self._try_seeds(packed, seeds)
         self.walk_on(packed)
@@ -168,7 +170,7 @@ class _Repair:
 
     def walk_on(self, first: Plan) -> None:
         """Walk on from a plan in the time left, if a clock limits that, for plans whose addresses fit."""
-        if self._walks_by_clock() and self.formulation.lowered.problem.tasks <= portfolio.MAX_SLOW_TASKS:
+        if self._walks_by_clock() and not self._is_large():
             self._tried(first, pack=False)
             shares, self.shares = self.shares, WALK_SHARES
             self._walk_down(first)
@@ -177,6 +179,10 @@ class _Repair:
     def _walks_by_clock(self) -> bool:
         """Whether walks from the plan take all the time left."""
         return self.planner == "auto" and self.formulation.goal.iterations is None and math.isfinite(self.until)
+
+    def _is_large(self) -> bool:
+        """Whether annealing is skipped."""
+        return self.formulation.lowered.problem.tasks > portfolio.MAX_SLOW_TASKS
 
     def _walk_down(self, first: Plan) -> None:
         """Charge all tasks what the addresses of a plan waste, and walk on; once they fit, bisect the charge."""
@@ -224,10 +230,13 @@ class _Repair:
 
     def _try_seeds(self, first: Plan, seeds: Iterable[Candidate]) -> None:
         """Offer other plans; that with the least excess is packed tighter if none fits."""
-        missed = []
+        missed, tried = [], {first.order.tobytes()}
         for seed in seeds:
             if self._is_over(first):
                 return
+            if (order := seed.order.tobytes()) in tried:
+                continue
+            tried.add(order)
             placed = self._swept(seed, self.shares.seed)
             if not self._offer(placed, pack=False):
                 missed.append(placed)

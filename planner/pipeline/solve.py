@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from graph.autodiff.gradients.events import GradientEvent
 from graph.autodiff.objective import Objective
 from graph.cancellation import unless_cancelled
-from graph.formats.native.identity import model_identity
 from graph.gc_pause import gc_paused
 from graph.ir import Graph
 from graph.limits import Limits
@@ -28,6 +27,7 @@ from planner.formulation.search_result import SearchResult
 from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline import multi_shape
 from planner.pipeline.progress import OnPlanned, Outcome, Progress, SolveStages
+from planner.pipeline.report_beside import ReportBeside
 from planner.pipeline.sections import graph_documents, optional_sections
 from planner.problem.plan import Candidate, Plan
 from planner.report.report import build_report
@@ -89,13 +89,12 @@ def _solve(
         realized = execution_check.RealizedPlan.from_plan(formulation, plan)
         context = TechniqueContext(model, forward, source, request, limits, stages.cancel)
         sections, section_notes = optional_sections(formulation, realized.rewritten, events, context)
-        formulation.check_baseline()
-        mirrored = formulation.mirrored()
+        mirrored = found.beside.mirrored(formulation)
     warnings = (*notes, *formulation.warnings, *found.notes, *section_notes)
 
     def report_of(executed: ExecutionResult) -> dict[str, Any]:
         data = stages.report_data(realized, mirrored, executed, warnings, request)
-        return build_report(data, model_identity(source), sections)
+        return build_report(data, found.beside.identity(), sections)
 
     if on_planned is not None and found.executed is None and request.execute != "no":
         on_planned(report_of(ExecutionResult(NOT_EXECUTED)))
@@ -114,6 +113,7 @@ class _PlacedPlan(NamedTuple):
     formulation: Formulation
     plan: Plan  # with addresses
     notes: tuple[str, ...]
+    beside: ReportBeside
     executed: ExecutionResult | None = None  # None: to be executed
 
 
@@ -124,6 +124,7 @@ def _search(
     with stages("plan"):
         formulation = stages.formulate(source, request)
         stages.start_clock(formulation)
+        beside = ReportBeside(formulation, source)
         if has_copies := request.offload and not offloading.why_no_copies(formulation, request):
             whole, formulation = formulation, stages.with_share(formulation, offloading.PLAIN_SHARE)
         formulation = stages.bounded(formulation)
@@ -138,7 +139,7 @@ def _search(
             formulation, plan = stages.with_copies(replace(formulation, goal=whole.goal), plan, request)
         else:
             formulation = stages.with_tight_bound(formulation, plan)
-    return _PlacedPlan(formulation, plan, (*stages.notes, *layout_notes))
+    return _PlacedPlan(formulation, plan, (*stages.notes, *layout_notes), beside)
 
 
 def _reuse(known: SearchResult, source: Graph, request: Request, stages: SolveStages) -> _PlacedPlan:
@@ -147,7 +148,7 @@ def _reuse(known: SearchResult, source: Graph, request: Request, stages: SolveSt
     with stages("rewrite"):
         applied = known.applied(stages.formulate(source, known.with_budget(request)), request)
     stages.stopped_by_clock = known.stopped_by_clock
-    return _PlacedPlan(*applied, known.notes, known.executed)
+    return _PlacedPlan(*applied, known.notes, ReportBeside(applied[0], source), known.executed)
 
 
 def _execute(

@@ -121,17 +121,22 @@ class Replay:
         workspace, size = problem.workspace.tolist(), problem.size.tolist()
         dies = self._last_steps()
         wanted = {buffer: row for buffer, row in enumerate(problem.takeover.lists()) if row}
+        takers = {task for task, row in enumerate(self.writes) if not wanted.keys().isdisjoint(row)}
         live = sum([device[copy] for copy in self._live_at_start()])
         for step, (task, inputs, outputs) in enumerate(zip(self.order, self.inputs, self.outputs, strict=True)):
             dying = [copy for copy in inputs if dies[copy] == step]
-            live += sum([device[copy] for copy in outputs])
             taken = 0
-            if dying and not wanted.keys().isdisjoint(self.writes[task]):
+            for copy in outputs:
+                live += device[copy]
+            if dying and task in takers:
                 self._take_over(outputs, dying, wanted, size)
                 taken = sum([device[copy] for copy in outputs if self.taken_from[copy] >= 0])
             self.step_bytes.append(live - taken + workspace[task])
-            dying += [copy for copy in outputs if dies[copy] == step]
-            live -= sum([device[copy] for copy in dying])
+            for copy in dying:
+                live -= device[copy]
+            for copy in outputs:
+                if dies[copy] == step:
+                    live -= device[copy]
 
     def _last_steps(self) -> list[int]:
         """The step with which each copy ends; -1: held to the end."""

@@ -1,0 +1,41 @@
+"""Parts of a report that need no plan are made beside the search of a large graph, and are the same."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from planner.errors import IllegalPlan
+from planner.formulation.formulation import Formulation
+from planner.pipeline import report_beside
+from planner.pipeline.solve import solve
+from planner.request.plan_request import parse_request
+from tests.app.conftest import chain
+
+
+def report() -> dict[str, Any]:
+    found = solve(json.dumps(chain(12)).encode(), parse_request({"budget": "60%", "iterations": 2})).report
+    return {name: part for name, part in found.items() if name != "elapsed"}
+
+
+def test_a_report_made_in_part_beside_its_search_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    after = report()
+    monkeypatch.setattr(report_beside, "MIN_TASKS", 0)
+    monkeypatch.setattr(report_beside, "cores", lambda: 2)
+    beside = report()
+    for each in (after, beside):
+        each["plan"].pop("elapsed", None)
+    assert beside == after
+
+
+def test_a_baseline_that_the_checker_refuses_ends_the_solve(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Formulation) -> None:
+        raise IllegalPlan("step 0: refused")
+
+    monkeypatch.setattr(report_beside, "MIN_TASKS", 0)
+    monkeypatch.setattr(report_beside, "cores", lambda: 2)
+    monkeypatch.setattr(Formulation, "check_baseline", refuse)
+    with pytest.raises(IllegalPlan, match="step 0: refused"):
+        report()
