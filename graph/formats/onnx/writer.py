@@ -5,8 +5,8 @@ Nodes keep their order. Standard ops are written unchanged; `remat` ops are deco
 order. An op without a body keeps its own domain. Fields without an ONNX equivalent are stored in `metadata_props`
 (`graph/formats/onnx/read/metadata.py`), so that reading the file restores the graph.
 
-Repeats are guarded (`guards/guards.py`), so that onnxruntime's optimizers neither merge them with their first run nor
-run them early.
+Repeats that lower the peak (`repeats.py`) are guarded (`guards/guards.py`), so that onnxruntime's optimizers neither
+merge them with their first run nor run them early.
 
 What overwrites a parameter or a state is an output of the file, since ONNX has no writes in place, and is an input
 itself: its content, if any, is the default of the input.
@@ -37,6 +37,7 @@ from graph.formats.onnx.read.metadata import (
     packed_attributes,
     value_note,
 )
+from graph.formats.onnx.repeats import repeats_pay
 from graph.formats.onnx.updates import updates
 from graph.ir import ABSENT, Body, Graph, Node, Role, TensorType, Value
 from graph.ir.names import reserve_name
@@ -65,12 +66,14 @@ def dump(graph: Graph, *, weights: str = "inputs", seed: int = 0) -> bytes:
     if weights == "random":
         _check_size(sum(v.nbytes for v in graph.values if v.role in (Role.PARAMETER, Role.CONSTANT)))
         content = {v: a for v, a in sample_arrays(graph, seed).items() if graph.values[v].role is not Role.STATE}
+    is_guarded = repeats_pay(graph)
     graph = without_calls(lower_to_standard_ops(graph))
     file = _File({value.name for value in graph.values}, graph.opset.get("", 21))
     model = ModelProto(producer_name="remat")
     writer = _GraphWriter(file, graph, [value.name for value in graph.values], content)
     writer.write(model.graph)
-    guard(model.graph, writer.repeated, file.value_names)
+    if is_guarded:
+        guard(model.graph, writer.repeated, file.value_names)
     opsets = {"": file.opset, **{d: v for d, v in graph.opset.items() if d}}
     for domain in sorted(file.domains):
         opsets.setdefault(domain, 1)

@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 
 from graph.builder.builder import Builder
+from graph.formats.onnx import writer
 from graph.formats.onnx.guards.guards import freeing_at_once, guard, unguarded
 from graph.formats.onnx.writer import dump
 from graph.ir import Graph, Role, TensorType
@@ -17,6 +19,11 @@ from graph.transforms.replay import replay
 from tests.graph.formats.onnx.onnx_runs import Arrays, read, run
 from tests.graph.formats.onnx.read.test_reader import light
 from tests.graph.formats.onnx.test_writer_training import checked, fed, step_of, with_repeats
+
+
+@pytest.fixture(autouse=True)
+def guards_that_need_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "repeats_pay", lambda graph: True)
 
 
 def by_default(data: bytes, given: Arrays, optimized: Path) -> dict[str, np.ndarray]:
