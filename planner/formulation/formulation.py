@@ -193,7 +193,7 @@ class Formulation:
     def reservation(self, plan: Plan) -> Reservation:
         """What allocators that choose addresses themselves reserve for the plan, all residents included."""
         problem = resolve_choices(self.lowered.problem, plan.choices)
-        trace = allocation_trace(plan.lifetimes, problem.size, problem.workspace[plan.order])
+        trace = allocation_trace(plan.lifetimes, _on_device(problem), problem.workspace[plan.order])
         return reservation(trace, self.memory_bytes - self.count.reserve_bytes)
 
     def arena_bytes(self, plan: Plan) -> int | None:

@@ -26,13 +26,19 @@ def copy_names(value: str) -> tuple[str, str]:
 
 
 def copyable_buffers(lowered: LoweredGraph) -> np.ndarray:
-    """Buffers that copies may move: those of values whose names for copies are free. int64[c], ascending."""
+    """Buffers that copies may move: those of values whose names for copies are free. int64[c], ascending.
+
+    Values of a node without inputs that takes no time come from outside of the graph, where they may be held.
+    """
     nodes, values = {node.name for node in lowered.graph.nodes}, {value.name for value in lowered.graph.values}
+    sources = [node for node in lowered.graph.nodes if not node.inputs and node.cost and node.cost.seconds == 0]
+    outside = {v for node in sources for v in node.outputs}
     return np.array(
         [
             b
             for b in copyable(lowered.problem).tolist()
             if lowered.buffer_value[b] != ABSENT
+            and lowered.buffer_value[b] not in outside
             and nodes.isdisjoint(copy_names(lowered.name_of_buffer(b)))
             and f"host:{lowered.name_of_buffer(b)}" not in values
         ],

@@ -35,9 +35,9 @@ RUNTIMES = {
     for runtime in (
         Runtime("arena", 1, 0.0, _ARENA, takes_over=True, places=True, copies=True),
         # CUDACachingAllocator.cpp: kMinBlockSize = 512. Eager kernels allocate every output.
-        Runtime("torch-eager", 512, 5e-6, _TORCH_CUDA, returns_forward_outputs=True, caches=True),
+        Runtime("torch-eager", 512, 5e-6, _TORCH_CUDA, returns_forward_outputs=True, caches=True, copies=True),
         # CPUAllocator.cpp: posix_memalign of the requested size, which its profiler counts.
-        Runtime("torch-eager-cpu", 1, 2e-6, _TORCH_CPU, returns_forward_outputs=True),
+        Runtime("torch-eager-cpu", 1, 2e-6, _TORCH_CPU, returns_forward_outputs=True, copies=True),
         # Kernels allocate their outputs, aligned to 64 bytes (MlasGetPreferredBufferAlignment), which are freed after
         # their last use: the options of remat.ort.session leave out arena, memory pattern and memory reuse.
         Runtime("ort", 64, 3e-6, _ORT, decomposes=True),

@@ -11,6 +11,7 @@ import torch
 from torch import fx, nn
 
 from remat.report import Report
+from remat.torch.copies.waits import waits_of
 from remat.torch.step.arena import Addresses, addresses_of, outside_bytes, without_workspaces
 from remat.torch.step.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep, compiled_budget_text
 from remat.torch.step.planning import PlanSource, order_for, plan_step, read, with_reserve
@@ -24,7 +25,7 @@ from remat.torch.step.recording import (
     require_choice,
     step_backend,
 )
-from remat.torch.step.split import split
+from remat.torch.step.split import NO_COPIES, split
 
 if TYPE_CHECKING:
     from remat.torch.inductor.saved_sets import Compiled
@@ -67,8 +68,14 @@ class Backend:
             from remat.torch.inductor.backend import compiled_backend
 
             return compiled_backend(self._divided, measure=self.measure)(graph, examples)
-        run = self._placed if self.memory == "arena" else lambda step: split(step.joint, self._order(step))
+        run = self._placed if self.memory == "arena" else self._planned
         return step_backend(run, measure=self.measure)(graph, examples)
+
+    def _planned(self, step: Step) -> Passes:
+        """The passes whose values PyTorch places, with the copies of the plan to the host and back."""
+        order = self._order(step)
+        report = self.reports[-1] if self.plan is None else read(self.plan)
+        return split(step.joint, order, waits=waits_of(report or {"plan": {}}))
 
     def _placed(self, step: Step) -> Passes:
         """The passes whose values lie in one block, where the layout of the plan puts them.
@@ -151,6 +158,8 @@ def backend(
     require_choice("over_budget", over_budget, ("error", "train"))
     require_choice("compiler", compiler, get_args(CompilerName))
     require_choice("memory", memory, get_args(MemoryName))
+    if request.get("offload") and (compiler, memory) != ("eager", "allocator"):
+        raise ValueError(f"offload: {NO_COPIES}")
     if memory == "arena":
         if compiler != "eager":
             raise ValueError(f'memory="arena" is for compiler="eager": {compiler} places values itself')
@@ -201,7 +210,8 @@ def optimize(
             of `torch.compile` without a plan. Plans of one are refused by the other.
         memory: "allocator" lets PyTorch place values. "arena" makes one block for each step, in which every value lies
             at the address that the plan's layout gives it.
-        request: Other fields of `remat.plan`, such as `search_seconds`, `max_overhead` or `device`.
+        request: Other fields of `remat.plan`, such as `search_seconds`, `max_overhead`, `device`, or `offload` for
+            copies to host memory, which run on streams of their own on a CUDA device and on threads on a CPU.
 
     Raises:
         NotCaptured: The module is not one graph of fixed shapes, or nothing in it needs a gradient.
@@ -210,7 +220,7 @@ def optimize(
         AlreadyPlanned: The module was returned by `optimize`.
         NotPlaced: A result of the step cannot lie in an arena.
         BadInput: A request field is invalid.
-        ValueError: `new_steps`, `over_budget`, `compiler` or `memory` is none of its choices.
+        ValueError: `new_steps`, `over_budget`, `compiler` or `memory` is none of its choices, or runs no copies.
     """
     for path, each in module.named_modules():
         if "remat_backend" in each.__dict__:

@@ -37,6 +37,7 @@ __all__ = [
     "allocations",
     "eager_backend",
     "fake_bytes",
+    "fake_on_host",
     "fake_random_state",
     "graph_module",
     "group_size",
@@ -134,6 +135,14 @@ def fake_bytes(example: torch.Tensor, count: int, device: torch.device) -> torch
     assert mode is not None
     with mode:
         return torch.empty(count, dtype=torch.uint8, device=device)
+
+
+def fake_on_host(example: torch.Tensor) -> torch.Tensor:
+    """A fake tensor in host memory like a fake tensor."""
+    mode = detect_fake_mode([example])
+    assert mode is not None
+    with mode:
+        return torch.empty_strided(example.shape, example.stride(), dtype=example.dtype, device="cpu")
 
 
 def has_kernel(op: torch._ops.OpOverload, device_type: str) -> bool:

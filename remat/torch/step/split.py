@@ -14,12 +14,15 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
 
+from remat.torch.copies.engines import engine_for
+from remat.torch.copies.waits import FETCH, OFFLOAD, Waits
 from remat.torch.step.aot import (
+    fake_on_host,
     fake_random_state,
     graph_module,
     run_and_save_rng_state,
@@ -27,10 +30,13 @@ from remat.torch.step.aot import (
     saved_description,
 )
 from remat.torch.step.arena import Addresses, Placer
-from remat.torch.step.document import STATE, TANGENTS
+from remat.torch.step.document import STATE, TANGENTS, element_name
 from remat.torch.step.errors import OtherStep
-from remat.torch.step.joint import BATCH_NORM, BATCH_NORM_GRADIENT, Joint, Result, is_random, tensors_of
+from remat.torch.step.joint import BATCH_NORM, BATCH_NORM_GRADIENT, Joint, Result, is_mutation, is_random, tensors_of
 
+NO_COPIES = (
+    'only compiler="eager" with memory="allocator" runs copies to host memory; choose these, or plan without offload'
+)
 BATCH_NORM_ALONE = torch.ops.aten._native_batch_norm_legit.no_stats
 DROPOUT_GRADIENT = torch.ops.aten.native_dropout_backward.default
 
@@ -38,7 +44,11 @@ Order = Sequence[tuple[str, int]]
 
 
 def split(
-    joint: Joint, order: Order, addresses: Addresses | None = None, before_each: Callable[[str], None] | None = None
+    joint: Joint,
+    order: Order,
+    addresses: Addresses | None = None,
+    before_each: Callable[[str], None] | None = None,
+    waits: Waits = (),
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward and the backward module of a plan.
 
@@ -47,6 +57,8 @@ def split(
         order: The plan: (name of a node, how often it ran before).
         addresses: Where the results of the order lie in one block; without it, each has memory of its own.
         before_each: Called with the name of a task before each of its runs.
+        waits: For each entry of the order, the copies to the host and back to wait for before it, by their places in
+            the order. The forward pass ends once all its copies have.
 
     Returns:
         Modules in the form that a partitioner of ahead-of-time autograd returns.
@@ -54,12 +66,21 @@ def split(
     Raises:
         OtherStep: The order or the addresses do not belong to this step.
     """
-    return _Split(joint, order).modules(addresses, before_each)
+    return _Split(joint, order, waits).modules(addresses, before_each)
 
 
 def crossing(joint: Joint, order: Order) -> list[Result]:
     """What the backward pass of a plan reads of before it. Raises OtherStep."""
     return _Split(joint, order).crossing
+
+
+class CopyStep(NamedTuple):
+    """A copy of a result that begins, or is waited for."""
+
+    result: Result
+    is_out: bool  # to the host, else from it
+    is_wait: bool
+    place: int  # of the copy in the order
 
 
 @dataclass(slots=True)
@@ -70,6 +91,7 @@ class _Run:
     is_backward: bool
     number: int  # of earlier runs of the task
     needed: set[int | None] = field(default_factory=set)  # elements that are read before the next run of the task
+    before: list[CopyStep] = field(default_factory=list)  # copies that begin, or are waited for, right before it
 
     @property
     def is_repeat(self) -> bool:
@@ -79,28 +101,42 @@ class _Run:
 class _Split:
     """The runs of a plan, and what crosses between the passes."""
 
-    def __init__(self, joint: Joint, order: Order):
+    def __init__(self, joint: Joint, order: Order, waits: Waits = ()):
         self.joint = joint
-        self.runs = self._runs(order)
+        self.copies = _copied_results(joint, [name for name, _ in order])
+        if self.copies and not waits:
+            raise OtherStep(f"the plan copies values to the host, {next(iter(self.copies))} among them: {NO_COPIES}")
+        self.between: list[CopyStep] = []  # copies that begin, or are waited for, at the end of the forward pass
+        self.crossing_hosts: list[Result] = []  # in host memory between the passes
+        self.runs = self._runs(order, waits)
         replays = [run for run in self.runs if run.is_repeat and is_random(run.task)]
         self.replayed = {run.task for run in replays}
         self.crossing = self._bind()
         crossing = (run.task for run in replays if run.is_backward and not joint.is_backward(run.task))
         self.crossing_states = list(dict.fromkeys(crossing))
 
-    def _runs(self, order: Order) -> list[_Run]:
+    def _runs(self, order: Order, waits: Waits) -> list[_Run]:
         tasks = {task.name: task for task in self.joint.tasks}
         names = [name for name, _ in order]
         views = {node.name for node in self.joint.nodes if self.joint.is_view(node)}
         states = {f"{task.name}{STATE}" for task in self.joint.tasks if is_random(task)}
-        known, planned = tasks.keys() | views | states | {TANGENTS}, set(names)
+        known, planned = tasks.keys() | views | states | self.copies.keys() | {TANGENTS}, set(names)
         if odd := sorted((planned - known) | (tasks.keys() | {TANGENTS}) - planned):
             raise OtherStep(f"the plan belongs to another step: {len(odd)} ops differ, such as {odd[0]}; plan again")
         runs: list[_Run] = []
         seen: Counter[str] = Counter()
-        for name in names:
-            if name in tasks:
-                runs.append(_Run(tasks[name], TANGENTS in seen, seen[name]))
+        before, running = list[CopyStep](), dict[int, CopyStep]()
+        for place, name in enumerate(names):
+            ended = (waits[place] if waits else ()) if name != TANGENTS else list(running)
+            before += [running.pop(copy)._replace(is_wait=True) for copy in ended if copy in running]
+            if name in self.copies:
+                running[place] = CopyStep(*self.copies[name], False, place)
+                before.append(running[place])
+            elif name == TANGENTS:
+                self.between, before = before, []
+            elif name in tasks:
+                runs.append(_Run(tasks[name], TANGENTS in seen, seen[name], before=before))
+                before = []
             seen[name] += 1
         if early := [run.task.name for run in runs if not run.is_backward and self.joint.is_backward(run.task)]:
             raise OtherStep(f"the plan runs {early[0]} of the backward pass before the forward pass has ended")
@@ -111,8 +147,28 @@ class _Split:
         joint = self.joint
         latest: dict[fx.Node, _Run] = {}
         crossing: dict[Result, None] = {}
+        fetched: dict[
+            Result, bool
+        ] = {}  # result whose latest writer is a fetch -> whether that is in the backward pass
+        hosts: dict[Result, bool] = {}  # the same of results in host memory
+
+        def copy(steps: Sequence[CopyStep], in_backward: bool) -> None:
+            for step in steps:
+                if step.is_wait:
+                    continue
+                if step.is_out:
+                    read(step.result, in_backward)
+                    hosts[step.result] = in_backward
+                    continue
+                if in_backward and not hosts[step.result] and step.result not in self.crossing_hosts:
+                    self.crossing_hosts.append(step.result)
+                fetched[step.result] = in_backward
 
         def read(result: Result, in_backward: bool) -> None:
+            if result in fetched:
+                if in_backward and not fetched[result]:
+                    crossing[result] = None
+                return
             run = latest.get(result.node)
             if run is not None:
                 run.needed.add(result.element)
@@ -129,10 +185,14 @@ class _Split:
         for run in self.runs:
             if run.is_backward and not ended:
                 ended = True
+                copy(self.between, False)
                 read_outputs(joint.outputs[: joint.forward_outputs], False)
+            copy(run.before, run.is_backward)
             for result in results_read(joint, run):
                 read(result, run.is_backward)
             latest[run.task] = run
+            for result in [result for result in fetched if result.node is run.task]:
+                del fetched[result]
         read_outputs(joint.outputs[: 0 if ended else joint.forward_outputs], False)
         read_outputs(joint.outputs[joint.forward_outputs :], True)
         return list(crossing)
@@ -148,8 +208,9 @@ class _Split:
         for run in self.runs:
             if not run.is_backward:
                 forward.add_run(run)
+        forward.add_copies(self.between)
         saved = [forward.value(result) for result in self.crossing] + [forward.states[t] for t in self.crossing_states]
-        saved += block
+        saved += [forward.hosts[result] for result in self.crossing_hosts] + block
         descriptions = [saved_description(number) for number in range(len(saved))]
         forward.finish(joint.outputs[:limit], saved, joint.output_descriptions[:limit] + descriptions)
 
@@ -157,6 +218,8 @@ class _Split:
             backward.add_input(result, tensor_node(joint, result).name)
         for task in self.crossing_states:
             backward.add_state(task)
+        for result in self.crossing_hosts:
+            backward.add_host(result)
         taken = [backward.placeholder(node.name, node.meta) for node in block]
         for node in joint.tangents:
             backward.add_input(Result(node), node.name)
@@ -178,6 +241,8 @@ class _Pass:
         self.placer = None if addresses is None else Placer(plan.joint, addresses, self.graph)
         self.values: dict[Result, fx.Node] = {}  # the latest run's results
         self.states: dict[fx.Node, fx.Node] = {}  # random task -> state of the generator before its first run
+        self.hosts: dict[Result, fx.Node] = {}  # in host memory
+        self._copies: dict[int, fx.Node] = {}  # copies that run, by their places in the order
         self._views: dict[fx.Node, tuple[fx.Node, fx.Node]] = {}  # view -> (what it was taken of, view in this graph)
 
     def add_input(self, result: Result, name: str) -> None:
@@ -185,6 +250,10 @@ class _Pass:
 
     def add_state(self, task: fx.Node) -> None:
         self.states[task] = self.placeholder(f"{task.name}_state", {"val": fake_random_state(tensors_of(task)[0])})
+
+    def add_host(self, result: Result) -> None:
+        node = tensor_node(self.joint, result)
+        self.hosts[result] = self.placeholder(f"{node.name}_host", {"val": fake_on_host(node.meta["val"])})
 
     def placeholder(self, name: str, meta: dict[str, Any]) -> fx.Node:
         node = self.graph.placeholder(name)
@@ -207,7 +276,22 @@ class _Pass:
             self._views[node] = shown, self.graph.node_copy(node, self.argument)
         return self._views[node][1]
 
+    def add_copies(self, steps: Sequence[CopyStep]) -> None:
+        engine = engine_for(self.joint.device) if steps else None
+        for step in steps:
+            assert engine is not None
+            node = tensor_node(self.joint, step.result)
+            if not step.is_wait:
+                begin = engine.begin_out if step.is_out else engine.begin_in
+                source = self.value(step.result) if step.is_out else self.hosts[step.result]
+                self._copies[step.place] = self._create(begin, (source,), {}, {})
+                continue
+            meta = {"val": fake_on_host(node.meta["val"])} if step.is_out else node.meta
+            copied = self._create(engine.wait, (self._copies.pop(step.place),), {}, meta)
+            (self.hosts if step.is_out else self.values)[step.result] = copied
+
     def add_run(self, run: _Run) -> None:
+        self.add_copies(run.before)
         if self.before_each is not None:
             self.graph.call_function(self.before_each, (run.task.name,))
         call = self._call(run)
@@ -255,6 +339,23 @@ class _Pass:
     def finish(self, outputs: Sequence[fx.Node | None], saved: Sequence[fx.Node], descriptions: list[Any]) -> None:
         values = [None if output is None else self.argument(output) for output in outputs]
         self.graph.output((*values, *saved)).meta["desc"] = descriptions
+
+
+def _copied_results(joint: Joint, names: Sequence[str]) -> dict[str, tuple[Result, bool]]:
+    """Names of copies in an order -> (the result that is copied, whether to the host). Raises OtherStep."""
+    ways = ((OFFLOAD, True), (FETCH, False))
+    copies = {name: (name.removeprefix(word), out) for name in names for word, out in ways if name.startswith(word)}
+    if not copies:
+        return {}
+    results = {
+        task.name if element is None else element_name(joint, task, element): Result(task, element)
+        for task in joint.tasks
+        if not is_mutation(task)
+        for element in ([None] if isinstance(task.meta.get("val"), torch.Tensor) else joint.elements.get(task, {}))
+    }
+    if odd := next((value for value, _ in copies.values() if value not in results), None):
+        raise OtherStep(f"the plan copies {odd!r} to the host, which no op of this step computes; plan again")
+    return {name: (results[value], is_out) for name, (value, is_out) in copies.items()}
 
 
 def dropout_gradient(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
