@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from graph.analysis.devices import SHARED, DeviceProfile, resolve_device
-from graph.ir import ABSENT
 from planner.errors import BadRequest
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import LowerBound
-from planner.lowering.copies import copied_buffers, copyable_buffers, renumbered, with_copy_nodes
+from planner.lowering.copies import copied_buffers, copyable_buffers, renumbered, with_copy_nodes, without_empty_copies
 from planner.problem import schedule
 from planner.problem.copies import CopyProblem, Link, with_copies
 from planner.problem.monitor import Monitor
@@ -88,16 +87,6 @@ def without_copies(request: Request) -> Request:
     """The request for plans without copies."""
     given = {name: value for name, value in request.given.items() if name not in ("offload", "host_memory")}
     return replace(request, offload=False, host_memory=None, given=given)
-
-
-def limits_of_copies(formulation: Formulation, choices: Sequence[int]) -> list[str]:
-    """Warnings about values that plans with copies never copy; bytes are those under `choices`."""
-    stored = [b for b, v in enumerate(formulation.lowered.buffer_value) if v == ABSENT]
-    if not stored:
-        return []
-    nbytes = int(formulation.lowered.under(choices).problem.size[stored].sum())
-    text = f"{len(stored)} values that only a body plan stores, {nbytes:,} bytes together, are not copied to the host"
-    return [text]
 
 
 def copied_values(formulation: Formulation) -> list[str]:
@@ -193,8 +182,9 @@ def _realized(
     formulation: Formulation, request: Request, copies: CopyProblem, candidate: Candidate, monitor: Monitor
 ) -> tuple[Formulation, Plan]:
     """The plan of a candidate of `copies` with addresses, in a formulation with the copies that it uses."""
-    buffers = copied_buffers(copies, candidate.order)
-    order = renumbered(copies, candidate.order, buffers)
+    order = without_empty_copies(copies, candidate)
+    buffers = copied_buffers(copies, order)
+    order = renumbered(copies, order, buffers)
     planned = with_copies_of(formulation, request, buffers, order)
     plan = planned.evaluated(order, PLANNER, candidate.choices)
     return planned, _placed(planned, plan, request, monitor)

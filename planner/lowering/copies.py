@@ -3,7 +3,8 @@
     v ──▶ remat::Offload ──▶ host:v ──▶ remat::Fetch ──▶ v
 
 The fetch writes v itself, as a second writer: `realize` gives each run of a writer a copy of its own in the rewritten
-graph. The nodes follow all others; a plan's order says when they run.
+graph. The nodes follow all others; a plan's order says when they run. A value that only some body plans store is in the
+graph under their choices; elsewhere a value without a producer, behind all others, has its name.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import numpy as np
 
 from graph.ir import ABSENT, FETCH, OFFLOAD, Cost, Graph, Node, Phase, Value
 from planner.lowering.lower import ACTIVATIONS, LoweredGraph
+from planner.problem.alternatives import resolve_choices
 from planner.problem.columns import Problem
 from planner.problem.copies import CopyProblem, Link, copyable, with_copies
-from planner.problem.plan import Order
+from planner.problem.plan import Candidate, Order
 
 
 def copy_names(value: str) -> tuple[str, str]:
@@ -37,8 +39,7 @@ def copyable_buffers(lowered: LoweredGraph) -> np.ndarray:
         [
             b
             for b in copyable(lowered.problem).tolist()
-            if lowered.buffer_value[b] != ABSENT
-            and lowered.buffer_value[b] not in outside
+            if lowered.buffer_value[b] not in outside
             and nodes.isdisjoint(copy_names(lowered.name_of_buffer(b)))
             and f"host:{lowered.name_of_buffer(b)}" not in values
         ],
@@ -50,6 +51,15 @@ def copied_buffers(copies: CopyProblem, order: Order) -> np.ndarray:
     """Buffers that an order of `copies` copies. int64[c], ascending."""
     tasks = order[order >= copies.original.tasks]
     return np.asarray(copies.buffer[np.unique((tasks - copies.original.tasks) % max(1, len(copies.buffer)))])
+
+
+def without_empty_copies(copies: CopyProblem, candidate: Candidate) -> Order:
+    """The order of a candidate without copies of buffers that have no bytes under its choices."""
+    size = resolve_choices(copies.problem, candidate.choices).size[copies.buffer]
+    original, order = copies.original.tasks, candidate.order
+    is_copy = order >= original
+    copied = size[(order - original) % max(1, len(size))] if len(size) else np.ones(len(order), np.int64)
+    return np.asarray(order[~is_copy | (copied > 0)])
 
 
 def renumbered(copies: CopyProblem, order: Order, buffers: np.ndarray) -> Order:
@@ -71,12 +81,16 @@ def with_copy_nodes(lowered: LoweredGraph, link: Link, buffers: np.ndarray, orde
     copies = with_copies(lowered.problem, link, buffers)
     graph, problem = lowered.graph, copies.problem
     tasks, count = lowered.problem.tasks, len(buffers)
-    sources = [lowered.buffer_value[b] for b in buffers.tolist()]
-    hosts = [len(graph.values) + i for i in range(count)]
+    absent = [b for b in buffers.tolist() if lowered.buffer_value[b] == ABSENT]
+    named = [Value(lowered.extra[b], bytes=int(problem.size[b])) for b in absent]
+    place = {b: len(graph.values) + i for i, b in enumerate(absent)}
+    sources = [place.get(b, lowered.buffer_value[b]) for b in buffers.tolist()]
+    values = [*graph.values, *named]
+    hosts = [len(values) + i for i in range(count)]
     phases = _phases(problem, tasks, order)
     offloads, fetches = [], []
     for i, (v, h) in enumerate(zip(sources, hosts, strict=True)):
-        out, back = copy_names(graph.values[v].name)
+        out, back = copy_names(values[v].name)
         offloads.append(_node(out, OFFLOAD, v, h, phases.get(tasks + i, 0), problem, tasks + i))
         fetches.append(_node(back, FETCH, h, v, phases.get(tasks + count + i, 0), problem, tasks + count + i))
     nodes = (*graph.nodes, *offloads, *fetches)
@@ -84,11 +98,11 @@ def with_copy_nodes(lowered: LoweredGraph, link: Link, buffers: np.ndarray, orde
     return replace(
         lowered,
         problem=problem,
-        graph=_extended(graph, [_host_value(graph.values[v]) for v in sources], nodes),
-        roots=[*lowered.roots, *hosts],
+        graph=_extended(graph, [*named, *(_host_value(values[v]) for v in sources)], nodes),
+        roots=[*lowered.roots, *place.values(), *hosts],
         task_node=[*lowered.task_node, *new_nodes],
         node_task=[*lowered.node_task, *range(tasks, tasks + 2 * count)],
-        value_buffer=[*lowered.value_buffer, *range(lowered.problem.buffers, problem.buffers)],
+        value_buffer=[*lowered.value_buffer, *absent, *range(lowered.problem.buffers, problem.buffers)],
         buffer_value=[*lowered.buffer_value, *hosts],
         category=np.append(lowered.category, np.full(count, ACTIVATIONS, lowered.category.dtype)),
         known={},

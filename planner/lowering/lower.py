@@ -79,8 +79,10 @@ class LoweredGraph:
     def producers(self) -> list[int]:
         """Per value the node that produces it, or -1; a fetch writes a value that another node produces."""
         result = producers(self.source)
-        for n in range(len(self.source.nodes), len(self.graph.nodes)):
-            result += [n] if len(result) == self.graph.nodes[n].outputs[0] else []
+        result += [-1] * (len(self.graph.values) - len(result))
+        for n in reversed(range(len(self.source.nodes), len(self.graph.nodes))):
+            v = self.graph.nodes[n].outputs[0]
+            result[v] = n if v >= len(self.source.values) else result[v]
         return result
 
     @property

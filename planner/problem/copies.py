@@ -74,12 +74,13 @@ class CopyProblem:
 def copyable(problem: Problem) -> np.ndarray:
     """Buffers that copies may move: on the device, held to their last read, written by one task. int64[c], ascending.
 
-    At most MAX_COPIES, the largest.
+    At most MAX_COPIES, the largest; sizes are the largest of any alternative.
     """
+    size = _largest_sizes(problem)
     writers = np.bincount(problem.writes.index, minlength=problem.buffers)
-    may = (writers == 1) & (problem.hold == TO_LAST_READ) & (problem.space == DEVICE) & (problem.size > 0)
+    may = (writers == 1) & (problem.hold == TO_LAST_READ) & (problem.space == DEVICE) & (size > 0)
     found = np.flatnonzero(may)
-    return np.sort(found[np.argsort(-problem.size[found], kind="stable")[:MAX_COPIES]])
+    return np.sort(found[np.argsort(-size[found], kind="stable")[:MAX_COPIES]])
 
 
 def with_copies(problem: Problem, link: Link, buffer: np.ndarray) -> CopyProblem:
@@ -90,8 +91,7 @@ def with_copies(problem: Problem, link: Link, buffer: np.ndarray) -> CopyProblem
 
     copies = with_copies(problem, Link(25e9, 25e9), copyable(problem))
     """
-    largest = problem.size.copy()
-    np.maximum.at(largest, problem.choices.buffers.index, problem.choices.size)
+    largest = _largest_sizes(problem)
     buffer = buffer[_copy_ticks(problem, link, largest[buffer]).max(axis=0, initial=0) <= MAX_COPY_TICKS]
     size, count = problem.size[buffer], len(buffer)
     host = [[problem.buffers + i] for i in range(count)]
@@ -122,6 +122,13 @@ def with_copies(problem: Problem, link: Link, buffer: np.ndarray) -> CopyProblem
         choices=_choices_with_copies(problem, link, buffer),
     )
     return CopyProblem(extended, problem, frozen(buffer))
+
+
+def _largest_sizes(problem: Problem) -> np.ndarray:
+    """int64[m]: bytes of each buffer under the alternatives that make it largest."""
+    largest = problem.size.copy()
+    np.maximum.at(largest, problem.choices.buffers.index, problem.choices.size)
+    return largest
 
 
 def _copy_ticks(problem: Problem, link: Link, size: np.ndarray) -> np.ndarray:

@@ -71,7 +71,6 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
         report["warnings"] += _allocator_warnings(report["allocator"]["plan"]) if report["fits"] else []
     if formulation.may_copy:
         report["copies"] = copies_report.copies_section(formulation, data.plan)
-        report["warnings"] += offloading.limits_of_copies(formulation, data.plan.choices)
     elif request.offload and (why := offloading.why_no_copies(formulation, request)):
         report["warnings"].append(f"the plan has no copies to the host: {why}")
     elif unused := offloading.unused_link_fields(request):

@@ -114,15 +114,15 @@ def scans_in_a_row(scans: int, layers: int = 4, width: int = 64) -> Graph:
 
 
 def test_copies_beside_planned_bodies_are_verified_and_run_bit_equal() -> None:
-    asked = {"budget": "75%", "counts": "activations", "device": DEVICE, "iterations": 100, "offload": True}
+    """Values that only a body plan stores are copied as others are."""
+    link = DEVICE | {"host_bandwidth": 1e11}
+    asked = {"budget": "60%", "counts": "activations", "device": link, "iterations": 40, "offload": True}
     asked |= {"differentiate": True, "execute": "yes", "return": ["plan", "timeline", "layout", "source"]}
     copied = json.loads(json.dumps(solve(scans_in_a_row(4), parse_request(asked)).report))
-    assert copied["plan"]["offloaded"] and all(row["alternative"] for row in copied["plan"]["choices"])
+    assert copied["plan"]["offloaded"] and any(row["alternative"] for row in copied["plan"]["choices"])
     assert copied["executed"]["status"] == "equal" and verify(copied)["valid"]
     assert copied["executed"]["peak_bytes"] == copied["plan"]["peak_bytes"]
-    (warning,) = [text for text in copied["warnings"] if "only a body plan stores" in text]
-    stored = 4 * 4 * 64 * 64 * 4  # one float32 state of each of 4 layers of 4 scans
-    assert f"{stored:,} bytes together" in warning
+    assert any("/kept/" in value for value in copied["plan"]["offloaded"])
 
 
 def test_host_memory_limits_the_copies() -> None:
