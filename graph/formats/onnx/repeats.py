@@ -1,8 +1,8 @@
 """Whether repeats of a rewritten graph lower the peak of onnxruntime enough to be guarded.
 
 A guard costs memory with onnxruntime's default options: values around it have pieces of their own in the arena, which
-stay there once free. Repeats that free less than that are left to the optimizers, which merge them with their first
-run.
+stay there once free. Where one op alone takes the peak, repeats that free less than that are left to the optimizers,
+which merge them with their first run. Elsewhere guards also keep the order, which may save without repeats.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ _MIN_SAVED = 0.1  # of the largest result of a repeat
 
 
 def repeats_pay(graph: Graph) -> bool:
-    """True if repeats lower the peak by a tenth of their largest result; also if one of them is not pure.
+    """True if repeats lower the peak by a tenth of their largest result, or if it is above that of one op by as much.
 
-    Compared is the peak without repeats: first runs in the same order, whose results all reads take. Repeats that draw
+    Also True if a repeat is not pure.
+
+    The peak without repeats is that of first runs in the same order, whose results all reads take. Repeats that draw
     random numbers need guards to draw those of their first run. O(nodes + reads).
     """
     first: dict[str, Node] = {}
@@ -44,25 +46,28 @@ def repeats_pay(graph: Graph) -> bool:
     }
     merged = [of_first.get(root, root) for root in roots]
     largest = max((graph.values[v].nbytes for node in repeats for v in node.writes), default=0)
-    saved = _peak_bytes(graph, list(first.values()), merged) - _peak_bytes(graph, graph.nodes, roots)
-    return saved >= max(1, _MIN_SAVED * largest)
+    (peak, of_one), (unrepeated, _) = _peaks(graph, graph.nodes, roots), _peaks(graph, list(first.values()), merged)
+    return max(unrepeated - peak, peak - of_one) >= max(1, _MIN_SAVED * largest)
 
 
-def _peak_bytes(graph: Graph, nodes: Sequence[Node], storage: Sequence[int]) -> int:
-    """Largest number of bytes that nodes hold at once, without inputs and residents, in onnxruntime."""
+def _peaks(graph: Graph, nodes: Sequence[Node], storage: Sequence[int]) -> tuple[int, int]:
+    """(most bytes live at once, most that one node needs alone) in onnxruntime, without inputs and residents."""
     size = {v: value.nbytes for v, value in enumerate(graph.values) if value.role is Role.ACTIVATION}
     last = last_uses(storage, ((*node.reads, *node.writes) for node in nodes))
     kept = {storage[v] for v in graph.outputs}
     live: dict[int, int] = {}  # storage -> bytes
-    total = highest = 0
+    total = highest = alone = 0
     for n, node in enumerate(nodes):
         for v in (storage[v] for v in node.writes):
             if v in size and v not in live:
                 live[v] = size[v]
                 total += size[v]
         dying = {v for v in node.reads if last[storage[v]] == n and storage[v] in live.keys() - kept}
-        highest = max(highest, total + runtime_workspace(graph, node, dying))
-        for v in {storage[v] for v in (*node.reads, *node.writes)}:
+        workspace = runtime_workspace(graph, node, dying)
+        used = {storage[v] for v in (*node.reads, *node.writes)}
+        highest = max(highest, total + workspace)
+        alone = max(alone, sum(live.get(v, 0) for v in used) + workspace)
+        for v in used:
             if last[v] == n and v in live and v not in kept:
                 total -= live.pop(v)
-    return highest
+    return highest, alone
