@@ -73,13 +73,13 @@ class _Growing:
 
     def _alias(self, row: Document, inputs: list[str], outputs: list[str], sizes: dict[str, Document]) -> None:
         """Perhaps the first output is a view of an input, or takes its bytes over and ends its content."""
-        kind = self.draw(st.sampled_from([None, None, "alias_of", "in_place"]))
+        kind = self.draw(st.sampled_from([None, None, "alias_of", "in_place", "takeover"]))
         sources = [name for name in inputs if name and self._role(name) != "constant"]
         if kind is None or not sources or not outputs:
             return
         source = sources[0]
         sizes[outputs[0]] = self.size(source)
-        row[kind] = {outputs[0]: source}
+        row[kind] = {outputs[0]: [source] if kind == "takeover" else source}
         if kind == "in_place":
             self.readable = [name for name in self.readable if self.content[name] != self.content[source]]
 

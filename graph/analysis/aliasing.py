@@ -24,18 +24,19 @@ def views_of(graph: Graph, node: Node) -> OutputInputPairs:
     return tuple(pairs.items())
 
 
-def inplace_candidates(graph: Graph, node: Node) -> OutputInputPairs:
+def inplace_candidates(graph: Graph, node: Node, by_registry: bool = True) -> OutputInputPairs:
     """(output, input) pairs where the output may overwrite an input at its last use, in order of preference.
 
-    Excluded: pairs of different dtypes; pairs of different element counts, since a broadcast element is
-    read after it would have been overwritten; outputs that are views or declared in place.
+    Pairs that the node declares come first, then, with `by_registry`, those of the op registry. Excluded: pairs of
+    different dtypes; pairs of different element counts, since a broadcast element is read after it would have been
+    overwritten; outputs that are views or declared in place.
     """
-    record = find_op(node.op)
-    if record is None or not record.takeover:
+    record = find_op(node.op) if by_registry else None
+    if not node.takeover and (record is None or not record.takeover):
         return ()
     settled = {output for output, _ in (*views_of(graph, node), *node.in_place)}
     values, pairs = graph.values, []
-    for output, source in record.takeover:
+    for output, source in (*node.takeover, *(() if record is None else record.takeover)):
         if output in settled or not _is_present(node, output, source):
             continue
         new, old = values[node.outputs[output]], values[node.inputs[source]]

@@ -137,7 +137,7 @@ class PlainMemory:
 
     def _shared_bytes(self, n: int, node: Node) -> int:
         """Bytes of outputs written over an input at its last use, each input used once."""
-        pairs = inplace_candidates(self.graph, node) if self.takes_over else ()
+        pairs = inplace_candidates(self.graph, node, self.takes_over)
         if not pairs and not node.in_place:
             return 0
         lifetimes, shared = self.lifetimes, 0

@@ -154,7 +154,7 @@ class Body(Struct, frozen=True):
 
 
 class Node(Struct, frozen=True):
-    """One application of an op. Positions in `views` and `in_place` count from 0."""
+    """One application of an op. Positions in `views`, `in_place` and `takeover` count from 0."""
 
     name: str
     op: str  # an ONNX op ("MatMul") or "domain::Name"
@@ -173,6 +173,7 @@ class Node(Struct, frozen=True):
     gradient_reads: tuple[int, ...] | None = None  # value ids; for ops without a rule
     bodies: Mapping[str, Body] = EMPTY
     annotations: Mapping[str, Any] = EMPTY
+    takeover: tuple[tuple[int, int], ...] = ()  # (output, input): the output may overwrite a dying input; first fit
 
     @property
     def reads(self) -> tuple[int, ...]:

@@ -51,7 +51,7 @@ def format_node(graph: Graph, node: Node) -> str:
 
 def _rest(graph: Graph, node: Node) -> Iterator[str]:
     values = graph.values
-    for word, pairs in (("view of", node.views), ("over", node.in_place)):
+    for word, pairs in (("view of", node.views), ("over", node.in_place), ("maybe over", node.takeover)):
         for output, source in pairs:
             if 0 <= output < len(node.outputs) and 0 <= source < len(node.inputs):
                 yield f", {_name(values[node.outputs[output]])} {word} {_name(values[node.inputs[source]])}"

@@ -86,6 +86,7 @@ def _node(graph: Graph, node: Node, place: dict[int, int]) -> Any:
         node.heavy,
         node.views,
         node.in_place,
+        node.takeover,
         bool(node.stream),
         node.annotations.get("max_trips"),
         node.annotations.get("checkpointed"),

@@ -128,7 +128,7 @@ class _Scope:
         read, written = table.reads[n], table.writes[n]
         inputs = [names[v] if v >= 0 else "" for v in (read[:width] if row.bodies else read)]
         outputs = [names[v] if v >= 0 else "" for v in written]
-        if not (row.alias_of or row.in_place or row.gradient_reads or row.bodies):
+        if not (row.alias_of or row.in_place or row.takeover or row.gradient_reads or row.bodies):
             return replace(row, inputs=inputs, outputs=outputs)
         own = _RenamedOperands(dict(zip(row.inputs, inputs, strict=True)), dict(zip(row.outputs, outputs, strict=True)))
         reads = row.gradient_reads
@@ -138,6 +138,7 @@ class _Scope:
             outputs=outputs,
             alias_of={own.outputs.get(o, o): own.inputs.get(i, i) for o, i in row.alias_of.items()},
             in_place={own.outputs.get(o, o): own.inputs.get(i, i) for o, i in row.in_place.items()},
+            takeover={own.outputs.get(o, o): [own.inputs.get(i, i) for i in row.takeover[o]] for o in row.takeover},
             gradient_reads=None if reads is None else [self._gradient_read(own, name, n) for name in reads],
             bodies=self._bodies(row.bodies, read[width:], f"{self.path}nodes[{n}].bodies."),
         )

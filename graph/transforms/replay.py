@@ -119,6 +119,7 @@ class _Replay:
                 None if reads is None else tuple([latest[v] for v in reads]),
                 bodies,
                 MappingProxyType(annotations),
+                node.takeover,
             )
         )
 

@@ -1,4 +1,4 @@
-"""Rules of `alias_of` and `in_place`: pairs exist, sizes fit, no content is read after it was overwritten."""
+"""Rules of `alias_of`, `in_place` and `takeover`: pairs exist, sizes fit, no overwritten content is read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graph.ir import ABSENT, Graph, Node, Role
 
 
 def check_storage(graph: Graph, where: str, writer: list[int], captured: Collection[int], findings: Findings) -> None:
-    """Collect invalid `alias_of` and `in_place`, and reads of an overwritten content."""
+    """Collect invalid `alias_of`, `in_place` and `takeover`, and reads of an overwritten content."""
     faults = len(findings)
     overwriting = []
     for n, node in enumerate(graph.nodes):
@@ -22,6 +22,8 @@ def check_storage(graph: Graph, where: str, writer: list[int], captured: Collect
             _check_pairs(graph, f"{where}nodes[{n}]", node, captured, findings)
             if node.in_place:
                 overwriting.append(n)
+        if node.takeover:
+            _check_takeover(graph, f"{where}nodes[{n}].takeover", node, findings)
     if overwriting and len(findings) == faults:
         _check_overwrites(graph, where, overwriting, findings)
 
@@ -66,6 +68,32 @@ def _check_pairs(graph: Graph, path: str, node: Node, captured: Collection[int],
                 overwritten.add(node.inputs[source])
             else:
                 _check_view(graph, at, node, output, source, findings)
+
+
+def _check_takeover(graph: Graph, path: str, node: Node, findings: Findings) -> None:
+    """Collect pairs that do not exist or differ in bytes or type, and outputs whose storage is declared elsewhere."""
+    settled = {output for output, _ in (*node.views, *node.in_place)}
+    for output, source in node.takeover:
+        exists = 0 <= output < len(node.outputs) and 0 <= source < len(node.inputs)
+        if not exists or node.outputs[output] == ABSENT or node.inputs[source] == ABSENT or output in settled:
+            findings.add(
+                "bad_alias",
+                path,
+                f"output {output} over input {source} of {quoted(node.name)}",
+                "an output without `alias_of` and `in_place`, and an input of this node",
+                "name an output of this node and some of its inputs",
+            )
+            continue
+        new, old = graph.values[node.outputs[output]], graph.values[node.inputs[source]]
+        new_type, old_type = (None if v.type is None else (v.type.elements, v.type.dtype) for v in (new, old))
+        if new.nbytes > old.nbytes or new_type != old_type:
+            findings.add(
+                "alias_size",
+                path,
+                f"{quoted(new.name)}: {new.type}, {new.nbytes:,} bytes",
+                f"the elements and at most the bytes of {quoted(old.name)}: {old.type}, {old.nbytes:,} bytes",
+                "remove the input from `takeover`, or correct shapes and sizes",
+            )
 
 
 def _check_view(graph: Graph, path: str, node: Node, output: int, source: int, findings: Findings) -> None:

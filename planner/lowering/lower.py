@@ -332,19 +332,21 @@ class _Lowering:
         return hold
 
     def _takeovers(self, reads: list[list[int]], writes: list[list[int]]) -> Csr:
-        """For each buffer, the buffers whose storage it may take: required in-place updates, then optional ones."""
+        """For each buffer, the buffers whose storage it may take: required in-place updates, then optional ones.
+
+        Optional are those that nodes declare, and those of the op registry if the target runtime overwrites inputs.
+        """
         rows: list[list[int]] = [[] for _ in self.buffer_value]
         buffer = self.value_buffer
         for pairs in self.in_place.values():
             for new, old in pairs:
                 if buffer[new] != buffer[old]:
                     rows[buffer[new]].append(buffer[old])
-        if self.runtime.takes_over:
-            for task, node in enumerate(cancellable(self.nodes)):
-                for output, source in inplace_candidates(self.graph, node):
-                    b, taken = buffer[node.outputs[output]], buffer[node.inputs[source]]
-                    if b in writes[task] and taken in reads[task] and taken != b and taken not in rows[b]:
-                        rows[b].append(taken)
+        for task, node in enumerate(cancellable(self.nodes)):
+            for output, source in inplace_candidates(self.graph, node, self.runtime.takes_over):
+                b, taken = buffer[node.outputs[output]], buffer[node.inputs[source]]
+                if b in writes[task] and taken in reads[task] and taken != b and taken not in rows[b]:
+                    rows[b].append(taken)
         return Csr.of(rows)
 
     def _precedence(self) -> tuple[list[list[int]], list[list[int]]]:

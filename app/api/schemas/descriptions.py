@@ -171,6 +171,7 @@ OF_SCHEMA: Mapping[str, Mapping[str, str]] = {
         "effect": "what a second run would do; null: as the op table says",
         "alias_of": "output -> input that it is a view of",
         "in_place": "output -> input whose bytes it takes over",
+        "takeover": "output -> inputs that it may be written over if nothing reads them later; first fit",
         "recompute": "whether the node may be recomputed; null: allow",
     },
     "Operation": {"kind": "kind of the work, and of its result", "progress": "progress of the search; null: none yet"},

@@ -63,7 +63,7 @@ class BodyRow(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_default
 
 
 class NodeRow(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
-    """One run of an op. `alias_of` and `in_place` bind an output's name to an input's."""
+    """One run of an op. `alias_of`, `in_place` and `takeover` bind an output's name to those of inputs."""
 
     name: Text
     op: Text
@@ -82,6 +82,7 @@ class NodeRow(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_default
     gradient_reads: list[Text] | None = None  # names; inputs[i] or outputs[i] for a name that is input and output
     bodies: dict[str, BodyRow] = {}
     annotations: Opaque | None = None
+    takeover: dict[str, list[str]] = {}
 
 
 class Document(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
@@ -118,6 +119,7 @@ class NodeExtras(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defa
     gradient_reads: list[Text] | None = None
     bodies: dict[str, BodyRow] = {}
     annotations: Opaque | None = None
+    takeover: dict[str, list[str]] = {}
 
 
 class Extras(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):

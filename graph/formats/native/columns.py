@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from graph.errors import Findings, quoted
 from graph.formats.document.schema import Columns, NodeExtras
 from graph.formats.native.draft import Draft, declared_type, finish
-from graph.formats.native.rows import EFFECTS, PHASES, ROLES, DocumentReader, bodies_of, gradient_reads_of
+from graph.formats.native.rows import EFFECTS, PHASES, ROLES, DocumentReader, bodies_of, gradient_reads_of, takeover_of
 from graph.ir import ABSENT, EMPTY, UNKNOWN_COST, Cost, Graph, Node, Phase, Role, TensorType
 from graph.limits import Limits, ShapeOverrides
 
@@ -234,9 +234,9 @@ def _with_extras(
     """The node with its fields from `extras`."""
     path = f"extras.nodes.{n}"
     reads: tuple[int, ...] | None = None
+    inputs, outputs = (["" if v == ABSENT else draft.names[v] for v in side] for side in (node.inputs, node.outputs))
     if extra.gradient_reads is not None:
-        own = tuple(["" if v == ABSENT else draft.names[v] for v in side] for side in (node.inputs, node.outputs))
-        reads = gradient_reads_of(reader.findings, ids, extra.gradient_reads, (own[0], own[1]), path)
+        reads = gradient_reads_of(reader.findings, ids, extra.gradient_reads, (inputs, outputs), path)
     if extra.bodies:
         draft.bodies[n] = bodies_of(reader, extra.bodies, ids, path)
     if extra.stream is not None:
@@ -248,6 +248,7 @@ def _with_extras(
         heavy=extra.heavy,
         gradient_reads=reads,
         annotations=reader.opaque(extra.annotations, f"{path}.annotations"),
+        takeover=takeover_of(reader.findings, extra.takeover, (inputs, outputs), f"{path}.takeover"),
     )
 
 

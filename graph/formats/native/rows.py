@@ -224,6 +224,7 @@ class _Nodes:
             self._gradient_reads(row, path),
             EMPTY,
             self.reader.opaque(row.annotations, f"{path}.annotations"),
+            takeover_of(self.reader.findings, row.takeover, (row.inputs, row.outputs), f"{path}.takeover"),
         )
 
     def _gradient_reads(self, row: NodeRow, path: str) -> tuple[int, ...] | None:
@@ -247,26 +248,42 @@ class _Nodes:
         return tuple(dict.fromkeys(self.node_ids[name] for name in row.after if name in self.node_ids))
 
     def _pairs(self, row: NodeRow, pairs: Mapping[str, str], path: str) -> tuple[tuple[int, int], ...]:
-        positions = []
-        for output, source in pairs.items():
-            for name, own, what in ((output, row.outputs, "an output"), (source, row.inputs, "an input")):
-                if name not in own or not name:
-                    self.reader.findings.add(
-                        "bad_alias",
-                        path,
-                        quoted(name),
-                        f"{what} of {quoted(row.name)}: {', '.join(map(quoted, own[:8]))}",
-                        did_you_mean(name, own, "write {output: input} with names of this node"),
-                    )
-            if output in row.outputs and source in row.inputs:
-                positions.append((row.outputs.index(output), row.inputs.index(source)))
-        return tuple(positions)
+        return _positions(self.reader.findings, pairs.items(), (row.inputs, row.outputs), path)
 
 
 def _has_rare_fields(row: NodeRow) -> bool:
-    rare = row.after or row.alias_of or row.in_place or row.bodies or row.annotations
+    rare = row.after or row.alias_of or row.in_place or row.takeover or row.bodies or row.annotations
     optional = (row.stream, row.effect, row.recompute, row.gradient_reads)
     return bool(rare) or optional != (None, None, None, None)
+
+
+def takeover_of(
+    findings: Findings, takeover: Mapping[str, list[str]], own: tuple[list[str], list[str]], path: str
+) -> tuple[tuple[int, int], ...]:
+    """(output, input) positions of a node's `takeover`; `own` are the names of its inputs and outputs."""
+    pairs = [(output, source) for output, sources in takeover.items() for source in sources]
+    return _positions(findings, pairs, own, path) if pairs else ()
+
+
+def _positions(
+    findings: Findings, pairs: Iterable[tuple[str, str]], own: tuple[list[str], list[str]], path: str
+) -> tuple[tuple[int, int], ...]:
+    """(output, input) positions of pairs of names; a name that is none of the node's is a finding."""
+    inputs, outputs = own
+    positions = []
+    for output, source in pairs:
+        for name, names, what in ((output, outputs, "an output"), (source, inputs, "an input")):
+            if name not in names or not name:
+                findings.add(
+                    "bad_alias",
+                    path,
+                    quoted(name),
+                    f"{what} of this node: {', '.join(map(quoted, names[:8]))}",
+                    did_you_mean(name, names, "write {output: input} with names of this node"),
+                )
+        if output in outputs and source in inputs:
+            positions.append((outputs.index(output), inputs.index(source)))
+    return tuple(positions)
 
 
 def gradient_reads_of(

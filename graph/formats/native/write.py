@@ -140,7 +140,15 @@ def _node(names: DocumentNames, n: int, node: Node) -> NodeRow:
         None if node.gradient_reads is None else [names.own(node, v) for v in node.gradient_reads],
         {key: _body(names, body) for key, body in node.bodies.items()} if node.bodies else {},
         names.opaque(node.annotations),
+        _takeover(node, inputs, outputs) if node.takeover else {},
     )
+
+
+def _takeover(node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for output, source in node.takeover:
+        found.setdefault(outputs[output], []).append(inputs[source])
+    return found
 
 
 def _cost(cost: Cost) -> CostRow | None:
@@ -256,10 +264,11 @@ def _extras(names: DocumentNames) -> Extras:
             or node.gradient_reads is not None
             or node.bodies
             or node.annotations
+            or node.takeover
         ):
             row = _node(names, n, node)
             nodes[str(n)] = NodeExtras(
-                row.attributes, row.stream, row.heavy, row.gradient_reads, row.bodies, row.annotations
+                row.attributes, row.stream, row.heavy, row.gradient_reads, row.bodies, row.annotations, row.takeover
             )
     return Extras(values, nodes)
 

@@ -82,7 +82,7 @@ class SavedSets:
     def of_plan(self, planned: Sequence[tuple[str, int]], report: Report | None = None) -> tuple[Compiled, Passes]:
         """A plan as Inductor can follow it: what it keeps between the passes is saved, all else recomputed once."""
         order = once(self.joint, crossing(self.joint, self.fusion.order(planned)))
-        passes = split(self.joint, order)
+        passes = split(self.joint, order, functional=True)
         found = Compiled(
             self.peak(passes),
             self.plain_peak,

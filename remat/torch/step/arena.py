@@ -259,7 +259,12 @@ def _moved_to(place: Place | None, block: torch.Tensor, value: Any) -> Any:
     storage = value.untyped_storage()
     if storage.nbytes() != place.nbytes:  # shows part of another storage
         return _tensor_at(block, place).copy_(value)
-    place = Place(place.offset, place.nbytes, tuple(value.shape), value.stride(), value.storage_offset(), value.dtype)
+    strides = value.stride()
+    if strides != place.stride and value.shape == place.shape:
+        # A sum over it has the recorded strides, which may be others where an axis has one element.
+        axes = zip(value.shape, strides, place.stride, strict=True)
+        strides = tuple(recorded if size == 1 else found for size, found, recorded in axes)
+    place = Place(place.offset, place.nbytes, tuple(value.shape), strides, value.storage_offset(), value.dtype)
     raw = place._replace(shape=(place.nbytes,), stride=(1,), start=0, dtype=torch.uint8)
     _tensor_at(block, raw).copy_(torch.empty(0, dtype=torch.uint8, device=value.device).set_(storage))
     return _tensor_at(block, place)

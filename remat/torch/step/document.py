@@ -3,6 +3,7 @@
     joint graph                               document
     task                                 ──▶  node, with its flops, traffic, effect, module path and source line
     view                                 ──▶  node with `alias_of`
+    sum of gradients                     ──▶  node with `takeover`: it is written over an operand that ends there
     random op                            ──▶  node that reads the state of the generator, which a node before it notes
     what the caller does with the loss   ──▶  node `tangents`, between the forward and the backward pass
 
@@ -141,6 +142,8 @@ class _Writer:
             record["alias_of"] = {output: source for output in outputs if output}
         else:
             record |= self._cost(node) | self._effect(node)
+        if overwritable := [value_name(joint, node.args[position]) for position in joint.overwritable(node)]:
+            record["takeover"] = {node.name: overwritable}
         if is_mutation(node):
             written = joint.result(node.args[0])
             others = (task for task in joint.tasks if task is not node and not joint.is_backward(task))

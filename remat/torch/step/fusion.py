@@ -63,6 +63,7 @@ class Fusion:
         for name, record in rows.items():
             if name in gone:
                 continue
+            record.pop("takeover", None)  # Inductor reuses buffers by rules of its own
             whole = [*members.get(name, []), record]
             if len(whole) > 1:
                 inputs = (value for part in whole for value in part["inputs"] if value not in hidden)

@@ -23,6 +23,7 @@ from remat.torch.step.errors import NotCaptured
 BACKWARD = ("is_backward", "must_be_in_backward")
 _ROOT = re.compile(r"^L\['\w+'\]\.?")  # the module that is recorded, in paths
 BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
+ADD = torch.ops.aten.add.Tensor
 BATCH_NORM_GRADIENT = torch.ops.aten.native_batch_norm_backward.default
 DROPOUTS = {  # random op -> position of its probability; with 0 it draws nothing
     torch.ops.aten.native_dropout.default: 1,
@@ -161,6 +162,50 @@ class Joint:
         devices = {tensor.device for node in self.tasks for tensor in tensors_of(node)}
         return next((device for device in devices if device.type != "cpu"), torch.device("cpu"))
 
+    def overwritable(self, task: fx.Node) -> list[int]:
+        """Positions of the operands that a sum of the backward pass may overwrite if it is their last reader.
+
+        Autograd adds gradients of one value so. A plan overwrites the first of them that ends there: same type, shape
+        and strides as the sum, all of a storage that only ops of PyTorch write and read, none of it kept from before.
+        """
+        if task.target is not ADD or not self.is_backward(task):
+            return []
+        total, (left, right) = task.meta["val"], task.args[:2]
+        if not isinstance(right, fx.Node) or self.result(left) == self.result(right):
+            return []
+        return [i for i, node in enumerate((left, right)) if self._is_own(node) and _is_alike(node.meta["val"], total)]
+
+    def _is_own(self, node: fx.Node) -> bool:
+        """Whether a storage is of the backward pass, is that of one result only, and is seen by ops of PyTorch only."""
+        result = self.result(node)
+        computed = self.is_backward(result.node) and result.node.op == "call_function"
+        return computed and len(self._results[storage_of(node.meta["val"])]) == 1 and result not in self._seen_outside
+
+    @cached_property
+    def _results(self) -> dict[int, set[Result]]:
+        """For each storage, the results that lie in it."""
+        found: dict[int, set[Result]] = {}
+        for node in self.nodes:
+            value = node.meta.get("val")
+            if isinstance(value, torch.Tensor):
+                found.setdefault(storage_of(value), set()).add(self.result(node))
+            elif isinstance(value, (list, tuple)) and node not in self._views:
+                for element, tensor in enumerate(value):
+                    if isinstance(tensor, torch.Tensor):
+                        found.setdefault(storage_of(tensor), set()).add(Result(node, element))
+        return found
+
+    @cached_property
+    def _seen_outside(self) -> set[Result]:
+        """What ops outside of PyTorch's own read or return, which may be one storage without a note of it."""
+        found: set[Result] = set()
+        for task in self.tasks:
+            if not isinstance(task.target, torch._ops.OpOverload) or task.target.namespace not in ("aten", "prims"):
+                found.update(self.reads(task))
+                found.add(Result(task))
+                found.update(Result(task, element) for element in range(len(tensors_of(task))))
+        return found
+
     def modules(self) -> list[str]:
         """Paths of the modules that the forward pass calls once, each with all that runs in the modules below it.
 
@@ -188,6 +233,14 @@ def tensors_of(node: fx.Node) -> list[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         return [value]
     return [item for item in value if isinstance(item, torch.Tensor)] if isinstance(value, (list, tuple)) else []
+
+
+def _is_alike(operand: torch.Tensor, total: torch.Tensor) -> bool:
+    """Whether a sum written over an operand has the bytes that it has in memory of its own."""
+    alike = all(getattr(operand, field) == getattr(total, field) for field in ("shape", "dtype", "device", "layout"))
+    if not alike or operand.layout != torch.strided or operand.stride() != total.stride():
+        return False
+    return 0 < total.nbytes == total.untyped_storage().nbytes() == operand.untyped_storage().nbytes()
 
 
 def storage_of(tensor: torch.Tensor) -> int:

@@ -5,7 +5,7 @@
 
 What the backward pass reads of the forward pass crosses as saved tensors. A view never crosses: its storage does, and
 the view is taken again. Graphs of PyTorch drop each tensor after its last reader, so the order of the graph is the
-order of memory.
+order of memory. A sum of gradients is written over an operand that it is the last reader of (`Joint.overwritable`).
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def split(
     addresses: Addresses | None = None,
     before_each: Callable[[str], None] | None = None,
     waits: Waits = (),
+    functional: bool = False,
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward and the backward module of a plan.
 
@@ -59,6 +60,7 @@ def split(
         before_each: Called with the name of a task before each of its runs.
         waits: For each entry of the order, the copies to the host and back to wait for before it, by their places in
             the order. The forward pass ends once all its copies have.
+        functional: No op writes to its operands, for a compiler that decides that by itself.
 
     Returns:
         Modules in the form that a partitioner of ahead-of-time autograd returns.
@@ -66,7 +68,7 @@ def split(
     Raises:
         OtherStep: The order or the addresses do not belong to this step.
     """
-    return _Split(joint, order, waits).modules(addresses, before_each)
+    return _Split(joint, order, waits).modules(addresses, before_each, functional)
 
 
 def crossing(joint: Joint, order: Order) -> list[Result]:
@@ -83,7 +85,7 @@ class CopyStep(NamedTuple):
     place: int  # of the copy in the order
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Run:
     """One run of a task."""
 
@@ -92,6 +94,8 @@ class _Run:
     number: int  # of earlier runs of the task
     needed: set[int | None] = field(default_factory=set)  # elements that are read before the next run of the task
     before: list[CopyStep] = field(default_factory=list)  # copies that begin, or are waited for, right before it
+    last_reads: dict[int | None, _Run | None] = field(default_factory=dict)  # element -> its last reader; None: kept
+    overwritten: int | None = None  # position of the operand that the result is written over
 
     @property
     def is_repeat(self) -> bool:
@@ -147,6 +151,8 @@ class _Split:
         joint = self.joint
         latest: dict[fx.Node, _Run] = {}
         crossing: dict[Result, None] = {}
+        sums: list[tuple[_Run, int, _Run, int | None]] = []  # (run, position of an operand, its writer, element)
+        copied = {result for result, *_ in self.copies.values()}  # a running copy may still read them
         fetched: dict[
             Result, bool
         ] = {}  # result whose latest writer is a fetch -> whether that is in the backward pass
@@ -164,7 +170,7 @@ class _Split:
                     self.crossing_hosts.append(step.result)
                 fetched[step.result] = in_backward
 
-        def read(result: Result, in_backward: bool) -> None:
+        def read(result: Result, in_backward: bool, reader: _Run | None = None) -> None:
             if result in fetched:
                 if in_backward and not fetched[result]:
                     crossing[result] = None
@@ -172,6 +178,7 @@ class _Split:
             run = latest.get(result.node)
             if run is not None:
                 run.needed.add(result.element)
+                run.last_reads[result.element] = reader
             before = result.node not in joint.tangents if run is None else not run.is_backward
             if in_backward and before and result.node.op != "get_attr":
                 crossing[result] = None
@@ -189,18 +196,28 @@ class _Split:
                 read_outputs(joint.outputs[: joint.forward_outputs], False)
             copy(run.before, run.is_backward)
             for result in results_read(joint, run):
-                read(result, run.is_backward)
+                read(result, run.is_backward, run)
+            for position in joint.overwritable(run.task):
+                result = joint.result(run.task.args[position])
+                if result not in copied:
+                    sums.append((run, position, latest[result.node], result.element))
             latest[run.task] = run
             for result in [result for result in fetched if result.node is run.task]:
                 del fetched[result]
         read_outputs(joint.outputs[: 0 if ended else joint.forward_outputs], False)
         read_outputs(joint.outputs[joint.forward_outputs :], True)
+        for run, position, writer, element in sums:
+            if run.overwritten is None and writer.last_reads[element] is run:
+                run.overwritten = position
         return list(crossing)
 
     def modules(
-        self, addresses: Addresses | None, before_each: Callable[[str], None] | None
+        self, addresses: Addresses | None, before_each: Callable[[str], None] | None, functional: bool
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         joint, limit = self.joint, self.joint.forward_outputs
+        if functional or addresses is not None:  # in a block, a sum is written at its address
+            for run in self.runs:
+                run.overwritten = None
         forward, backward = _Pass(self, addresses, before_each), _Pass(self, addresses, before_each)
         for node in joint.inputs:
             forward.add_input(Result(node), node.name)
@@ -314,7 +331,12 @@ class _Pass:
             return self._create(task.target, args, {}, task.meta)
         if task.target is DROPOUT_GRADIENT and _rounds_its_scale(task):
             return self._create(dropout_gradient, fx.map_arg(task.args, self.argument), {}, task.meta)
-        return self.graph.node_copy(task, self.argument)
+        call = self.graph.node_copy(task, self.argument)
+        if run.overwritten == 0:
+            call.target = torch.ops.aten.add_.Tensor
+        elif run.overwritten == 1:
+            call.target, call.kwargs = torch.ops.aten.add.out, {**call.kwargs, "out": call.args[1]}
+        return call
 
     def _random_call(self, run: _Run) -> fx.Node:
         """A random op, with the state of the generator saved at its first run and restored for the others."""

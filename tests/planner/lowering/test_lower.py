@@ -68,6 +68,16 @@ def test_an_activation_overwritten_in_place_hands_its_storage_on() -> None:
     assert low.problem.repeat.tolist() == [columns.FREE, columns.NEVER]
 
 
+def test_a_takeover_that_a_node_declares_holds_under_every_runtime() -> None:
+    b = Builder()
+    x = b.value("x", F8, Role.INPUT)
+    (a,), (c,) = (b.node("Exp", [x], outputs=[name]) for name in "ac")
+    (d,) = b.node("acme::Sum", [a, c], outputs=["d"], types=[F8], takeover=((0, 1), (0, 0)))
+    low = lower(b.build([d]), DEVICE, EAGER)
+    assert low.problem.takeover[buffer_of(low, "d")].tolist() == [buffer_of(low, name) for name in "ca"]
+    assert low.problem.repeat.tolist() == [columns.FREE] * 3
+
+
 def test_effects_run_once_and_in_their_order() -> None:
     b = Builder()
     x = b.value("x", F8, Role.INPUT)

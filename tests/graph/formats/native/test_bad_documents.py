@@ -87,6 +87,7 @@ def value(name: str, size: int = 8) -> dict[str, Any]:
 
 
 INT8 = {"name": "x", "dtype": "int8", "shape": [2], "role": "input"}
+FLOAT = {"name": "y", "dtype": "float16", "shape": [1], "role": "activation"}
 CONTENT = {"name": "x", "dtype": "int8", "shape": [2], "role": "constant"}
 XY, YZ, XYZ = [X, value("y")], [value("y"), value("z")], [X, value("y"), value("z")]
 OVER = node("a", ["x"], ["y"], in_place={"y": "x"})
@@ -140,6 +141,10 @@ FAULTS: list[tuple[str, bytes]] = [
     ("bad_alias", sent(values=XYZ, nodes=[OVER | {"outputs": ["y", "z"], "in_place": {"y": "x", "z": "x"}}])),
     ("alias_size", sent(values=[X, value("y", 4)], nodes=[VIEW])),
     ("alias_size", sent(values=[X, value("y", 9)], nodes=[OVER])),
+    ("bad_alias", sent(values=XY, nodes=[node("a", ["x"], ["y"], takeover={"y": ["z"]})])),
+    ("bad_alias", sent(values=XY, nodes=[OVER | {"takeover": {"y": ["x"]}}])),
+    ("alias_size", sent(values=[X, value("y", 9)], nodes=[node("a", ["x"], ["y"], takeover={"y": ["x"]})])),
+    ("alias_size", sent(values=[INT8, INT8 | FLOAT], nodes=[node("a", ["x"], ["y"], takeover={"y": ["x"]})])),
     ("read_after_overwrite", sent(values=XY, nodes=[OVER, node("b", ["x"], [])])),
     ("read_after_overwrite", sent(values=XY, nodes=[OVER], outputs=["x"])),
     ("overwritten_constant", sent(values=[X | {"role": "constant"}, value("y")], nodes=[OVER])),

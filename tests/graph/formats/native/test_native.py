@@ -84,6 +84,8 @@ def test_the_graph_says_what_the_document_says(given: dict[str, Any]) -> None:
         assert node.phase == Phase[row.get("phase", "forward").upper()]
         assert {name[node.outputs[o]]: name[node.inputs[i]] for o, i in node.views} == row.get("alias_of", {})
         assert {name[node.outputs[o]]: name[node.inputs[i]] for o, i in node.in_place} == row.get("in_place", {})
+        taken = [(name[node.outputs[o]], name[node.inputs[i]]) for o, i in node.takeover]
+        assert taken == [(o, i) for o, sources in row.get("takeover", {}).items() for i in sources]
         assert node.cost == Cost(**row.get("cost", {}))
         assert node.effect == (Effect(row["effect"]) if "effect" in row else None)
         assert (node.stream, node.recompute, node.heavy) == tuple(map(row.get, ("stream", "recompute", "heavy")))
