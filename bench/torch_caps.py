@@ -10,8 +10,8 @@ the smallest, and with batch norms through PyTorch's decompositions. Columns: pe
 there is no plan, with the lowest peak found and the proven minimum; samples a second (process time of the fastest of
 five more steps, one thread); largest batch within the cap, of multiples of the instance's up to `--largest`, a half and
 a quarter of it; whether the gradients of the first step are those of eager bit for bit, or how far they are off as a
-share of their norm. Runs on a CPU, and needs the extra `torch`. Exits 1 if a plan runs out of memory, or its gradients
-differ.
+share of their norm. Runs on a CPU, in a process that keeps its memory (`remat.torch.keep_memory`), for all ways alike;
+needs the extra `torch`. Exits 1 if a plan runs out of memory, or its gradients differ.
 """
 
 from __future__ import annotations
@@ -212,6 +212,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="search time of each plan")
     given = parser.parse_args()
     torch.set_num_threads(1)
+    remat.torch.keep_memory()
     failed = False
     print("| network | cap, MiB | way | peak MiB | samples a second | largest batch | gradients |")
     print("| --- | --- | --- | --- | --- | --- | --- |")

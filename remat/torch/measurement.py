@@ -53,7 +53,8 @@ def measure_plan(
     >>> found["plan"]["peak_bytes"] / found["plan"]["predicted_peak_bytes"]
 
     Gradients of the module are cleared, parameters stay as they are. Steps without and with the plan alternate, and the
-    median time of each kind counts. Peaks are those of one step and include parameters, buffers and inputs.
+    median time of each kind counts. Both kinds run in this process as it is: call `keep_memory` before, if the training
+    loop does. Peaks are those of one step and include parameters, buffers and inputs.
 
     Parameters:
         module: Returns its loss, unless `loss` computes it from what the module returns.
