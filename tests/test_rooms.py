@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "app.api.service": (
         "app.atomic_files app.errors app.jobs app.jobs.answers app.jobs.batches app.settings app.solver app.store "
-        "app.telemetry"
+        "app.telemetry graph.execution"
     ),
     "app.api.wire": (
         "app.api.schemas app.api.service app.errors app.models app.settings app.telemetry graph.errors "
@@ -239,7 +239,7 @@ MAY_IMPORT: dict[str, str] = {
     "remat.request_fields": "planner.request",
     "remat.steps": ("app.cli app.render graph.formats graph.formats.native planner.errors planner.report remat.report"),
     "remat.torch": (
-        "app.api.service app.cli app.render graph.errors planner.errors planner.pipeline planner.request remat.errors "
+        "app.cli app.render graph.errors graph.execution planner.errors planner.pipeline planner.request remat.errors "
         "remat.facade remat.report remat.steps"
     ),
 }

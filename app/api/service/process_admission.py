@@ -15,10 +15,10 @@ from contextlib import asynccontextmanager
 from anyio import CapacityLimiter
 from starlette.requests import Request
 
-from app.api.service.free_memory import free_bytes
 from app.errors import Busy, TooLarge
 from app.settings import Settings
 from app.telemetry import metrics
+from graph.execution.free_memory import free_bytes
 
 REQUEST_MEMORY = "remat.held"  # key of the ASGI scope
 RETRY_SOON_S, RETRY_LATER_S = 1, 5  # Retry-After for short and long shortages

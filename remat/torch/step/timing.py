@@ -146,7 +146,7 @@ def _free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
-    from app.api.service.free_memory import free_bytes  # of the service; a capture without `measure` loads PyTorch only
+    from graph.execution.free_memory import free_bytes  # a capture without `measure` loads PyTorch only
 
     try:
         return free_bytes()

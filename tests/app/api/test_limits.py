@@ -21,7 +21,6 @@ from app.api.main import create_app
 from app.api.middleware.connection_limits import limited_protocol
 from app.api.middleware.request_admission import AdmissionMiddleware
 from app.api.middleware.trusted_host import LOOPBACK_HOSTS
-from app.api.service import free_memory
 from app.api.service.process_admission import Admission, RequestMemory, SlotPool
 from app.api.service.service import Service
 from app.api.wire.request_body import raw_fields
@@ -348,23 +347,6 @@ def test_who_waits_too_long_for_a_turn_is_told() -> None:
             pass
 
     asyncio.run(scenario())
-
-
-def test_free_memory_is_that_of_the_control_group_where_it_is_less(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert 0 < free_memory.free_bytes() < free_memory.UNBOUNDED
-    folder = tmp_path / "a.service"
-    folder.mkdir()
-    (folder / "memory.max").write_text("1000")
-    (folder / "memory.current").write_text("700")
-    (folder / "memory.stat").write_text("anon 5\ninactive_file 50\n")
-    (tmp_path / "cgroup").write_text("0::/a.service\n")
-    monkeypatch.setattr(free_memory, "CGROUP", tmp_path / "cgroup")
-    monkeypatch.setattr(free_memory, "GROUPS", tmp_path)
-    assert free_memory.free_bytes() == 350
-    (folder / "memory.max").write_text("max")
-    assert free_memory.free_bytes() > 350
 
 
 @pytest.fixture
