@@ -36,7 +36,7 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, least: int) -> Claim 
     if goal.order_is_given:
         return None  # the tasks that have run are known there
     best, once = None, problem.single_run_ticks()
-    for tasks in candidate_sets(StepModel(problem, goal, budget_bytes)):
+    for tasks in candidate_sets(StepModel(problem, goal, budget_bytes), min(1.0, goal.seconds / FULL_SECONDS)):
         model = StepModel(problem, goal, budget_bytes, firsts=tasks)
         roots: list[BranchNode] = []
         for task in tasks:
@@ -50,10 +50,13 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, least: int) -> Claim 
     return best
 
 
-def candidate_sets(model: StepModel) -> Iterator[list[int]]:
-    """Sets of non-optional tasks of one phase that need much memory, none of which precedes another."""
+def candidate_sets(model: StepModel, share: float = 1.0) -> Iterator[list[int]]:
+    """Sets of non-optional tasks of one phase that need much memory, none of which precedes another.
+
+    A `share` below 1 gives smaller sets.
+    """
     problem, need, known = model.problem, model.need(), set[tuple[int, ...]]()
-    arcs = int(MAX_ARCS * min(1.0, model.goal.seconds / FULL_SECONDS))
+    arcs = int(MAX_ARCS * share)
     max_tasks = min(MAX_SET_TASKS, arcs // max(1, len(model.read) + problem.tasks))
     phase = problem.phase if model.goal.strict_phases else problem.phase * 0
     for now in np.unique(phase):

@@ -37,8 +37,8 @@ from planner.problem.plan import Candidate, Order, Plan
 from planner.search import continuation, portfolio
 
 #: Share of the search time reserved for the repair, and more of it once a plan within the budget has an arena above it:
-#: so much with LARGE_TASKS tasks, and less in proportion with fewer.
-RESERVED_PART, EXCEEDED_PART, LARGE_TASKS = 0.125, 0.55, 250
+#: so much with LARGE_TASKS tasks and an arena LARGE_EXCESS of the budget above it, and less in proportion with less.
+RESERVED_PART, EXCEEDED_PART, LARGE_TASKS, LARGE_EXCESS = 0.125, 0.55, 250, 0.06
 #: Share of the repair by the clock for quick plans, if the addresses of none that a walk finds fit; and share that is
 #: too short for another walk.
 QUICK_PART, LEAST_PART = 0.2, 0.03
@@ -108,16 +108,16 @@ def may_follow(formulation: Formulation) -> bool:
     return formulation.places and bool(formulation.goal.budget_bytes)
 
 
-def exceeded_part(formulation: Formulation) -> float:
-    """Share of the search time kept for the repair, beside RESERVED_PART, once it is probable."""
-    return EXCEEDED_PART * min(1.0, formulation.lowered.problem.tasks / LARGE_TASKS)
+def probable_part(formulation: Formulation, order: Order) -> float:
+    """Share of the search time for the repair, beside RESERVED_PART: 0 to EXCEEDED_PART.
 
-
-def is_probable(formulation: Formulation, order: Order) -> bool:
-    """Whether a quick layout of an order within the budget, under the first alternatives, exceeds the budget."""
+    From a quick layout of an order within the budget, under the first alternatives.
+    """
     monitor = formulation.monitor()
     monitor.seconds = 0.0
-    return formulation.bytes_over_budget(formulation.placed(formulation.evaluated(order, ""), "fast", monitor)) > 0
+    over = formulation.bytes_over_budget(formulation.placed(formulation.evaluated(order, ""), "fast", monitor))
+    excess, tasks = over / (formulation.budget_bytes or 1), formulation.lowered.problem.tasks
+    return EXCEEDED_PART * min(1.0, tasks / LARGE_TASKS) * min(1.0, excess / LARGE_EXCESS)
 
 
 @dataclass(eq=False, slots=True)

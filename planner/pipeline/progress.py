@@ -256,23 +256,23 @@ class SolveStages:
         self.incumbents, self.is_shortened = [], False
         watched = arena_repair.may_follow(formulation) and formulation.goal.iterations is None
 
-        next_look, one_at_a_time = 0.0, threading.Lock()
+        next_look, reserved, one_at_a_time = 0.0, 0.0, threading.Lock()
 
         def improved(order: Order, score: Score) -> None:
             with one_at_a_time:  # a walk beside the search reports too
                 note(order, score)
 
         def note(order: Order, score: Score) -> None:
-            nonlocal watched, next_look
+            nonlocal reserved, next_look
             self.emit_found(searched, order, score)
             if self.beside is not None and not score.bytes_over_budget:
                 self.beside.least_cost = min(self.beside.least_cost, score.cost)
             if not score.bytes_over_budget and not len(searched.lowered.problem.choices):
                 self.incumbents = [Candidate(order, planner), *self.incumbents[: MAX_INCUMBENTS - 1]]
             if watched and not score.bytes_over_budget and (began := time.monotonic()) >= next_look:
-                if arena_repair.is_probable(formulation, order):
-                    watched, self.is_shortened = False, True
-                    monitor.seconds -= arena_repair.exceeded_part(formulation) * formulation.goal.seconds
+                more = max(0.0, arena_repair.probable_part(formulation, order) - reserved)
+                reserved, self.is_shortened = reserved + more, self.is_shortened or more > 0
+                monitor.seconds -= more * formulation.goal.seconds
                 now = time.monotonic()
                 next_look = now + (now - began) / LOOK_PART
 

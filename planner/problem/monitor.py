@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from graph.cancellation import CancellationError
+from graph.cancellation import CancellationError, Deadline
 from planner.problem.plan import Order, Score
 
 
@@ -24,6 +25,20 @@ class EarlyEnd(threading.Event):
 
     def is_set(self) -> bool:
         return self._cancel.is_set() or super().is_set()
+
+
+class TimeEnd(Deadline):
+    """Set once a monitor is cancelled or its time is over, which may change."""
+
+    def __init__(self, monitor: Monitor):
+        super().__init__(monitor.cancel_event, math.inf)
+        self._monitor = monitor
+
+    def is_set(self) -> bool:
+        return self._cancel.is_set() or not self.seconds_left()
+
+    def seconds_left(self) -> float:
+        return max(0.0, self._monitor.started + self._monitor.seconds - time.monotonic())
 
 
 @dataclass(slots=True)

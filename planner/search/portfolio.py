@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -38,6 +39,8 @@ QUICK_SHARE = 0.5
 IMPROVERS = (("blocks", 0.4), ("moment", 0.5), ("anneal", 1.0))
 #: The same under a time limit: a plan of the steps that the bound comes from often ends the search.
 IMPROVERS_BY_CLOCK = (("moment", 0.4), ("blocks", 0.4), ("anneal", 1.0))
+#: An improver that finds a better order goes on until so many times its time, up to this share of the remaining.
+GOES_ON, MAX_SHARE = 1.6, 0.75
 #: The improver that a core takes beside those before it, if it would be idle.
 WALK = "anneal"
 #: Share of the remaining search for the improvers while no order fits the budget.
@@ -254,6 +257,8 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) 
             part = slices.part(_judge_of(problem, goal, choices), share)
             part.record_best(found.order, best)
             part.on_progress = slices.report_best if slices.by_clock else monitor.on_progress
+            if slices.by_clock and share < MAX_SHARE:
+                part.on_progress = _going_on(part, slices, MAX_SHARE / share * part.seconds)
             part.offer(planner_named(name)(columns, under, part))
             slices.absorb(part)
             assert part.best is not None and part.best_score is not None
@@ -264,6 +269,16 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) 
         if beside is not None:
             beside.end()
     return found if beside is None else _better_of_walk(beside, found, best)[0]
+
+
+def _going_on(part: Monitor, slices: TimeSlices, most: float) -> Callable[[Order, Score], None]:
+    """Progress callback of a slice that goes on while it finds better orders, for at most so many seconds."""
+
+    def improved(order: Order, score: Score) -> None:
+        slices.report_best(order, score)
+        part.seconds = min(most, max(part.seconds, GOES_ON * (time.monotonic() - part.started)))
+
+    return improved
 
 
 def _better_of_walk(beside: WalkBeside, found: Candidate, best: Score) -> tuple[Candidate, Score]:

@@ -13,13 +13,16 @@ Source: the project's own; the cut is that of `bounds/step_cut.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
-from graph.cancellation import CancellationError, Deadline, cancellation_scope
+from graph.cancellation import CancellationError, cancellation_scope
 from planner.algorithms.annealing.search import FIRST_RUNS_ALONE, Annealing
 from planner.algorithms.annealing.temperatures import FREE_COLD
 from planner.algorithms.greedy.gap_closing import GapCloser
@@ -28,13 +31,14 @@ from planner.bounds.step_branch_and_bound import best_choice, leaf_limit
 from planner.bounds.step_cut import StepCut
 from planner.bounds.step_network import TICK_SCALE, CutPoint, StepModel, StepNetwork, reachable_from
 from planner.problem import Problem
-from planner.problem.monitor import Monitor
+from planner.problem.monitor import Monitor, TimeEnd
 from planner.problem.plan import Goal, Order, Score
 from planner.problem.recompute import base_order, droppable_before, first_run_step, order_evicting
 from planner.problem.topological import edges
 
-# Maximum steps to which tasks are delayed, and number of best orders in which gaps are closed.
-TIMES, CLOSED = 30, 3
+# Maximum steps to which tasks are delayed, orders of a first look at them, and number of best orders that are improved;
+# by the clock one is improved after so many.
+TIMES, SPREAD, CLOSED, EARLY = 30, 3, 3, 5
 # Steps of highest cost whose best choice is found by branch and bound.
 EXACT_STEPS = 3
 # Share of the remaining time for moving the first runs of one order.
@@ -48,9 +52,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     base = base_order(problem, goal.strict_phases)
     score = monitor.offer(base)
     if problem.tasks and goal.budget_bytes and score.bytes_over_budget:
-        stop = monitor.cancel_event
-        if monitor.iterations is None:
-            stop = Deadline(stop, monitor.started + monitor.seconds)
+        stop = TimeEnd(monitor) if monitor.iterations is None else monitor.cancel_event
         with suppress(CancellationError), cancellation_scope(stop):
             _search(problem, goal, goal.budget_bytes, monitor, base)
     assert monitor.best is not None
@@ -58,27 +60,67 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 
 
 def _search(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Order) -> None:
-    """Offer the orders that cuts suggest, and the cheapest ones after moving first runs and closing gaps.
+    """Offer the orders that cuts suggest, and the best ones after moving first runs and closing gaps.
 
-    By the clock, an order that is proven optimal ends it.
+    By the clock, an order that is proven optimal ends it, and some are improved before all have been tried.
     """
-    closing, found = GapCloser(problem, monitor.should_stop), list[tuple[Score, Order]]()
-    for order in _cut(problem, goal, budget, monitor, base):
-        found.append((monitor.offer(order), order))
-        if monitor.iterations is None and monitor.should_stop():
+    by_clock, found = monitor.iterations is None, list[tuple[float, Order]]()
+    price = _price(monitor.judge(base))
+    for number, order in enumerate(_cut(problem, goal, budget, monitor, base)):
+        if (score := monitor.offer(order)).bytes_over_budget:
+            found.append((price(score), order))
+        if by_clock and monitor.should_stop():
             return
-    found.sort(key=lambda pair: (pair[0].cost, pair[0].peak_bytes))
-    for score, order in found[:CLOSED]:
-        if score.bytes_over_budget and not goal.order_is_given and not monitor.should_stop():
+        if by_clock and number == EARLY:
+            _improve(problem, goal, budget, monitor, found, 1)
+    _improve(problem, goal, budget, monitor, found, CLOSED)
+
+
+def _price(first: Score) -> Callable[[Score], float]:
+    """Extra ticks of a score for each byte that it exceeds the budget less than the first score."""
+
+    def price(score: Score) -> float:
+        saved = first.bytes_over_budget - score.bytes_over_budget
+        return (score.cost - first.cost) / saved if saved > 0 else math.inf
+
+    return price
+
+
+def _improve(
+    problem: Problem, goal: Goal, budget: int, monitor: Monitor, found: list[tuple[float, Order]], count: int
+) -> None:
+    """Take the best orders out of `found`, and offer them with first runs moved and gaps closed."""
+    found.sort(key=lambda pair: pair[0])
+    closing, best = GapCloser(problem, monitor.should_stop), found[:count]
+    del found[:count]
+    for _, order in best:
+        tried = [order]
+        if not goal.order_is_given and not monitor.should_stop():
             annealing = Annealing(problem, goal, monitor, FIRST_RUNS_ALONE)
             until = monitor.progress() + MOVED * (1 - monitor.progress())
-            score = monitor.offer(annealing.reorder(order, budget, until, FREE_COLD))
-        if score.bytes_over_budget and not monitor.should_stop():
-            monitor.offer(closing.reduce_to(order, budget)[0])
+            tried.append(annealing.reorder(order, budget, until, FREE_COLD))
+        for order in tried:
+            if monitor.offer(order).bytes_over_budget and not monitor.should_stop():
+                monitor.offer(closing.reduce_to(order, budget)[0])
 
 
 def _cut(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Order) -> Iterator[Order]:
-    """Orders made from the cut of one step, for the order of the document and for others."""
+    """Orders made from the cut of one step, for the order of the document and for others; by the clock in turn."""
+    given, others = _given(problem, goal, budget, monitor, base), _others(problem, goal, budget, monitor, base)
+    if monitor.iterations is not None:
+        yield from given
+        yield from others
+        return
+    turns = deque([others, given])
+    while turns:
+        for order in islice(turns[0], 1):
+            yield order
+            turns.append(turns[0])
+        turns.popleft()
+
+
+def _given(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Order) -> Iterator[Order]:
+    """Orders made from cuts at single steps of the order of the document."""
     as_given = replace(goal, order_is_given=True)
 
     def is_over() -> bool:
@@ -94,39 +136,73 @@ def _cut(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Orde
             yield _keeping(model, base, cut.task, _live(model, cut, is_over))
         if is_over():
             break
+
+
+def _others(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Order) -> Iterator[Order]:
+    """Orders made from cuts of orders that delay tasks that need much memory, if the order is free."""
+    as_given, price = replace(goal, order_is_given=True), _price(monitor.judge(base))
     for tasks in () if goal.order_is_given else first_of_set.candidate_sets(StepModel(problem, goal, budget)):
-        for order, task in _late(problem, goal, budget, base, tasks):
+        late, prices = _Late(problem, goal, budget, base, tasks), dict[int, float]()
+        for turn in _turns(-(-len(tasks) // max(1, len(tasks) // TIMES)), prices):
             if monitor.should_stop():
                 return
+            delayed = late.at(turn * max(1, len(tasks) // TIMES))
+            if delayed is None:
+                continue
+            order, task = delayed
             model = StepModel(problem, as_given, budget, order=order)
             cut = step_cut.cut_of_task(model, task)
             if cut.task >= 0 and cut.feasible:
-                yield _keeping(model, order, task, _live(model, cut, is_over))
+                kept = _keeping(model, order, task, _live(model, cut, lambda: monitor.progress() >= 1))
+                prices[turn] = price(monitor.judge(kept))
+                yield kept
 
 
-def _late(problem: Problem, goal: Goal, budget: int, base: Order, tasks: list[int]) -> Iterator[tuple[Order, int]]:
-    """(order, first of the tasks in it) for orders that delay all of `tasks` to a common step.
+def _turns(count: int, prices: Mapping[int, float]) -> Iterator[int]:
+    """Each of 0 to count - 1: some that are far apart, then always the next to that with the lowest price so far."""
+    left = dict.fromkeys(range(count))
+    for turn in dict.fromkeys(count * k // (SPREAD + 1) for k in (2, 1, 3)):
+        if turn in left:
+            del left[turn]
+            yield turn
+    while left:
+        best = min(prices, key=prices.__getitem__, default=count // 2)
+        turn = min(left, key=lambda turn: abs(turn - best))
+        del left[turn]
+        yield turn
+
+
+class _Late:
+    """Orders that delay all of `tasks` to a common step.
 
     At that step one of them can run and the next but one cannot; a cut chooses which other tasks have run.
     """
-    after, model = edges(problem), StepModel(problem, goal, budget, firsts=tasks)
-    producer = model.producer
-    rows, ahead = after.lists(), after.transposed(problem.tasks).lists()
-    undone, now = model.undone, (problem.phase == problem.phase[tasks[0]]) | (not goal.strict_phases)
-    for i in range(0, len(tasks), max(1, len(tasks) // TIMES)):
-        model.done = reachable_from(ahead, tasks[: i + 1]) & ~undone
-        producers = producer[problem.reads.gather(np.array(tasks[i + 2 :], np.int64))]
-        late = producers[(producers >= 0) & (now & ~model.done)[producers]]
-        model.undone = undone | reachable_from(rows, late.tolist())
+
+    def __init__(self, problem: Problem, goal: Goal, budget: int, base: Order, tasks: list[int]):
+        self.problem, self.base, self.tasks = problem, base, tasks
+        self.model = StepModel(problem, goal, budget, firsts=tasks)
+        after = edges(problem)
+        self.rows, self.ahead = after.lists(), after.transposed(problem.tasks).lists()
+        self.undone = self.model.undone
+        self.now = (problem.phase == problem.phase[tasks[0]]) | (not goal.strict_phases)
+
+    def at(self, i: int) -> tuple[Order, int] | None:
+        """(order, first of the tasks in it) if tasks[i] is the first that can run; None if there is none."""
+        problem, model, base, tasks = self.problem, self.model, self.base, self.tasks
+        model.done = reachable_from(self.ahead, tasks[: i + 1]) & ~self.undone
+        producers = model.producer[problem.reads.gather(np.array(tasks[i + 2 :], np.int64))]
+        late = producers[(producers >= 0) & (self.now & ~model.done)[producers]]
+        model.undone = self.undone | reachable_from(self.rows, late.tolist())
         cut = step_cut.cut_of_task(model, tasks[i])
         if cut.task < 0 or not cut.feasible:
-            continue
+            return None
         chosen = StepNetwork(model, tasks[i]).done(cut.price)
-        done = _runnable(ahead, base[chosen[base]], set())
-        begun = _runnable(ahead, base[(undone & now)[base]], set(done))
-        if begun:
-            order = np.array([*done, *begun], np.int64)
-            yield np.append(order, base[~np.isin(base, order)]), begun[0]
+        done = _runnable(self.ahead, base[chosen[base]], set())
+        begun = _runnable(self.ahead, base[(self.undone & self.now)[base]], set(done))
+        if not begun:
+            return None
+        order = np.array([*done, *begun], np.int64)
+        return np.append(order, base[~np.isin(base, order)]), begun[0]
 
 
 def _runnable(ahead: Sequence[Sequence[int]], tasks: Order, done: set[int]) -> list[int]:

@@ -15,7 +15,14 @@ from bench.generators import layered, transformer
 from graph.formats.readers import load
 from planner.formulation import arena_repair
 from planner.formulation.arena_charges import with_extra_workspace
-from planner.formulation.arena_repair import _Repair, repair_arena
+from planner.formulation.arena_repair import (
+    EXCEEDED_PART,
+    LARGE_EXCESS,
+    LARGE_TASKS,
+    _Repair,
+    probable_part,
+    repair_arena,
+)
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
 from planner.pipeline import solve as pipeline
@@ -84,6 +91,22 @@ def test_a_search_that_was_cut_short_goes_on_from_a_plan_that_fits() -> None:
     assert asked.bytes_over_budget(ended.plan) == 0
     again = repair_arena(asked, ended.plan, "fast", "auto", threading.Event(), until, goes_on=True)
     assert again.plan.score < plan.score and asked.bytes_over_budget(again.plan) == 0
+
+
+def test_time_is_kept_for_the_repair_in_proportion_to_what_the_arena_exceeds() -> None:
+    asked = formulate(load(DOCUMENT), parse_request({"budget": "80%", "search_seconds": 60}))
+    order = asked.search("greedy", asked.monitor()).order
+    monitor = asked.monitor()
+    monitor.seconds = 0.0  # one sweep
+    arena = asked.placed(asked.evaluated(order, ""), "fast", monitor).arena_bytes or 0
+    part = EXCEEDED_PART * asked.lowered.problem.tasks / LARGE_TASKS
+
+    def kept(excess: float) -> float:
+        budget = int(arena / (1 + excess))
+        return probable_part(replace(asked, budget_bytes=budget, goal=replace(asked.goal, budget_bytes=budget)), order)
+
+    assert kept(0) == 0 and kept(LARGE_EXCESS / 2) == pytest.approx(part / 2, rel=1e-2)
+    assert kept(LARGE_EXCESS) == kept(2 * LARGE_EXCESS) == pytest.approx(part, rel=1e-2)
 
 
 def test_under_an_iteration_limit_no_walk_follows_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.problem.monitor import CostBound, Monitor
+from planner.problem.monitor import CostBound, Monitor, TimeEnd
 from planner.problem.plan import Score
 
 
@@ -35,3 +35,13 @@ def test_a_bound_ends_no_search_under_an_iteration_limit():
     monitor = monitored(0, iterations=5)
     monitor.cost_bound.ticks = 7
     assert [monitor.should_stop() for _ in range(6)] == [False] * 5 + [True]
+
+
+def test_the_end_of_a_monitor_moves_with_its_time():
+    monitor = Monitor(lambda order: Score(0, 7, 1), seconds=0.0)
+    end = TimeEnd(monitor)
+    assert end.is_set() and end.seconds_left() == 0
+    monitor.seconds = 60.0
+    assert not end.is_set() and 0 < end.seconds_left() <= 60
+    monitor.cancel()
+    assert end.is_set()

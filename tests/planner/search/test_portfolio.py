@@ -16,11 +16,12 @@ from planner.errors import BadRequest
 from planner.formulation.formulate import formulate
 from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Candidate, Goal
+from planner.problem.plan import Candidate, Goal, Score
 from planner.problem.recompute import base_order
 from planner.request.plan_request import parse_request
 from planner.search import lexicographic, portfolio
 from planner.search.portfolio import goal_score, search
+from planner.search.time_slices import TimeSlices
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.drawn import drawn
 from tests.planner.random_problems import random_problem, training_problem
@@ -150,3 +151,19 @@ def test_under_a_time_limit_the_result_is_no_worse_than_the_minimum_cut_of_saved
     found = portfolio.search(problem, goal, "auto", Monitor(judge, seconds=60.0))
     best = cut(problem, goal, Monitor(judge, seconds=60.0))
     assert judge(found.order) <= judge(best) < judge(order)
+
+
+def test_an_improver_goes_on_while_it_finds_better_orders_up_to_a_share_of_the_time():
+    monitor = Monitor(lambda order: Score(0, len(order), 0), seconds=100.0)
+    slices = TimeSlices(monitor)
+    part = slices.part(monitor.judge, 0.1)
+    part.on_progress = portfolio._going_on(part, slices, 75.0)
+    part.started -= 5
+    part.offer(np.arange(9))
+    assert part.seconds == pytest.approx(10, abs=0.1)  # enough is left
+    part.started -= 15
+    part.offer(np.arange(8))
+    assert part.seconds == pytest.approx(20 * portfolio.GOES_ON, abs=0.1)
+    part.started -= 50
+    part.offer(np.arange(7))
+    assert part.seconds == 75 and monitor.best_score == Score(0, 7, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
@@ -13,7 +14,7 @@ from planner.bounds import step_cut as step_cut_bound
 from planner.formulation.formulate import formulate
 from planner.problem import RESIDENT, Problem, liveness
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Goal, Order
+from planner.problem.plan import Goal, Order, Score
 from planner.problem.recompute import base_order
 from planner.request.plan_request import parse_request
 from planner.search.portfolio import goal_score
@@ -51,6 +52,33 @@ def test_the_largest_that_is_not_too_much_is_dropped_beside_the_cut():
     order = planned(problem, Goal(budget, order_is_given=True))
     assert liveness.peak(problem, order) <= budget
     assert liveness.cost(problem, order) == problem.cost.sum() + 3
+
+
+def test_tasks_are_delayed_to_far_steps_first_and_then_near_the_best_of_these():
+    prices = dict[int, float]()
+    order = []
+    for turn in step_cut._turns(30, prices):
+        order.append(turn)
+        if turn != 15:  # from which no order can be made
+            prices[turn] = abs(turn - 20)
+    assert order[:4] == [15, 7, 22, 21] and set(order[3:7]) == {18, 19, 20, 21}
+    assert sorted(order) == list(range(30))
+    assert list(step_cut._turns(2, {})) == [1, 0] and list(step_cut._turns(1, {})) == [0]
+
+
+def test_an_order_is_priced_by_the_time_for_each_byte_that_it_saves():
+    price = step_cut._price(Score(100, 10, 0))
+    assert price(Score(0, 30, 0)) == 0.2 < price(Score(80, 15, 0)) == 0.25
+    assert price(Score(100, 10, 0)) == price(Score(120, 11, 0)) == math.inf
+
+
+def test_by_the_clock_tasks_are_delayed_before_all_cuts_in_the_order_of_the_document(monkeypatch):
+    request = parse_request({"budget": 0.6, "order": "free"})
+    question = formulate(load(Instance("lstm_T30x2").bytes), request)
+    problem, goal = question.lowered.problem, question.goal
+    monkeypatch.setattr(step_cut, "_given", lambda *_: iter(()))
+    rounds = step_cut._cut(problem, goal, goal.budget_bytes, question.monitor(), base_order(problem))
+    assert liveness.peak(problem, next(rounds)) <= goal.budget_bytes
 
 
 def test_gradients_of_the_weights_of_an_unrolled_net_come_late():
