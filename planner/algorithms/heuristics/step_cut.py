@@ -36,9 +36,9 @@ from planner.problem.plan import Goal, Order, Score
 from planner.problem.recompute import base_order, droppable_before, first_run_step, order_evicting
 from planner.problem.topological import edges
 
-# Maximum steps to which tasks are delayed, orders of a first look at them, and number of best orders that are improved;
-# by the clock one is improved after so many.
-TIMES, SPREAD, CLOSED, EARLY = 30, 3, 3, 5
+# Maximum steps to which tasks are delayed, and number of best orders that are improved; by the clock one is improved
+# after so many.
+TIMES, CLOSED, EARLY = 30, 3, 5
 # Steps of highest cost whose best choice is found by branch and bound.
 EXACT_STEPS = 3
 # Share of the remaining time for moving the first runs of one order.
@@ -143,10 +143,11 @@ def _others(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: O
     as_given, price = replace(goal, order_is_given=True), _price(monitor.judge(base))
     for tasks in () if goal.order_is_given else first_of_set.candidate_sets(StepModel(problem, goal, budget)):
         late, prices = _Late(problem, goal, budget, base, tasks), dict[int, float]()
-        for turn in _turns(-(-len(tasks) // max(1, len(tasks) // TIMES)), prices):
+        places = range(0, len(tasks), max(1, len(tasks) // TIMES))
+        for turn in _turns(len(places), prices):
             if monitor.should_stop():
                 return
-            delayed = late.at(turn * max(1, len(tasks) // TIMES))
+            delayed = late.at(places[turn])
             if delayed is None:
                 continue
             order, task = delayed
@@ -159,9 +160,9 @@ def _others(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: O
 
 
 def _turns(count: int, prices: Mapping[int, float]) -> Iterator[int]:
-    """Each of 0 to count - 1: some that are far apart, then always the next to that with the lowest price so far."""
+    """Each of 0 to count - 1: the quarters, then always the next to that with the lowest price so far."""
     left = dict.fromkeys(range(count))
-    for turn in dict.fromkeys(count * k // (SPREAD + 1) for k in (2, 1, 3)):
+    for turn in dict.fromkeys(count * k // 4 for k in (2, 1, 3)):
         if turn in left:
             del left[turn]
             yield turn

@@ -33,8 +33,8 @@ def measured_costs(joint: Joint, inputs: Inputs | None) -> tuple[dict[str, dict[
 
     Without `inputs`, the step is one of Inductor, whose kernels compute several ops.
 
-    Ops with equal arguments have one cost; in a step, the mean of theirs. Left out are ops of other libraries that were
-    not run in a step, and for workspaces, ops that fail on made-up data, write to inputs or read an opaque buffer.
+    Ops with equal arguments have one cost; in a step, their mean. Ops of other packages have none unless they ran in a
+    step, and no workspace have ops that fail on made-up data, write to inputs or read an opaque buffer.
     """
     signatures = {task.name: _signature(task) for task in joint.tasks}
     calls: dict[str, Call] = {}

@@ -153,9 +153,7 @@ class _Split:
         crossing: dict[Result, None] = {}
         sums: list[tuple[_Run, int, _Run, int | None]] = []  # (run, position of an operand, its writer, element)
         copied = {result for result, *_ in self.copies.values()}  # a running copy may still read them
-        fetched: dict[
-            Result, bool
-        ] = {}  # result whose latest writer is a fetch -> whether that is in the backward pass
+        fetched: dict[Result, bool] = {}  # results last written by a fetch -> whether that is in the backward pass
         hosts: dict[Result, bool] = {}  # the same of results in host memory
 
         def copy(steps: Sequence[CopyStep], in_backward: bool) -> None:

@@ -28,7 +28,7 @@ from planner.formulation.formulation import Formulation
 from planner.pipeline import solve as pipeline
 from planner.problem import Choices, Csr
 from planner.problem.alternatives import resolve_choices
-from planner.problem.plan import Plan
+from planner.problem.plan import Candidate, Plan
 from planner.request.plan_request import parse_request
 from tests.planner.drawn import drawn
 
@@ -91,6 +91,22 @@ def test_a_search_that_was_cut_short_goes_on_from_a_plan_that_fits() -> None:
     assert asked.bytes_over_budget(ended.plan) == 0
     again = repair_arena(asked, ended.plan, "fast", "auto", threading.Event(), until, goes_on=True)
     assert again.plan.score < plan.score and asked.bytes_over_budget(again.plan) == 0
+
+
+def test_by_the_clock_an_order_is_placed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = formulate(load(DOCUMENT), parse_request({"budget": "70%", "search_seconds": 60}))
+    plan, placed, swept = asked.search("greedy", asked.monitor()), list[bytes](), _Repair._swept
+
+    def counted(repair: _Repair, candidate: Candidate, part: float) -> Plan:
+        placed.append(candidate.order.tobytes())
+        return swept(repair, candidate, part)
+
+    monkeypatch.setattr(_Repair, "_swept", counted)
+    monkeypatch.setattr(_Repair, "walk_on", lambda *_: None)
+    monkeypatch.setattr(_Repair, "_descend", lambda *_, **__: None)
+    until = time.monotonic() + 60
+    repair_arena(asked, plan, "fast", "auto", threading.Event(), until, seeds=[plan.candidate, plan.candidate])
+    assert placed == [plan.order.tobytes()]
 
 
 def test_time_is_kept_for_the_repair_in_proportion_to_what_the_arena_exceeds() -> None:
