@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -21,10 +22,18 @@ def report() -> dict[str, Any]:
 
 
 def test_a_report_made_in_part_beside_its_search_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, genuine = list[str](), Formulation.check_baseline
+
+    def checked(formulation: Formulation) -> None:
+        threads.append(threading.current_thread().name)
+        genuine(formulation)
+
+    monkeypatch.setattr(Formulation, "check_baseline", checked)
     after = report()
     monkeypatch.setattr(report_beside, "MIN_TASKS", 0)
     monkeypatch.setattr(report_beside, "cores", lambda: 2)
     beside = report()
+    assert threads == [threading.current_thread().name, "remat-report"]
     for each in (after, beside):
         each["plan"].pop("elapsed", None)
     assert beside == after
