@@ -45,8 +45,9 @@ from planner.search import lexicographic, portfolio
 FORMAT = "remat-curve/1"
 OVER_BUDGET = "over_budget"
 LOWEST_PEAK = Budget(bytes=0)
-#: Before `auto`, this planner searches every budget in this share of the time.
-QUICK_PLANNER, QUICK_PART = "greedy", 0.3
+#: Before `auto`, these planners search every budget, each in this share of the time; under an iteration limit the first
+#: alone.
+QUICK_PLANNERS = {"greedy": 0.3, "min_cut": 0.1}
 #: Share of the search for the first round over all budgets (with 3 or more budgets); extra searches after it.
 FIRST_ROUND_PART, EXTRA_SEARCHES = 0.75, 3
 #: Share of the time for the multi-step bounds, after the searches.
@@ -170,8 +171,9 @@ class CurveSearch:
         formulations = self._bounded([self._within(budgets[i]) for i in tightest_first], self.stages.bounded)
         if self.planner == "auto":
             # Half of the share for the tightest budget: its plan fits all other budgets.
-            for k, formulation in enumerate(formulations):
-                self._search(formulation, QUICK_PLANNER, QUICK_PART / 2 / (max(1, len(formulations) - 1) if k else 1))
+            for name, share in self._quick_planners():
+                for k, formulation in enumerate(formulations):
+                    self._search(formulation, name, share / 2 / (max(1, len(formulations) - 1) if k else 1))
         extra_searches = EXTRA_SEARCHES if len(formulations) > 2 else 0
         first_round = FIRST_ROUND_PART if extra_searches else 1.0
         for k, formulation in enumerate(formulations):
@@ -184,6 +186,13 @@ class CurveSearch:
         formulations = self._bounded(formulations, lambda one: self._tightened(one, len(formulations), next(waiting)))
         points = [BudgetPoint(formulation, self._plan(formulation)) for formulation in formulations]
         return [points[tightest_first.index(i)] for i in range(len(budgets))]
+
+    def _quick_planners(self) -> list[tuple[str, float]]:
+        """Planners before `auto`, each with its share of the time."""
+        if self.iterations is not None:
+            return list(QUICK_PLANNERS.items())[:1]
+        is_large = self.base.lowered.problem.tasks > portfolio.MAX_SLOW_TASKS
+        return [row for row in QUICK_PLANNERS.items() if not (is_large and row[0] in portfolio.SLOW_PLANNERS)]
 
     def lowest(self, part: float) -> int:
         """Lowest peak found in `part` of the time, in reported bytes; its plan becomes a seed."""
@@ -220,18 +229,19 @@ class CurveSearch:
         return formulation.plan_of(self._best(formulation)[1])
 
     def _worst(self, formulations: Sequence[Formulation]) -> Formulation | None:
-        """Reached budget furthest above the line between its neighbours, else above its bound; None without a gap."""
+        """Reached budget furthest above the line between its neighbours, else above its bound; None without a gap.
+
+        The tightest has no line: there, by how much its gap to the bound exceeds that of the next budget.
+        """
         scored = [(formulation, self._best(formulation)[0]) for formulation in formulations]
         reached = [(q, score.cost, q.goal.budget_bytes or 0) for q, score in scored if not score.bytes_over_budget]
-        above = [0] * len(reached)
+        gaps = [cost - q.bound.cost for q, cost, _ in reached]
+        above = [max(0, gaps[0] - gaps[1]), *[0] * (len(gaps) - 1)] if len(gaps) > 1 else [0] * len(gaps)
         for k, ((_, cost_below, low), (_, cost, here), (_, cost_above, high)) in enumerate(
             zip(reached, reached[1:], reached[2:], strict=False)
         ):
             above[k + 1] = max(0, (cost - cost_above) - (cost_below - cost_above) * (high - here) // max(1, high - low))
-        gaps = [
-            (rise, cost - q.bound.cost, k) for k, (rise, (q, cost, _)) in enumerate(zip(above, reached, strict=True))
-        ]
-        worst = max((row for row in gaps if row[1] > 0), default=None)
+        worst = max((row for row in zip(above, gaps, range(len(gaps)), strict=True) if row[1] > 0), default=None)
         return None if worst is None else reached[worst[2]][0]
 
     def _search(self, formulation: Formulation, planner: str, part: float) -> None:

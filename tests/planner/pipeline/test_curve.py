@@ -14,6 +14,7 @@ import pytest
 from app.cli.commands.curve import lines
 from app.render import svg
 from bench.generators import unet
+from graph.formats.readers import load
 from graph.ir import Graph
 from planner.errors import BadRequest
 from planner.formulation import execution_check
@@ -99,6 +100,34 @@ def test_a_point_above_the_line_or_above_its_bound_gets_the_extra_searches(
     if again is not None:
         assert set(more) == {first[again]}
         assert len(set(seeds[3:]) | {seeds[0]}) == curves.EXTRA_SEARCHES + 1  # each goes another way
+
+
+@pytest.mark.parametrize(("costs", "worst"), [((90, 20, 11, 1), 0), ((40, 39, 22, 1), 1), ((3, 3, 3, 3), 3)])
+def test_the_tightest_budget_competes_by_the_gap_that_it_has_beyond_the_next(costs: tuple[int, ...], worst: int):
+    """Of four budgets, evenly spaced, with plans so many ticks above one bound."""
+    stages = progress.SolveStages(None, threading.Event())
+    base = stages.formulate(load(MODEL), parse_curve({"budgets": [0]}).request)
+    search = curves.CurveSearch(base, "greedy", stages)
+    formulations = [search._within(1000 * k) for k in range(1, 5)]
+    for cost, one in zip(costs, formulations, strict=True):
+        search.measured.append((one.bound.cost + cost, one.goal.budget_bytes or 0))
+    search.found += [Candidate(np.arange(1), "greedy")] * len(costs)
+    assert search._worst(formulations) is formulations[worst]
+
+
+@pytest.mark.parametrize("iterations", [None, 40])
+def test_quick_planners_search_every_budget_before_auto(monkeypatch: pytest.MonkeyPatch, iterations: int | None):
+    """By the clock those of a framework as well, so that a busy machine leaves no plan slower than theirs."""
+    planners = list[str]()
+
+    def search(problem, goal, planner, monitor, seeds):
+        planners.append(planner)
+        return Candidate(np.arange(problem.tasks), "as_given")
+
+    monkeypatch.setattr(curves.lexicographic, "search", search)
+    curve_of(budgets=["80%", "90%"], iterations=iterations, search_seconds=1)
+    quick = ["greedy", "min_cut"] if iterations is None else ["greedy"]
+    assert planners[: 2 * len(quick) + 1] == [name for name in quick for _ in range(2)] + ["auto"]
 
 
 def test_the_same_question_has_the_same_curve():
