@@ -73,7 +73,7 @@ class CopyChoiceSearch:
         promising = sorted(self.searches.items(), key=lambda item: (item[1].best, item[0]))
         for k, (vector, search) in enumerate(promising):
             cost = search.copies.original.single_run_ticks()
-            if best is not None and (monitor.should_stop() or best[0] <= Score(0, cost, 0)):
+            if best is not None and (monitor.should_stop() or best[0][:2] <= (0, cost)):
                 continue
             part = monitor.child(monitor.judge, 1.0 if k == len(promising) - 1 else 0.5)
             order = search.within(budget_bytes, part)

@@ -43,6 +43,16 @@ class Walks:
         self.to_the_end = [bool(kind != TO_LAST_READ) for kind in problem.hold.tolist()]
         self.is_read = [any(b in row for row in self.reads) for b in range(problem.buffers)]
 
+    def keeps_to_budget(self) -> bool:
+        """Whether some sequence is within the goal's bytes, whatever its makespan.
+
+        Tasks one after the other hold no more than the same sequence side by side, so times do not matter.
+        """
+        timed, self.cost = self.cost, [0] * len(self.cost)
+        found = self.least(0)
+        self.cost = timed
+        return found is not None
+
     def least(self, limit: int) -> tuple[int, list[int]] | None:
         """(ticks, sequence) with the least makespan; None if none within the budget takes at most `limit` ticks."""
         begin = State(frozenset(), (), (), (0,) * (max(self.engine) + 1))

@@ -2,10 +2,10 @@
 
 Moves, one or some at once, are accepted if neither the bytes over the budget nor, within it, the makespan rises. Over
 the budget any makespan is accepted: it may take a copy and a recomputation together to get there. After MAX_WANDER
-such moves without fewer bytes the search returns to its best order, as they add more than they remove. All instances
-of a buffer hold the same content, so a move may bind a read to another instance; only a read before the first write is
-illegal. Optional tasks are added and removed where `OptionalTasks` allows it. One iteration is one set of moves; the
-same seed gives the same moves.
+such moves without fewer bytes the search returns to its best order, as they add more than they remove. It ends where
+the makespan is the time of one run of each task, the bound. All instances of a buffer hold the same content, so a move
+may bind a read to another instance; only a read before the first write is illegal. Optional tasks are added and removed
+where `OptionalTasks` allows it. One iteration is one set of moves; the same seed gives the same moves.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class _Moves:
             *((self._insert_optional, self._remove_optional) if self.optional.tasks else ()),
         )
         best = now = schedule.score(self.copies.problem, self.goal, self.order)[:2]
-        result, wander = self.order, 0
-        while (self.count or self.optional.tasks) and not monitor.should_stop():
+        result, wander, least = self.order, 0, (0, self.copies.original.single_run_ticks())
+        while (self.count or self.optional.tasks) and best > least and not monitor.should_stop():
             if self.accepted >= GAPS_EVERY:
                 self.gaps, self.accepted = gaps(self.copies, self.order), 0
             found = self.random.choice(moves)(self.order)
