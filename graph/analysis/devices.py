@@ -173,6 +173,17 @@ FIELDS = (
     "link_bandwidth",
     "link_latency",
 )
+#: Fields that are one number; those of them that may be 0.
+RATES = (
+    "bandwidth",
+    "kernel_seconds",
+    "memory_bytes",
+    "host_bandwidth",
+    "fetch_bandwidth",
+    "link_bandwidth",
+    "link_latency",
+)
+MAY_BE_ZERO = frozenset({"kernel_seconds", "link_latency"})
 
 
 def device_named(name: str) -> DeviceProfile:
@@ -184,7 +195,7 @@ def device_named(name: str) -> DeviceProfile:
 
 
 def resolve_device(given: str | Mapping[str, Any]) -> DeviceProfile:
-    """A profile by name, or from an object. Raises ValueError naming the invalid field.
+    """A profile by name, or from an object. Raises ValueError naming the invalid fields.
 
     resolve_device({"bandwidth": 2.0e12, "flops": {"float32": 2.0e13}, "memory_bytes": 80 * 2**30})
     `bandwidth` is in bytes per second; `flops` is one number for all dtypes, or one per dtype with float32
@@ -195,58 +206,77 @@ def resolve_device(given: str | Mapping[str, Any]) -> DeviceProfile:
     """
     if isinstance(given, str):
         return device_named(given)
-    unknown = set(given).difference(FIELDS)
-    if unknown:
-        raise ValueError(f"device has a field {min(unknown)!r}; use {', '.join(FIELDS)}")
-    for key in ("name", "like"):
-        if key in given and not isinstance(given[key], str):
-            raise ValueError(f"{key} is {given[key]!r:.80}; give a name")
-    like = device_named(given["like"]) if "like" in given else None
-    missing = [key for key in ("bandwidth", "flops") if key not in given and like is None]
-    if missing:
-        raise ValueError(f"device has no {missing[0]}; give {missing[0]} or name a profile with `like`")
+    if faults := device_faults(given):
+        raise ValueError("; ".join(text for _, text in faults))
+    like = DEVICES[given["like"]] if "like" in given else None
     base = like or DEVICES[DEFAULT_DEVICE]
-    link = given.get("host_link", like.host_link if like else DUPLEX)
-    if link not in (DUPLEX, SHARED):
-        raise ValueError(
-            f"host_link is {link!r:.80}; use {DUPLEX} (both directions at once) or {SHARED} (one at a time)"
-        )
-    if "link_latency" in given and "link_bandwidth" not in given:
-        raise ValueError("link_latency has no link_bandwidth beside it; give the bytes per second of the link as well")
+    flops = given.get("flops", base.flops_per_second)
     return DeviceProfile(
         given.get("name", "custom"),
-        int(_positive("memory_bytes", given.get("memory_bytes", base.memory_bytes))),
-        _positive("bandwidth", given.get("bandwidth", base.bytes_per_second)),
-        _peaks(given.get("flops", base.flops_per_second)),
-        _positive("kernel_seconds", given.get("kernel_seconds", base.kernel_seconds), zero=True),
-        "given",
-        _positive("host_bandwidth", given.get("host_bandwidth", like.host_bytes_per_second if like else 0), zero=True),
-        _positive(
-            "fetch_bandwidth", given.get("fetch_bandwidth", like.fetch_bytes_per_second if like else 0), zero=True
+        int(given.get("memory_bytes", base.memory_bytes)),
+        float(given.get("bandwidth", base.bytes_per_second)),
+        MappingProxyType(
+            {dtype: float(flops[dtype]) for dtype in flops} if isinstance(flops, Mapping) else {"float32": float(flops)}
         ),
-        link,
-        _positive("link_bandwidth", given["link_bandwidth"])
-        if "link_bandwidth" in given
-        else base.link_bytes_per_second * (like is not None),
-        _positive("link_latency", given.get("link_latency", like.link_latency if like else 0), zero=True),
+        float(given.get("kernel_seconds", base.kernel_seconds)),
+        "given",
+        float(given.get("host_bandwidth", like.host_bytes_per_second if like else 0)),
+        float(given.get("fetch_bandwidth", like.fetch_bytes_per_second if like else 0)),
+        given.get("host_link", like.host_link if like else DUPLEX),
+        float(given.get("link_bandwidth", like.link_bytes_per_second if like else 0)),
+        float(given.get("link_latency", like.link_latency if like else 0)),
     )
 
 
-def _peaks(given: Any) -> Mapping[str, float]:
+def device_faults(given: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(field, what is wrong with it and the remedy) for each fault of a device object.
+
+    device_faults({"like": "a100-80gb", "bandwidth": 0})    # [("bandwidth", "bandwidth is 0; give a finite number …")]
+    """
+    faults = [
+        (str(key), f"device has a field {key!r:.80}; use {', '.join(FIELDS)}") for key in given if key not in FIELDS
+    ]
+    faults += [
+        (key, f"{key} is {given[key]!r:.80}; give a name")
+        for key in ("name", "like")
+        if key in given and not isinstance(given[key], str)
+    ]
+    if isinstance(given.get("like"), str) and given["like"] not in DEVICES:
+        faults.append(("like", f"device {given['like']!r:.80} is not known; name one of {', '.join(DEVICES)}"))
+    faults += [
+        (key, f"device has no {key}; give {key} or name a profile with `like`")
+        for key in ("bandwidth", "flops")
+        if key not in given and "like" not in given
+    ]
+    faults += [(key, text) for key in RATES if key in given and (text := _fault(key, given[key], key in MAY_BE_ZERO))]
+    faults += _fault_of_flops(given["flops"]) if "flops" in given else []
+    if given.get("host_link", DUPLEX) not in (DUPLEX, SHARED):
+        use = f"use {DUPLEX} (both directions at once) or {SHARED} (one at a time)"
+        faults.append(("host_link", f"host_link is {given['host_link']!r:.80}; {use}"))
+    if "link_latency" in given and "link_bandwidth" not in given:
+        text = "link_latency has no link_bandwidth beside it; give the bytes per second of the link as well"
+        faults.append(("link_latency", text))
+    return faults
+
+
+def _fault_of_flops(given: Any) -> list[tuple[str, str]]:
     if not isinstance(given, Mapping):
-        return MappingProxyType({"float32": _positive("flops", given)})
-    for dtype in given:
-        if dtype not in DTYPE_BITS:
-            raise ValueError(f"flops has a dtype {dtype!r}; use one of {', '.join(DTYPE_BITS)}")
+        text = _fault("flops", given)
+        return [("flops", text)] if text else []
+    unknown = [dtype for dtype in given if dtype not in DTYPE_BITS]
+    faults = [
+        (f"flops.{dtype}", f"flops has a dtype {dtype!r:.80}; use one of {', '.join(DTYPE_BITS)}") for dtype in unknown
+    ]
     if "float32" not in given:
-        raise ValueError("flops has no float32, which stands in for dtypes not listed; add it")
-    return MappingProxyType({dtype: _positive(f"flops.{dtype}", number) for dtype, number in given.items()})
+        faults.append(("flops", "flops has no float32, which stands in for dtypes not listed; add it"))
+    known = [f"flops.{dtype}" for dtype in given if dtype in DTYPE_BITS]
+    return [*faults, *((name, text) for name in known if (text := _fault(name, given[name.removeprefix("flops.")])))]
 
 
-def _positive(name: str, number: Any, zero: bool = False) -> float:
+def _fault(name: str, number: Any, zero: bool = False) -> str:
     fits = isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number < float("inf")
     if not fits or (number == 0 and not zero):
-        raise ValueError(f"{name} is {number!r:.80}; give a finite number {'of at least' if zero else 'above'} 0")
+        return f"{name} is {number!r:.80}; give a finite number {'of at least' if zero else 'above'} 0"
     if number and not 1 / MAX_RATE <= number <= MAX_RATE:
-        raise ValueError(f"{name} is {number!r:.80}; give one between {1 / MAX_RATE:g} and {MAX_RATE:g}")
-    return float(number)
+        return f"{name} is {number!r:.80}; give one between {1 / MAX_RATE:g} and {MAX_RATE:g}"
+    return ""

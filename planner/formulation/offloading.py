@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from graph.analysis.devices import SHARED, DeviceProfile, resolve_device
+from graph.analysis.devices import SHARED, resolve_device
 from planner.errors import BadRequest
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import LowerBound
@@ -41,20 +41,8 @@ LINK_FIELDS = ("host_bandwidth", "fetch_bandwidth", "host_link")
 
 
 def link_of(request: Request) -> Link:
-    """The link to host memory that a request for copies names. Raises BadRequest if none is known."""
+    """The link to host memory of the device of a request for copies; parsing has refused a device without one."""
     device = resolve_device(request.device)
-    if not device.host_bytes_per_second:
-        raise BadRequest.one(
-            "no_host_link",
-            "device.host_bandwidth",
-            f"no bandwidth between {device.name} and its host",
-            "bytes per second, above 0",
-            'name it, such as {"like": "a100-80gb", "host_bandwidth": 25e9}, or leave out offload',
-        )
-    return _link(device)
-
-
-def _link(device: DeviceProfile) -> Link:
     back = device.fetch_bytes_per_second or device.host_bytes_per_second
     return Link(device.host_bytes_per_second, back, device.host_link == SHARED, device.kernel_seconds)
 
@@ -84,9 +72,13 @@ def why_no_copies(formulation: Formulation, request: Request) -> str:
 
 
 def without_copies(request: Request) -> Request:
-    """The request for plans without copies."""
+    """The request for plans without copies, and without the link that they would use."""
     given = {name: value for name, value in request.given.items() if name not in ("offload", "host_memory")}
-    return replace(request, offload=False, host_memory=None, given=given)
+    device = request.device
+    if not isinstance(device, str):
+        device = {name: value for name, value in device.items() if name not in LINK_FIELDS}
+        given["device"] = device
+    return replace(request, offload=False, host_memory=None, device=device, given=given)
 
 
 def copied_values(formulation: Formulation) -> list[str]:

@@ -31,7 +31,7 @@ from planner.formulation.arena_repair import RESERVED_PART
 from planner.formulation.execution_check import RealizedPlan, SourceRun, run_and_compare
 from planner.formulation.formulate import with_smaller_batch
 from planner.formulation.formulation import Formulation, whole_bytes
-from planner.formulation.offloading import PLAIN_SHARE, link_of, without_copies
+from planner.formulation.offloading import PLAIN_SHARE, without_copies
 from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline.curve_copies import FoundPlan, copied_point, plans_with_copies
 from planner.pipeline.progress import Outcome, Progress, SolveStages
@@ -93,7 +93,6 @@ def curve(
             base = replace(base, objective=next(iter(objectives), None))
             seconds = base.goal.seconds
             if curve_request.request.offload:
-                link_of(curve_request.request)  # raises if none is known
                 base = replace(base, goal=replace(base.goal, seconds=PLAIN_SHARE * seconds))
             search = CurveSearch(base, request.planner, stages)
             points = search.points(_in_bytes(curve_request, search))

@@ -28,7 +28,7 @@ from graph.limits import Limits
 from planner.errors import BadRequest
 from planner.formulation.execution_check import NOT_EXECUTED, ExecutionResult
 from planner.formulation.formulation import Formulation
-from planner.formulation.offloading import link_of, rank, why_no_copies, without_copies
+from planner.formulation.offloading import rank, why_no_copies, without_copies
 from planner.formulation.search_result import SearchResult
 from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline import fit_copies
@@ -107,8 +107,6 @@ def fit(
     Raises BadGraph, BadRequest; CancellationError if `cancel` is set before size 1 was tried.
     """
     stages = SolveStages(on_progress, cancel or threading.Event())
-    if fit_request.request.offload:
-        link_of(fit_request.request)  # raises if none is known
     with gc_paused(), stages("plan"):
         dimension = growing_dimension(model, fit_request, limits)
         sizes = SizeSearch(model, fit_request, dimension, limits, stages)

@@ -96,17 +96,17 @@ def _memory(given: Any, path: str) -> str | int:
 
 
 def _device(given: Any, path: str) -> str | Mapping[str, Any]:
-    """A device name or profile, as given. An unknown or incomplete one is refused here, before a model is read."""
-    from graph.analysis.devices import DEVICES, resolve_device
+    """A device name or profile, as given. Unknown and incomplete ones are refused here, before a model is read."""
+    from graph.analysis.devices import DEVICES, device_faults
 
     remedy = "see `remat devices`"
     if isinstance(given, str) and given not in DEVICES:
         known = "one of " + ", ".join(DEVICES)
         raise BadRequest.one("bad_device", path, repr(given)[:80], known, nearest(given, DEVICES, remedy))
-    try:
-        resolve_device(_instance_of(str, Mapping)(given, path))
-    except ValueError as error:
-        raise BadRequest.one("bad_device", path, str(error), "a device", remedy) from None
+    faults = [] if isinstance(_instance_of(str, Mapping)(given, path), str) else device_faults(given)
+    findings = [(f"{path}.{name}"[:80], *text.rsplit("; ", 1)) for name, text in faults]
+    if findings:
+        raise BadRequest([Finding("bad_device", at, found, "a device", how) for at, found, how in findings])
     return given  # type: ignore[no-any-return]
 
 

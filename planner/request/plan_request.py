@@ -19,6 +19,7 @@ from planner.request import field_kinds as kinds
 from planner.request.budget import Budget
 from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS, InputShapes, Kind, nullable
 from planner.request.field_parsers import MAX_FINDINGS, Parser, parse_fields
+from planner.request.target_runtime import runtime_named
 
 DEFAULT_OVERHEAD = 0.1  # maximum overhead of a request without a goal
 GOALS = ("budget", "max_overhead", "fits")  # at most one of them
@@ -269,6 +270,20 @@ def parse_request(fields: Mapping[str, Any]) -> Request:
     if found.get("host_memory") is not None and not found.get("offload"):
         pair, remedy = "host_memory without offload", "add offload, or remove host_memory"
         findings.append(Finding("bad_field", "host_memory", pair, "both or neither", remedy))
+    if not findings and found.get("offload"):
+        findings += _unknown_link(*(found.get(name, FIELDS[name].default) for name in ("device", "runtime")))
     if findings:
         raise BadRequest(findings[:MAX_FINDINGS])
     return Request(**{FIELDS[name].attribute: value for name, value in found.items()}, given=dict(fields))
+
+
+def _unknown_link(given: str | Mapping[str, Any], runtime: str) -> list[Finding]:
+    """A finding if the runtime runs copies and no bandwidth between the device and its host is known."""
+    from graph.analysis.devices import resolve_device  # `remat --help` does without numpy
+
+    device = resolve_device(given)
+    if device.host_bytes_per_second or not runtime_named(runtime).copies:
+        return []
+    remedy = 'name it, such as {"like": "a100-80gb", "host_bandwidth": 25e9}, or leave out offload'
+    text = f"no bandwidth between {device.name} and its host"
+    return [Finding("no_host_link", "device.host_bandwidth", text, "bytes per second, above 0", remedy)]

@@ -91,6 +91,12 @@ def test_bad_input_carries_its_findings() -> None:
     assert [finding.path for finding in caught.value.findings] == ["seed", "budget"]
     with pytest.raises(remat.BadInput, match="host_memory without offload"):
         remat.plan(training_chain(), budget="50%", host_memory="1GiB")
+    with pytest.raises(remat.BadInput, match="found host_bandwidth is 0"):
+        remat.plan(training_chain(), budget="50%", offload=True, device={"like": "a100-80gb", "host_bandwidth": 0})
+    with pytest.raises(remat.BadInput, match="no bandwidth between mi250x and its host"):
+        remat.plan(training_chain(), budget="50%", offload=True, device="mi250x")
+    with pytest.raises(remat.BadInput, match="host_memory: found 1 bytes"):
+        remat.plan(training_chain(), budget="50%", offload=True, host_memory=1)
 
 
 def test_a_stopped_search_hands_over_its_best() -> None:

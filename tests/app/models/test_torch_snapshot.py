@@ -125,6 +125,12 @@ def test_the_curve_begins_with_what_was_allocated_before_the_recording() -> None
     }
 
 
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_a_truncated_snapshot_is_refused_wherever_it_ends(protocol: int) -> None:
+    data = pickle.dumps(snapshot([512, 256, -512], at_end=1256), protocol)
+    assert {refusal(data[:end]).partition(":")[0] for end in range(len(data))} == {"not_a_snapshot"}
+
+
 def test_a_long_curve_keeps_its_peaks() -> None:
     changes = [64, -64] * 5_000
     changes[6_001:6_001] = [512, -512]

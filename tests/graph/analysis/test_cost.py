@@ -124,6 +124,10 @@ def test_a_device_may_be_given_as_an_object():
         ({"like": ["a100-80gb"]}, "like is ['a100-80gb']; give a name"),
         ({"like": "a100-80gb", "name": 3}, "name is 3; give a name"),
         ({"bandwidth": 1, "flops": 1, "speed": 3}, "device has a field 'speed'"),
+        ({"like": "a100-80gb", "host_bandwidth": 0}, "host_bandwidth is 0; give a finite number above 0"),
+        ({"like": "a100-80gb", "fetch_bandwidth": 0}, "fetch_bandwidth is 0; give a finite number above 0"),
+        ({"like": "a100-80gb", "host_link": "token ring"}, "host_link is 'token ring'; use duplex"),
+        ({"bandwidth": 0, "speed": 3}, "device has a field 'speed'.*; device has no flops.*; bandwidth is 0"),
     ],
 )
 def test_an_invalid_device_raises_an_error_naming_the_field(given: object, message: str):

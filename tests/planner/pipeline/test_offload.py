@@ -151,10 +151,18 @@ def test_a_link_that_no_part_of_the_request_uses_is_reported() -> None:
         assert any("device.host_bandwidth: not used" in text for text in warnings) == is_unused
 
 
-def test_wrong_links_and_too_little_host_memory_are_refused() -> None:
-    with pytest.raises(BadRequest, match="host_bandwidth"):
-        planned(device={"like": "cpu-reference", "host_bandwidth": 0})
-    with pytest.raises(BadRequest, match="host_memory"):
+def test_too_little_host_memory_is_refused_with_the_bytes_that_a_copy_needs() -> None:
+    with pytest.raises(BadRequest, match="host_memory: found 10 bytes, expected at least 1,024") as refused:
         planned(host_memory=10)
-    with pytest.raises((BadRequest, ValueError), match="host_link"):
-        planned(device=DEVICE | {"host_link": "token ring"})
+    assert "give more host memory, or leave out offload" in str(refused.value)
+
+
+@pytest.mark.parametrize("device", ["mi250x", "cpu-reference", {"bandwidth": 1e12, "flops": 1e13}])
+def test_a_device_without_a_known_link_is_refused_before_the_model_is_read(device: Any) -> None:
+    with pytest.raises(BadRequest) as refused:
+        parse_request({"offload": True, "device": device})
+    (finding,) = refused.value.findings
+    assert (finding.code, finding.path) == ("no_host_link", "device.host_bandwidth")
+    assert "host_bandwidth" in finding.remedy and "leave out offload" in finding.remedy
+    assert parse_request({"device": device}).device == device
+    assert parse_request({"offload": True, "device": device, "runtime": "ort"}).offload  # runs no copies, says so

@@ -82,6 +82,17 @@ def test_two_goals_contradict_each_other() -> None:
         parse_request({"budget": "50%", "fits": "a100-80gb"})
 
 
+def test_every_fault_of_a_device_is_found_at_its_field() -> None:
+    device = {"like": "a100", "engine": "dma", "bandwidth": 0, "host_bandwidth": 0, "host_link": "token ring"}
+    with pytest.raises(BadRequest) as refused:
+        parse_request({"device": device, "offload": True, "seed": -1})
+    found = {finding.path: finding for finding in refused.value.findings}
+    assert found.keys() == {"device." + name for name in device} | {"seed"}
+    assert found["device.bandwidth"].found == "bandwidth is 0"
+    assert found["device.bandwidth"].remedy == "give a finite number above 0"
+    assert "link_latency" in found["device.engine"].remedy and "duplex" in found["device.host_link"].remedy
+
+
 def test_host_memory_needs_offload() -> None:
     assert parse_request({"offload": True, "host_memory": "1GiB"}).host_memory == 1 << 30
     for offload in ({}, {"offload": False}):

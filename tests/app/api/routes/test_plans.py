@@ -204,6 +204,8 @@ BAD: list[tuple[str, dict[str, str], bytes, int, str]] = [
     ("/v1/plans", JSON, b'{"graph_id": "x", "bugdet": 3}', 422, "unknown_field"),
     ("/v1/plans", JSON, b'{"graph_id": "x", "search_seconds": 80000}', 422, "too_long"),
     ("/v1/plans", JSON, b'{"graph_id": "x", "host_memory": 9}', 422, "bad_field"),
+    ("/v1/plans", JSON, b'{"graph_id": "x", "offload": true, "device": "mi250x"}', 422, "no_host_link"),
+    ("/v1/curves", JSON, b'{"graph_id": "x", "offload": true, "device": "mi250x"}', 422, "no_host_link"),
 ]
 
 
@@ -219,6 +221,16 @@ def test_bad_requests_are_told_as_problems(
     assert said["type"] == f"/problems/{said['code']}"
     assert said["instance"] == path.partition("?")[0]
     assert said["detail"]
+
+
+def test_every_fault_of_a_link_and_too_little_host_memory_are_answered_at_their_fields(client: TestClient) -> None:
+    device = {"like": "a100-80gb", "host_bandwidth": 0, "host_link": "token ring", "engine": "dma"}
+    answer = plan(client, graph=chain(), budget="90%", offload=True, device=device)
+    assert (answer.status_code, answer.json()["code"]) == (422, "bad_device")
+    assert {row["path"] for row in answer.json()["errors"]} == {f"device.{name}" for name in device if name != "like"}
+    answer = plan(client, graph=chain(), budget="90%", offload=True, host_memory=1)
+    assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, "host_memory")
+    assert "the smallest value that may be copied" in answer.text
 
 
 def test_ten_findings_come_at_once(client: TestClient) -> None:
