@@ -15,7 +15,8 @@ charged what the addresses waste, so that the peak falls by as much. If no addre
 Other planners re-plan, and under an iteration limit `auto` walks on after that. The first charges are to the tasks that
 run during the excess, the last lower the budget for all tasks, which is more likely to succeed.
 
-The result is the plan with the least time whose addresses fit, else the first plan.
+The result is the plan with the least time whose addresses fit; else the first plan, by the clock with `auto` the plan
+whose addresses exceed the budget least.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def repair_arena(
     `planner` re-plans; "auto" also walks on from the plan. `seeds` are other plans, best first, tried before new ones.
     No search begins once `cancel` is set, or after `until` (seconds of the monotonic clock) unless the goal counts
     iterations. With `goes_on`, plans with less time are searched from then on too if the addresses of `plan` fit.
-    Returns `plan` if nothing fits.
+    If nothing fits, returns `plan`, by the clock with "auto" the plan whose addresses exceed the budget least.
     """
     repair = _Repair(formulation, layout, planner, cancel, until)
     first = repair.first(plan)
@@ -90,15 +91,17 @@ def repair_arena(
         repair.fill_last_unit(first)
         if goes_on:
             repair.walk_on(first)
-    best = repair.best
+    best = repair.best or repair.closest
     if best is None or best is first:
         return Repaired(first, (), repair.stopped_by_clock)
     before, after = (formulation.overhead(each.score.cost) for each in (first, best))
     if not excess or np.array_equal(best.order, first.order):
         return Repaired(best, (), repair.stopped_by_clock)
+    left, budget = formulation.bytes_over_budget(best), formulation.budget_bytes or 1
+    fits = f"that needs {left / budget:.1%} more" if left else "whose addresses fit"
     note = (
-        f"arena repair: a plan with {before:.2%} overhead needs {excess / (formulation.budget_bytes or 1):.1%} more "
-        f"than the budget after layout; replaced by a plan with {after:.2%} overhead whose addresses fit"
+        f"arena repair: a plan with {before:.2%} overhead needs {excess / budget:.1%} more than the budget after "
+        f"layout; replaced by a plan with {after:.2%} overhead {fits}"
     )
     return Repaired(best, (note,), repair.stopped_by_clock)
 
@@ -130,6 +133,7 @@ class _Repair:
     cancel: threading.Event
     until: float
     best: Plan | None = None  # least time whose addresses fit
+    closest: Plan | None = None  # by the clock: least bytes above the budget of those whose addresses exceed it
     stopped_by_clock: bool = False
     shares: Shares = SHARES
     rounded: Formulation = field(init=False)  # in bytes of the arena
@@ -330,23 +334,28 @@ class _Repair:
         if pack and over(plan) and (self.best is None or plan.score < self.best.score):
             plan = self._packed(plan)
         is_better = self.best is None or plan.score < self.best.score
-        if is_better and not over(plan) and not plan.score.bytes_over_budget:
+        if plan.score.bytes_over_budget:
+            return plan
+        if is_better and not over(plan):
             self.best = plan
+        elif self._walks_by_clock() and (self.closest is None or over(plan) < over(self.closest)):
+            self.closest = plan
         return plan
 
     def first(self, plan: Plan) -> Plan:
         """The plan with the requested layout; by the clock with quick addresses, if these exceed the budget."""
+        swept: Plan | None = None
         if may_follow(self.formulation) and self._walks_by_clock() and self.layout != "none":
             swept = self._swept(plan.candidate, SHARES.first)
-            if self.formulation.bytes_over_budget(swept):
-                return swept
+            if self.formulation.bytes_over_budget(swept) and not self.misses_budget(swept):
+                return swept  # what follows packs it
         monitor = self._monitor(self.formulation, SHARES.first if may_follow(self.formulation) else 1.0, 1.0)
         if may_follow(self.formulation) and not has_time(monitor, plan):
             self.shares = LARGE_SHARES
             monitor.seconds *= LARGE_SHARES.first / SHARES.first
         found = self.formulation.placed(plan, self.layout, monitor)
         self.stopped_by_clock |= monitor.stopped_by_clock
-        return found
+        return found if swept is None else min(found, swept, key=self.formulation.bytes_over_budget)
 
     def _swept(self, candidate: Candidate, part: float) -> Plan:
         """The candidate as a plan with addresses by sweeps alone, within a part of the time left."""

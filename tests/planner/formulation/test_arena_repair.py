@@ -191,6 +191,34 @@ def test_a_plan_whose_peak_exceeds_the_budget_is_not_repaired(monkeypatch: pytes
     assert found.plan.score.bytes_over_budget and found.plan.offsets is not None
 
 
+def test_by_the_clock_a_plan_whose_peak_exceeds_the_budget_has_the_requested_layout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = formulate(load(DOCUMENT), parse_request({"budget": "10%", "search_seconds": 60}))
+    plan = as_given(asked)
+    placed = asked.placed(plan, "fast")
+    wasteful = replace(placed, arena_bytes=2 * (placed.arena_bytes or 0))
+    monkeypatch.setattr(_Repair, "_swept", lambda *_: wasteful)
+    found = repair_arena(asked, plan, "fast", "auto", threading.Event(), time.monotonic() + 60)
+    assert found.plan.arena_bytes == placed.arena_bytes
+
+
+def test_by_the_clock_the_plan_whose_addresses_exceed_the_budget_least_is_the_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = formulate(load(DOCUMENT), parse_request({"budget": "70%", "search_seconds": 60}))
+    searched = asked.in_arena_bytes()
+    plan = asked.plan_of(searched.search("greedy", searched.monitor()).candidate)
+    wasteful, swept = stacked(asked, plan)[0], asked.swept(plan, asked.monitor())
+    assert 0 < asked.bytes_over_budget(swept) < asked.bytes_over_budget(wasteful)
+    monkeypatch.setattr(_Repair, "_swept", lambda *_: wasteful)
+    monkeypatch.setattr(_Repair, "_packed", lambda *_: swept)
+    monkeypatch.setattr(_Repair, "walk_on", lambda *_: None)
+    monkeypatch.setattr(_Repair, "_descend", lambda *_, **__: None)
+    found = repair_arena(asked, plan, "fast", "auto", threading.Event(), time.monotonic() + 60)
+    assert asked.bytes_over_budget(found.plan) == asked.bytes_over_budget(swept)
+
+
 def test_a_known_plan_whose_addresses_fit_replaces_one_whose_do_not() -> None:
     asked = formulate(load(DOCUMENT), parse_request({"budget": "70%", "planner": "greedy", "iterations": 80}))
     rounded, known = asked.in_arena_bytes(), solved()
