@@ -174,6 +174,33 @@ def predicts_the_peak_of_its_rank(rank: int, _: str) -> None:
         assert peak_of_fake_tensors(rank, planned) == pytest.approx(measured_peak, rel=0.02)
 
 
+def predicts_the_peak_beside_what_earlier_steps_left(rank: int, _: str) -> None:
+    """Buckets, shards beside gathered parameters, and gradients that are not reduced are held from the begin on."""
+    whole = sum(p.nbytes for p in decoder().parameters())
+    gathered, accumulating = sharded(decoder(), reshard_after_forward=False), sharded(decoder())
+    gathered.set_reshard_after_backward(False)  # type: ignore[attr-defined]
+    accumulating.set_requires_gradient_sync(False)  # type: ignore[attr-defined]
+    for module, left in (
+        (DistributedDataParallel(decoder()), whole),  # buckets
+        (gathered, whole // 2),  # shards
+        (accumulating, whole),  # gradients
+    ):
+        for _ in range(2):
+            module.zero_grad(set_to_none=True)
+            module(tokens(rank)).backward()
+        module.zero_grad(set_to_none=True)
+        captured = remat.torch.capture(module, tokens(rank), recording="eager")
+        assert any("held from its begin on" in text for text in captured.document["annotations"]["import_warnings"])
+        predicted = captured.plan(planner="as_given").baseline_peak_bytes
+        parameters = [p.to_local() if isinstance(p, DTensor) else p for p in module.parameters()]
+        held = left + tokens().nbytes + sum(p.untyped_storage().nbytes() for p in parameters)
+        peaks = []
+        for _ in range(4 * MEASURED):
+            module.zero_grad(set_to_none=True)
+            peaks.append(held + peak_bytes(lambda module=module: module(tokens(rank)).backward()))
+        assert predicted == pytest.approx(min(peaks), rel=0.02)
+
+
 def peak_of_fake_tensors(rank: int, plan: dict[str, Any] | None) -> int:
     """Peak of a rank of two, predicted in one process without computing or communicating."""
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=2)
@@ -201,5 +228,6 @@ def test_plans_and_wraps_train_in_two_processes(tmp_path: Path) -> None:
     captured = remat.torch.capture(decoder(), tokens())
     plan = wraps_for(load(captured.to_json().encode()), parse_request({"device": "cpu-reference", "budget": "80%"}))
     assert plan.modules
-    checks = [trains, refuses_other_steps, runs_every_collective_once, predicts_the_peak_of_its_rank]
+    checks = [trains, refuses_other_steps, runs_every_collective_once]
+    checks += [predicts_the_peak_beside_what_earlier_steps_left, predicts_the_peak_of_its_rank]
     torch.multiprocessing.spawn(in_process, (str(tmp_path / "store"), plan.patch, checks), nprocs=2)

@@ -4,7 +4,8 @@
     op that writes to its arguments          ──▶  node with outputs `in_place`
     tensor that Python or autograd keeps     ──▶  read by the last op before it is freed (`held` in the annotations)
     storage that Python code resizes         ──▶  node `eager::Allocated`, or the end of its value (FSDP2)
-    tensor that no recorded op has computed  ──▶  node `eager::Unrecorded`, which is never repeated
+    tensor that no recorded op has computed  ──▶  node `eager::Unrecorded`, which is never repeated; state if it is
+                                                  not freed by the end of the step
 
 Needs PyTorch and the standard library only.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,6 +141,7 @@ class _Recorder(TorchDispatchMode):
         self.entered: list[str] = []  # paths of the modules whose forward runs
         self.live: dict[int, _Storage] = {}  # storages of the step that were not freed when the last op began
         self.unrecorded: list[str] = []
+        self.foreign: dict[int, str] = {}  # storages of unrecorded tensors, and their names
 
     def ignore_compile_internals(self) -> bool:
         """Whether compiled modules run compiled: those with a plan run op by op; others run as without a compiler."""
@@ -260,14 +262,21 @@ class _Recorder(TorchDispatchMode):
             if leaf.grad is not None
             for plain, gradient in zip(plain_tensors(leaf), plain_tensors(leaf.grad), strict=True)
         }
+        outliving = self._outliving({*named.values(), *map(self._read, returned)})
         computed = {output for node in self.nodes for output in node["outputs"]}
         ends = [*map(self._read, returned), *(storage.content for storage in self.live.values())]
         annotations: dict[str, Any] = {"framework": f"torch {torch.__version__}", "recording": "eager"}
         warnings = annotations["import_warnings"] = []
-        if self.unrecorded:
+        if others := len(self.unrecorded) - outliving:
             warnings.append(
-                f"{len(self.unrecorded)} tensors come from outside of PyTorch's dispatcher (the first is read by "
+                f"{others} tensors come from outside of PyTorch's dispatcher (the first is read by "
                 f"{self.unrecorded[0]}): what computes them is one node each without inputs, which is never repeated"
+            )
+        if outliving:
+            warnings.append(
+                f"{outliving} tensors from outside of PyTorch's dispatcher are not freed by the end of the step, such "
+                "as buckets of DistributedDataParallel: they count as held from its begin on; record a step after a "
+                "trained one, since the first one may allocate them"
             )
         if resized := sum(node["op"] == ALLOCATED for node in self.nodes):
             warnings.append(
@@ -285,6 +294,19 @@ class _Recorder(TorchDispatchMode):
             "annotations": annotations,
         }
 
+    def _outliving(self, results: Collection[str]) -> int:
+        """Number of unrecorded tensors that are still held, results aside; they become states of the step."""
+        found = {
+            name: number
+            for number, name in self.foreign.items()
+            if number in self.live and self.live[number].content not in results
+        }
+        for number in found.values():
+            del self.live[number]
+        self.nodes = [node for node in self.nodes if not (node["op"] == UNRECORDED and node["outputs"][0] in found)]
+        self.values = [value | {"role": "state"} if value["name"] in found else value for value in self.values]
+        return len(found)
+
     def _read(self, tensor: torch.Tensor) -> str:
         """Name of the value that the storage of a tensor holds now."""
         if number_of(tensor) not in self.storages:
@@ -298,6 +320,7 @@ class _Recorder(TorchDispatchMode):
             name = self._name("unrecorded")
             self.unrecorded.append(_users_line() or "the backward pass")
             self._add_computed(name, tensor)
+            self.foreign[number_of(tensor)] = name
             node = {"name": name, "op": UNRECORDED, "inputs": [], "outputs": [name], "phase": self.phase}
             self.nodes.append({**node, "effect": "once", "cost": {"seconds": 0.0}})
         return self.storages[number_of(tensor)].content
