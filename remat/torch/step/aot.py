@@ -17,7 +17,6 @@ from torch import fx
 from torch._C._profiler import _EventType
 from torch._dispatch.python import no_python_dispatcher
 from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.backends.debugging import boxed_nop
 from torch._dynamo.exc import BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError
 from torch._export.serde import serialize
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
@@ -25,6 +24,8 @@ from torch._guards import TracingContext, detect_fake_mode
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch._subclasses import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
+
+from remat.torch.step.program import program_of
 
 __all__ = [
     "BackendCompilerFailed",
@@ -80,12 +81,35 @@ def eager_backend(partition: Partition) -> Callable[[fx.GraphModule, Sequence[An
     return compiled
 
 
-def run_as_it_is(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
-    """The graph op by op. It writes into no saved tensor, so a backward pass may retain them."""
+def run_as_it_is(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[[list[Any]], Any]:
+    """The graph op by op. It writes into no saved tensor, so a backward pass may retain them.
+
+    Ops of PyTorch alone run below autograd, which records nothing here: small ops take less time without its kernels.
+    """
     context = TracingContext.try_get()
     if context is not None and context.fw_metadata is not None:
         context.fw_metadata.bw_donated_idxs = []
-    return boxed_nop(graph, examples)
+    program = program_of(graph, _kernel)
+    below = torch._C._AutoDispatchBelowAutograd if _is_of_torch(graph) else contextlib.nullcontext
+
+    def run(arguments: list[Any]) -> Any:
+        with below():
+            return program(arguments)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def _kernel(target: Any) -> Callable[..., Any]:
+    """What a call of an op does, without the frame and the look-ups of `torch.ops`."""
+    called: Callable[..., Any] = target._op if isinstance(target, torch._ops.OpOverload) else target
+    return called
+
+
+def _is_of_torch(graph: fx.GraphModule) -> bool:
+    """Whether all ops of a graph are PyTorch's own: kernels of others may use autograd inside."""
+    called = (value for node in graph.graph.nodes for value in (node.target, *node.args))
+    return all(op.namespace in ("aten", "prims") for op in called if isinstance(op, torch._ops.OpOverload))
 
 
 def graph_module(root: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
