@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 
@@ -47,6 +48,19 @@ def test_every_op_has_its_time_in_a_real_step() -> None:
     assert all("seconds" in node["cost"] for node in ops)
     assert all(torch.equal(value, state[name]) for name, value in module.state_dict().items())
     assert torch.equal(generator, torch.get_rng_state())
+
+
+def test_the_time_of_the_clock_itself_is_not_that_of_an_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at this clock takes two seconds, and the op between its last two three."""
+    looks = itertools.count(0, 2)
+    monkeypatch.setattr(timing.time, "thread_time", lambda: next(looks))
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(looks))
+    clock = timing._Clock(torch.device("cpu"))
+    clock.note("nothing")
+    clock.note("op")
+    looks = itertools.count(next(looks) + 3, 2)
+    clock.note("")
+    assert clock.read() == [("nothing", 0.0), ("op", 3.0)]
 
 
 def test_ops_of_other_libraries_are_timed_in_the_step_and_dispatched_as_in_training() -> None:
