@@ -36,6 +36,7 @@ from planner.formulation.repair_shares import LARGE_SHARES, SHARES, WALK_SHARES,
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Order, Plan
 from planner.search import continuation, portfolio
+from planner.search.improver_beside import WALK
 
 #: Share of the search time reserved for the repair, and more of it once a plan within the budget has an arena above it:
 #: so much with LARGE_TASKS tasks and an arena LARGE_EXCESS of the budget above it, and less in proportion with less.
@@ -157,7 +158,7 @@ class _Repair:
         self._offer(first)
         self._try_seeds(first, seeds)
         # Under an iteration limit, which walks do not share with quick plans, only walks bisect from a walk's plan.
-        by_walks = self.planner == "auto" and first.planner == portfolio.WALK and math.isinf(self.until)
+        by_walks = self.planner == "auto" and first.planner == WALK and math.isinf(self.until)
         self._descend(first, self._quick_plan, 0 if by_walks else BISECTIONS, uniform_first=True)
         if self.planner == "auto":
             self._descend(first, self._walk, BISECTIONS)

@@ -29,7 +29,7 @@ from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.report.report import ReportData
 from planner.request.plan_request import Request
 from planner.search import lexicographic, portfolio
-from planner.search.walk_beside import cores
+from planner.search.improver_beside import cores
 
 OnPlanned = Callable[[dict[str, Any]], None]  # gets a report
 
@@ -259,7 +259,7 @@ class SolveStages:
         next_look, reserved, one_at_a_time = 0.0, 0.0, threading.Lock()
 
         def improved(order: Order, score: Score) -> None:
-            with one_at_a_time:  # a walk beside the search reports too
+            with one_at_a_time:  # an improver beside the search reports too
                 note(order, score)
 
         def note(order: Order, score: Score) -> None:

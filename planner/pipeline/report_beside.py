@@ -15,7 +15,7 @@ from graph.ir import Graph
 from planner.formulation.formulation import Formulation
 from planner.pipeline.bound_beside import SHORT_TURNS
 from planner.problem.plan import Plan
-from planner.search.walk_beside import cores
+from planner.search.improver_beside import cores
 
 #: With fewer tasks all follows the search: that takes less than the thread would slow it.
 MIN_TASKS = 10_000

@@ -13,6 +13,7 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Goal
 from planner.search import portfolio
 from planner.search.alternative_search import goal_for_choices
+from planner.search.improver_beside import WALK
 
 #: Planner of `replanned` for "auto".
 QUICK = "greedy"
@@ -37,7 +38,7 @@ def walk_on(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monitor
     The candidate itself if nothing better is found, or if the problem is too large for annealing.
     """
     improvers = [name for name, _ in portfolio.IMPROVERS]
-    planner = candidate.planner if candidate.planner in improvers else portfolio.WALK
+    planner = candidate.planner if candidate.planner in improvers else WALK
     if planner in portfolio.SLOW_PLANNERS and problem.tasks > portfolio.MAX_SLOW_TASKS:
         return candidate
     return _improved(problem, goal, planner, candidate, monitor, from_it=True)

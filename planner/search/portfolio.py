@@ -1,7 +1,7 @@
 """Portfolio: which planners to run, with which share of the search, on one monitor that keeps the best order.
 
 With a time limit, the quick planners share half of the time and the improvers work on their best order in the rest;
-a core that would be idle walks on from it meanwhile (`walk_beside.py`).
+a core that would be idle improves it meanwhile (`improver_beside.py`).
 An iteration limit applies to each planner separately, in two rounds that exchange orders in between, so that
 no planner of STANDALONE_PLANNERS finds a better order on its own with the same limit:
 
@@ -22,12 +22,12 @@ from planner.algorithms.exact import dijkstra
 from planner.bounds import held_at_end, largest_task
 from planner.problem import Problem, liveness
 from planner.problem.alternatives import relax_choices, resolve_choices
-from planner.problem.monitor import Monitor
+from planner.problem.monitor import EarlyEnd, Monitor
 from planner.problem.plan import Candidate, Goal, Order, Score
 from planner.problem.recompute import base_order
 from planner.search.alternative_search import goal_for_choices, search_choices
+from planner.search.improver_beside import WALK, ImproverBeside
 from planner.search.time_slices import TimeSlices
-from planner.search.walk_beside import WalkBeside
 
 #: Planners that "auto" runs first, in this order, the quickest first, so that an early stop has a result.
 QUICK_PLANNERS = ("as_given", "greedy", "mirror", "segments", "revolve")
@@ -41,8 +41,8 @@ IMPROVERS = (("blocks", 0.4), ("moment", 0.5), ("anneal", 1.0))
 IMPROVERS_BY_CLOCK = (("moment", 0.4), ("blocks", 0.4), ("anneal", 1.0))
 #: An improver that finds a better order goes on until so many times its time, up to this share of the remaining.
 GOES_ON, MAX_SHARE = 1.6, 0.75
-#: The improver that a core takes beside those before it, if it would be idle.
-WALK = "anneal"
+#: The same beside improvers on another core.
+IMPROVERS_BESIDE = (("moment", MAX_SHARE), ("anneal", 1.0))
 #: Share of the remaining search for the improvers while no order fits the budget.
 MISSED_SHARE = 0.5
 #: Under an iteration limit the improvers start again from an order that exceeds the budget by at most this share, if it
@@ -236,17 +236,25 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) 
     choices = found.choices
     columns, under = resolve_choices(problem, choices), goal_for_choices(problem, goal, choices)
     solved = bool(best.bytes_over_budget) and problem.tasks <= MAX_SOLVER_TASKS
-    improvers = IMPROVERS_BY_CLOCK if slices.by_clock else IMPROVERS
-    beside: WalkBeside | None = None
+    improvers: tuple[tuple[str, float], ...] = IMPROVERS_BY_CLOCK if slices.by_clock else IMPROVERS
+    proven, beside = EarlyEnd(monitor.cancel_event), None
     if slices.by_clock and monitor.idle_cores > 0 and TINY_TASKS < problem.tasks <= MAX_SLOW_TASKS:
+        improvers = IMPROVERS_BESIDE
         part = slices.part(_judge_of(problem, goal, choices), 1.0)
-        beside = WalkBeside(columns, under, part, found.order, slices.report_best)
+        part.record_best(found.order, best)
+
+        def report(order: Order, score: Score) -> None:
+            slices.report_best(order, score)
+            if is_proven_cheapest(problem, goal, score, monitor):
+                proven.set()
+
+        beside = ImproverBeside(columns, under, part, lambda: monitor.best, report)
     try:
         for name, share in (*improvers, SOLVER) if solved else improvers:
             if beside is not None:
                 if name == WALK:
-                    beside.end()
-                found, best = _better_of_walk(beside, found, best)
+                    beside.end_walk()
+                found, best = _better_of(beside, found, best)
             if (name in SLOW_PLANNERS and problem.tasks > MAX_SLOW_TASKS) or is_proven_cheapest(
                 problem, goal, best, monitor
             ):
@@ -255,6 +263,7 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) 
                 break
             share = min(share, SHARE_BEFORE_SOLVER) if solved and name != SOLVER[0] else share
             part = slices.part(_judge_of(problem, goal, choices), share)
+            part.cancel_event = proven
             part.record_best(found.order, best)
             part.on_progress = slices.report_best if slices.by_clock else monitor.on_progress
             if slices.by_clock and share < MAX_SHARE:
@@ -268,7 +277,7 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) 
     finally:
         if beside is not None:
             beside.end()
-    return found if beside is None else _better_of_walk(beside, found, best)[0]
+    return found if beside is None else _better_of(beside, found, best)[0]
 
 
 def _going_on(part: Monitor, slices: TimeSlices, most: float) -> Callable[[Order, Score], None]:
@@ -281,12 +290,12 @@ def _going_on(part: Monitor, slices: TimeSlices, most: float) -> Callable[[Order
     return improved
 
 
-def _better_of_walk(beside: WalkBeside, found: Candidate, best: Score) -> tuple[Candidate, Score]:
-    """The best order of the walk so far, if it is better than `found`."""
+def _better_of(beside: ImproverBeside, found: Candidate, best: Score) -> tuple[Candidate, Score]:
+    """The best order of the thread so far, if it is better than `found`."""
     order = beside.monitor.best
     assert order is not None
     score = beside.monitor.judge(order)
-    return (Candidate(order, WALK, found.choices), score) if score < best else (found, best)
+    return (Candidate(order, beside.planner, found.choices), score) if score < best else (found, best)
 
 
 def is_proven_cheapest(problem: Problem, goal: Goal, score: Score, monitor: Monitor) -> bool:

@@ -1,0 +1,74 @@
+"""Improvers on a core that would be idle: `blocks`, then a walk from the best order of both cores.
+
+core 0   moment ─────────────── anneal, walk 0
+core 1   blocks ── walk alone ─ anneal, walk 1       from the best order of all before
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from planner.algorithms import planner_named
+from planner.algorithms.annealing.parallel import anneal_alone
+from planner.problem import Problem
+from planner.problem.monitor import EarlyEnd, Monitor
+from planner.problem.plan import Goal, Order, Score
+
+#: The improver that runs before the walk.
+FIRST = "blocks"
+#: Name of the walk in candidates.
+WALK = "anneal"
+#: Added to the seed, so that the walk is another one than those that follow.
+NEXT_SEED = 1
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class ImproverBeside:
+    """Thread that improves the best order of `monitor`; better orders are reported by `on_progress`, from the thread.
+
+    `latest` gives the best order known when the walk begins.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        goal: Goal,
+        monitor: Monitor,
+        latest: Callable[[], Order | None],
+        on_progress: Callable[[Order, Score], None],
+    ):
+        self._ended = EarlyEnd(monitor.cancel_event)
+        self._walk_ended = EarlyEnd(self._ended)
+        self.planner = FIRST  # of the best order
+        self.monitor = replace(monitor, cancel_event=self._ended, on_progress=on_progress)
+        self._thread = threading.Thread(
+            target=self._run, args=(problem, goal, latest), name="remat-improver", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, problem: Problem, goal: Goal, latest: Callable[[], Order | None]) -> None:
+        self.monitor.offer(planner_named(FIRST)(problem, goal, self.monitor))
+        self.planner = WALK
+        walk = replace(self.monitor, cancel_event=self._walk_ended, on_progress=self.monitor.record_best)
+        if (order := latest()) is not None:
+            walk.offer(order)
+        assert walk.best is not None
+        anneal_alone(problem, replace(goal, seed=goal.seed + NEXT_SEED), walk, walk.best)
+
+    def end_walk(self) -> None:
+        """End the walk, and wait for its end; if it has not begun, it will not, and this does not wait."""
+        self._walk_ended.set()
+        if self.planner == WALK:
+            self._thread.join()
+
+    def end(self) -> None:
+        """End the thread, and wait for its end."""
+        self._ended.set()
+        self._thread.join()

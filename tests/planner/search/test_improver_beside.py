@@ -1,0 +1,143 @@
+"""An improver on another core gives its better orders to those of the first, and ends with them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+
+from bench.generators import layered
+from graph.formats.readers import load
+from planner.formulation.formulate import formulate
+from planner.problem import Problem
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Candidate, Goal, Order, Score
+from planner.request.plan_request import parse_request
+from planner.search import improver_beside, portfolio
+from planner.search.improver_beside import ImproverBeside
+from planner.search.portfolio import goal_score
+from planner.search.time_slices import TimeSlices
+
+
+def asked() -> tuple[Problem, Goal, Order]:
+    """(problem, goal, order of greedy within the budget)."""
+    formulation = formulate(load(json.dumps(layered(150, seed=4)).encode()), parse_request({"budget": "70%"}))
+    return formulation.lowered.problem, formulation.goal, formulation.search("greedy", formulation.monitor()).order
+
+
+def monitor_of(problem: Problem, goal: Goal, seconds: float = 600.0, idle_cores: int = 0) -> Monitor:
+    return Monitor(partial(goal_score, problem, goal), seconds, idle_cores=idle_cores)
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "remat-improver"]
+
+
+def beside(
+    monitor: Monitor, on_progress: Callable[[Order, Score], None], latest: Order | None = None
+) -> ImproverBeside:
+    problem, goal, start = asked()
+    monitor.record_best(start, goal_score(problem, goal, start))
+    return ImproverBeside(problem, goal, monitor, lambda: latest, on_progress)
+
+
+def test_better_orders_are_reported_until_the_end() -> None:
+    problem, goal, start = asked()
+    found, is_better = list[Score](), threading.Event()
+
+    def better(_: Order, score: Score) -> None:
+        found.append(score)
+        is_better.set()
+
+    improver = beside(monitor_of(problem, goal), better)
+    assert is_better.wait(60)
+    improver.end()
+    assert not threads() and improver.monitor.best is not None and improver.monitor.best_score is not None
+    assert found[-1] == improver.monitor.best_score == goal_score(problem, goal, improver.monitor.best)
+    assert found == sorted(found, reverse=True) and found[-1] < goal_score(problem, goal, start)
+
+
+def test_a_cancelled_search_ends_the_thread() -> None:
+    problem, goal, _ = asked()
+    monitor = monitor_of(problem, goal)
+    improver = beside(monitor, lambda *_: None)
+    monitor.cancel()
+    improver._thread.join(60)
+    assert not threads()
+    improver.end()
+
+
+def test_the_walk_begins_at_the_best_order_of_both_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, goal, _ = asked()
+    better, begun = threading.Event(), list[Order]()
+    first = beside(monitor_of(problem, goal), lambda *_: better.set())
+    assert better.wait(60)
+    first.end()
+    latest = first.monitor.best
+    monkeypatch.setattr(improver_beside, "anneal_alone", lambda _, __, ___, order: begun.append(order))
+    beside(monitor_of(problem, goal), lambda *_: None, latest)._thread.join(60)
+    assert np.array_equal(begun[0], latest)
+
+
+def test_a_walk_that_has_not_begun_at_its_end_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, goal, start = asked()
+    goes_on = threading.Event()
+
+    def blocks(_: Problem, __: Goal, part: Monitor) -> Order:
+        assert goes_on.wait(60) and not part.cancelled
+        return start
+
+    monkeypatch.setattr(improver_beside, "planner_named", lambda _: blocks)
+    reported = list[Score]()
+    improver = beside(monitor_of(problem, goal), lambda _, score: reported.append(score))
+    improver.end_walk()  # does not wait
+    goes_on.set()
+    improver._thread.join(60)
+    assert not threads() and not reported
+
+
+def test_the_improvers_continue_from_the_order_of_the_other_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, goal, start = asked()
+    begun, is_better = list[Score](), threading.Event()
+
+    def improver(name: str, _: Problem, __: Goal, part: Monitor) -> Order:
+        assert part.best is not None and part.best_score is not None
+        if name == "moment":
+            assert is_better.wait(60)
+        begun.append(part.best_score)
+        assert (name == "anneal") == (not threads())
+        return part.best
+
+    monkeypatch.setattr(portfolio, "planner_named", lambda name: partial(improver, name))
+    monitor = monitor_of(problem, goal, idle_cores=1)
+    monitor.on_progress = lambda _, score: is_better.set() if score < goal_score(problem, goal, start) else None
+    found = portfolio.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor))
+    assert begun[0] == goal_score(problem, goal, start) > begun[1]
+    assert found.planner == "anneal" and goal_score(problem, goal, found.order) == begun[1]
+
+
+def test_an_order_that_the_other_core_proves_cheapest_ends_the_improver(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, goal, start = asked()
+    monitor, ended = monitor_of(problem, goal, idle_cores=1), list[bool]()
+
+    def improver(_: Problem, __: Goal, part: Monitor) -> Order:
+        ended.append(part.cancel_event.wait(60))
+        return start
+
+    monkeypatch.setattr(portfolio, "planner_named", lambda name: improver)
+    monitor.cost_bound.ticks = goal_score(problem, goal, start).cost - 1
+    portfolio.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor))
+    assert ended == [True]
+
+
+def test_no_other_core_is_used_without_an_idle_one_or_under_an_iteration_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, goal, start = asked()
+    monkeypatch.setattr(portfolio, "ImproverBeside", None)  # one would fail
+    monkeypatch.setattr(portfolio, "planner_named", lambda name: lambda problem, goal, part: part.best)
+    for monitor in (monitor_of(problem, goal), Monitor(partial(goal_score, problem, goal), iterations=5)):
+        found = portfolio.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor))
+        assert np.array_equal(found.order, start)
