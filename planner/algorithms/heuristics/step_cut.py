@@ -14,7 +14,6 @@ Source: the project's own; the cut is that of `bounds/step_cut.py`.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -64,11 +63,11 @@ def _search(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: O
 
     By the clock, an order that is proven optimal ends it, and some are improved before all have been tried.
     """
-    by_clock, found = monitor.iterations is None, list[tuple[float, Order]]()
+    by_clock, found = monitor.iterations is None, list[tuple[float, int, Order]]()
     price = _price(monitor.judge(base))
     for number, order in enumerate(_cut(problem, goal, budget, monitor, base)):
         if (score := monitor.offer(order)).bytes_over_budget:
-            found.append((price(score), order))
+            found.append((price(score), score.cost, order))
         if by_clock and monitor.should_stop():
             return
         if by_clock and number == EARLY:
@@ -87,13 +86,16 @@ def _price(first: Score) -> Callable[[Score], float]:
 
 
 def _improve(
-    problem: Problem, goal: Goal, budget: int, monitor: Monitor, found: list[tuple[float, Order]], count: int
+    problem: Problem, goal: Goal, budget: int, monitor: Monitor, found: list[tuple[float, int, Order]], count: int
 ) -> None:
-    """Take the best orders out of `found`, and offer them with first runs moved and gaps closed."""
-    found.sort(key=lambda pair: pair[0])
+    """Take the best (price, ticks, order) out of `found`; offer the orders with first runs moved and gaps closed."""
+    found.sort(key=lambda each: each[0])
+    found[:] = [each for each in found if not _is_no_better(monitor, each[1])]
     closing, best = GapCloser(problem, monitor.should_stop), found[:count]
     del found[:count]
-    for _, order in best:
+    for _, ticks, order in best:
+        if _is_no_better(monitor, ticks):
+            continue
         tried = [order]
         if not goal.order_is_given and not monitor.should_stop():
             annealing = Annealing(problem, goal, monitor, FIRST_RUNS_ALONE)
@@ -105,18 +107,22 @@ def _improve(
 
 
 def _cut(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Order) -> Iterator[Order]:
-    """Orders made from the cut of one step, for the order of the document and for others; by the clock in turn."""
+    """Orders made from the cut of one step, for the order of the document and for others.
+
+    By the clock first one of each, then those of the kind with the lower price, then all.
+    """
     given, others = _given(problem, goal, budget, monitor, base), _others(problem, goal, budget, monitor, base)
     if monitor.iterations is not None:
         yield from given
         yield from others
         return
-    turns = deque([others, given])
-    while turns:
-        for order in islice(turns[0], 1):
+    price, first = _price(monitor.judge(base)), dict[Iterator[Order], float]()
+    for kind in (others, given):
+        for order in islice(kind, 1):
+            first[kind] = price(monitor.judge(order))
             yield order
-            turns.append(turns[0])
-        turns.popleft()
+    for kind in sorted(first, key=first.__getitem__):
+        yield from kind
 
 
 def _given(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Order) -> Iterator[Order]:
@@ -141,36 +147,49 @@ def _given(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Or
 def _others(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Order) -> Iterator[Order]:
     """Orders made from cuts of orders that delay tasks that need much memory, if the order is free."""
     as_given, price = replace(goal, order_is_given=True), _price(monitor.judge(base))
+    once = problem.single_run_ticks()
     for tasks in () if goal.order_is_given else first_of_set.candidate_sets(StepModel(problem, goal, budget)):
         late, prices = _Late(problem, goal, budget, base, tasks), dict[int, float]()
-        places = range(0, len(tasks), max(1, len(tasks) // TIMES))
-        for turn in _turns(len(places), prices):
+        step = max(1, len(tasks) // TIMES)
+        for place in _places(len(tasks), step, prices, monitor.iterations is None):
             if monitor.should_stop():
                 return
-            delayed = late.at(places[turn])
+            delayed = late.at(place)
             if delayed is None:
                 continue
             order, task = delayed
             model = StepModel(problem, as_given, budget, order=order)
             cut = step_cut.cut_of_task(model, task)
-            if cut.task >= 0 and cut.feasible:
+            if cut.task >= 0 and cut.feasible and not _is_no_better(monitor, once + cut.ticks):
                 kept = _keeping(model, order, task, _live(model, cut, lambda: monitor.progress() >= 1))
-                prices[turn] = price(monitor.judge(kept))
+                prices[place] = price(monitor.judge(kept))
                 yield kept
 
 
-def _turns(count: int, prices: Mapping[int, float]) -> Iterator[int]:
-    """Each of 0 to count - 1: the quarters, then always the next to that with the lowest price so far."""
-    left = dict.fromkeys(range(count))
-    for turn in dict.fromkeys(count * k // 4 for k in (2, 1, 3)):
-        if turn in left:
-            del left[turn]
-            yield turn
-    while left:
-        best = min(prices, key=prices.__getitem__, default=count // 2)
-        turn = min(left, key=lambda turn: abs(turn - best))
-        del left[turn]
-        yield turn
+def _is_no_better(monitor: Monitor, ticks: int) -> bool:
+    """By the clock: whether the best order is within the budget and takes at most so many ticks."""
+    best = monitor.best_score
+    return monitor.iterations is None and best is not None and not best.bytes_over_budget and best.cost <= ticks
+
+
+def _places(count: int, step: int, prices: Mapping[int, float], refine: bool) -> Iterator[int]:
+    """Multiples of `step` below `count`: the quarters, then always the next to the place with the lowest price so far.
+
+    With `refine`, places between multiples too, around that one once the multiples around it are known.
+    """
+    coarse, tried = range(0, count, step), set[int]()
+    for place in dict.fromkeys(coarse[len(coarse) * k // 4] for k in (2, 1, 3)):
+        tried.add(place)
+        yield place
+    while True:
+        best = min(prices, key=prices.__getitem__, default=coarse[len(coarse) // 2])
+        around = set(range(max(0, best - step), min(count, best + step + 1)))
+        left = around - tried if refine and tried.issuperset(around.intersection(coarse)) else set()
+        if not (left := left or set(coarse) - tried):
+            return
+        place = min(left, key=lambda place: (abs(place - best), place))
+        tried.add(place)
+        yield place
 
 
 class _Late:

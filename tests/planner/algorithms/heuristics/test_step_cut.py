@@ -57,13 +57,36 @@ def test_the_largest_that_is_not_too_much_is_dropped_beside_the_cut():
 def test_tasks_are_delayed_to_far_steps_first_and_then_near_the_best_of_these():
     prices = dict[int, float]()
     order = []
-    for turn in step_cut._turns(30, prices):
+    for turn in step_cut._places(30, 1, prices, refine=False):
         order.append(turn)
         if turn != 15:  # from which no order can be made
             prices[turn] = abs(turn - 20)
     assert order[:4] == [15, 7, 22, 21] and set(order[3:7]) == {18, 19, 20, 21}
     assert sorted(order) == list(range(30))
-    assert list(step_cut._turns(2, {})) == [1, 0] and list(step_cut._turns(1, {})) == [0]
+    assert list(step_cut._places(2, 1, {}, False)) == [1, 0] and list(step_cut._places(1, 1, {}, False)) == [0]
+
+
+def test_places_between_follow_once_those_around_the_best_are_known():
+    prices = dict[int, float]()
+    order = []
+    for place in step_cut._places(40, 4, prices, refine=True):
+        order.append(place)
+        prices[place] = abs(place - 26.1)
+    assert order[:9] == [20, 8, 28, 24, 32, 27, 26, 25, 23]
+    assert set(order) >= set(range(0, 40, 4)) and len(order) == len(set(order)) < 20
+    assert list(step_cut._places(5, 2, {}, refine=False)) == [2, 0, 4]
+
+
+def test_places_whose_bound_is_no_better_than_the_best_order_get_no_order(monkeypatch):
+    request = parse_request({"budget": 0.6, "order": "free"})
+    question = formulate(load(Instance("lstm_T30x2").bytes), request)
+    problem, goal, monitor = question.lowered.problem, question.goal, question.monitor()
+    base = base_order(problem)
+    first = next(step_cut._others(problem, goal, goal.budget_bytes, monitor, base))
+    made, keeping = [], step_cut._keeping
+    monkeypatch.setattr(step_cut, "_keeping", lambda *given: made.append(1) or keeping(*given))
+    monitor.record_best(first, goal_score(problem, goal, first)._replace(cost=problem.single_run_ticks()))
+    assert not list(step_cut._others(problem, goal, goal.budget_bytes, monitor, base)) and not made
 
 
 def test_an_order_is_priced_by_the_time_for_each_byte_that_it_saves():
