@@ -4,7 +4,8 @@
                  │ over budget, or proven unreachable
     0 ───────────┴──▶ lowest peak P ──▶ least time within P ──▶ plan
 
-A budget that is not met gets the plan of budget 0, so its peak, given as a budget, can be met.
+A budget that is not met gets the plan of budget 0, so its peak, given as a budget, can be met. Runs that nothing reads
+are removed from what `auto` finds.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from planner.problem import Problem
+from planner.problem.alternatives import resolve_choices
 from planner.problem.monitor import CostBound, Monitor
 from planner.problem.plan import Candidate, Goal, Order, Score
 from planner.problem.recompute import base_order
 from planner.search import portfolio
 from planner.search.time_slices import TimeSlices
+from planner.search.unread_runs import without_unread_runs
 
 #: Share of the search for the lowest peak; the rest minimises the time at that peak.
 PEAK_SHARE = 0.5
@@ -34,7 +37,7 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
         return _lowest_peak(problem, goal, planner, monitor, seeds)
     slices, missed = TimeSlices(monitor), list[Candidate]()
     if not portfolio.is_infeasible(problem, goal, monitor.peak_bound):
-        found = portfolio.search(problem, goal, planner, monitor, seeds)
+        found = _without_unread(problem, goal, planner, portfolio.search(problem, goal, planner, monitor, seeds))
         is_met = _score(problem, goal, found).bytes_over_budget == 0
         if is_met or monitor.is_optimal or slices.is_over():
             return found
@@ -60,8 +63,9 @@ def search_budget(
     problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Sequence[Candidate] = ()
 ) -> Candidate:
     """As `search`, but without a search for the lowest peak if no order is found within the budget."""
-    run = portfolio.search if goal.budget_bytes else _lowest_peak
-    return run(problem, goal, planner, monitor, seeds)
+    if not goal.budget_bytes:
+        return _lowest_peak(problem, goal, planner, monitor, seeds)
+    return _without_unread(problem, goal, planner, portfolio.search(problem, goal, planner, monitor, seeds))
 
 
 def _lowest_peak(
@@ -88,6 +92,7 @@ def _lowest_peak(
     if goal.max_overhead is not None:
         lowest = _within_the_time(problem, goal, lowest)
     lowest = min((lowest, *missed), key=lambda candidate: _score(problem, goal, candidate))
+    lowest = _without_unread(problem, goal, planner, lowest)
     slices.absorb(part)
     monitor.notes += part.notes
     monitor.is_optimal = part.is_optimal
@@ -99,7 +104,7 @@ def _lowest_peak(
     part = slices.part(_judge(problem, within), 1.0)
     cheaper = portfolio.search(problem, within, planner, part, [lowest])
     slices.absorb(part)
-    return cheaper
+    return _without_unread(problem, goal, planner, cheaper)
 
 
 def _least_time_by_iterations(
@@ -115,7 +120,8 @@ def _least_time_by_iterations(
         requested = portfolio.search(problem, within, "auto", part, seeds)
         slices.absorb(part)
         part = slices.part(_judge(problem, within), 1.0)
-        found = portfolio.improve(problem, within, lowest, TimeSlices(part)), requested
+        improved = portfolio.improve(problem, within, lowest, TimeSlices(part))
+        found = [_without_unread(problem, goal, "auto", candidate) for candidate in (improved, requested)]
         slices.absorb(part)
         lowest = min(found, key=lambda candidate: _score(problem, goal, candidate))
         if _at_the_peak(problem, goal, lowest, budget_bytes) == within or slices.is_over():
@@ -134,6 +140,13 @@ def _within_the_time(problem: Problem, goal: Goal, found: Candidate) -> Candidat
     score = _score(problem, goal, found)
     takes_longer = score.bytes_over_budget > score.peak_bytes
     return Candidate(base_order(problem, goal.strict_phases), "as_given") if takes_longer else found
+
+
+def _without_unread(problem: Problem, goal: Goal, planner: str, found: Candidate) -> Candidate:
+    """The candidate without runs that nothing reads; as it is if one planner was requested, such as `mirror`."""
+    if planner != "auto":
+        return found
+    return replace(found, order=without_unread_runs(resolve_choices(problem, found.choices), goal, found.order))
 
 
 def _judge(problem: Problem, goal: Goal) -> Callable[[Order], Score]:

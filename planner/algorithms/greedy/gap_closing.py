@@ -11,7 +11,7 @@ from planner.algorithms.greedy.byte_ledger import highest
 from planner.algorithms.greedy.gaps import CHAIN, EvaluatedOrder, GapTable, evaluate_order, gap_table_of
 from planner.problem import HANDED_OUT, TO_THE_END, Problem, liveness
 from planner.problem.jit import Kernel, Kernels
-from planner.problem.plan import Order
+from planner.problem.plan import Lifetimes, Order
 from planner.problem.recompute import can_recompute, is_first_run
 
 # Above this many tasks compiled kernels are worth numba's start-up time.
@@ -97,12 +97,17 @@ def without_unread_repeats(problem: Problem, order: Order) -> EvaluatedOrder:
     """The order without recomputations whose outputs are never needed."""
     while True:
         lifetimes = liveness.lifetimes(problem, order)
-        hold = problem.hold[lifetimes.buffer]
-        needed = np.bincount(lifetimes.read_instance.index, minlength=len(hold)) > 0
-        needed |= ((hold == TO_THE_END) | (hold == HANDED_OUT)) & (lifetimes.stop == len(order))
-        keep = is_first_run(problem, order)
-        written = lifetimes.written_instance
-        keep[written.row_of_entry()[needed[written.index]]] = True
+        keep = is_first_run(problem, order) | read_steps(problem, order, lifetimes)
         if keep.all():
             return evaluate_order(problem, order, lifetimes)
         order = order[keep]
+
+
+def read_steps(problem: Problem, order: Order, lifetimes: Lifetimes) -> np.ndarray:
+    """bool[steps]: whether a later step reads a result of the step, or it is needed at the end."""
+    hold, read = problem.hold[lifetimes.buffer], np.zeros(len(order), bool)
+    needed = np.bincount(lifetimes.read_instance.index, minlength=len(hold)) > 0
+    needed |= ((hold == TO_THE_END) | (hold == HANDED_OUT)) & (lifetimes.stop == len(order))
+    written = lifetimes.written_instance
+    read[written.row_of_entry()[needed[written.index]]] = True
+    return read
