@@ -3,6 +3,7 @@
     python bench/cores.py                     # every case, 5 seconds with one core and with two
     python bench/cores.py --only resnet       # cases whose name contains one of these words
     python bench/cores.py --seconds 10
+    python bench/cores.py --runs 3            # the median of so many runs each: times vary less
 
 A case is planned in a process of its own for each run. Planners divide the time that is requested, so each number of
 cores is given ever more of it, until its plan, before its addresses are chosen, costs at most EQUAL more than that of
@@ -50,6 +51,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", type=lambda text: text.split(","), default=[""])
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--child", nargs=3, metavar=("NAME", "BUDGET", "CORES"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.child:
@@ -63,8 +65,9 @@ def main() -> int:
     ratios = []
     for name, budget in CASES:
         if any(word in name for word in asked.only):
-            wanted = in_process(name, budget, 1, asked.seconds).overhead + EQUAL
-            (alone, _), (both, run) = (shortest(name, budget, cores, asked.seconds, wanted) for cores in (1, 2))
+            case = Case(name, budget, asked.seconds, asked.runs)
+            wanted = case.middle(1).overhead + EQUAL
+            (alone, _), (both, run) = (case.shortest(cores, wanted) for cores in (1, 2))
             ratios.append(alone / both)
             idle = 1 - min(1.0, max(0.0, run.busy - 1))
             times = f"{alone:.2f} | {both:.2f} | {alone / both:.2f}"
@@ -74,19 +77,29 @@ def main() -> int:
     return 0 if middle >= LEAST_RATIO else 1
 
 
-def shortest(name: str, budget: str, cores: int, seconds: float, wanted: float) -> tuple[float, Run]:
-    """(shortest time whose plan has at most the overhead wanted, its run); all of the time if none has."""
-    for share in SHARES:
-        run = in_process(name, budget, cores, share * seconds)
-        if run.overhead <= wanted:
-            break
-    return share * seconds, run
+@dataclass(frozen=True)
+class Case:
+    """A graph and a budget, with the seconds for one core and the runs whose median counts."""
 
+    name: str
+    budget: str
+    seconds: float
+    runs: int
 
-def in_process(name: str, budget: str, cores: int, seconds: float) -> Run:
-    """`planned` in a process of its own."""
-    command = [sys.executable, __file__, "--seconds", str(seconds), "--child", name, budget, str(cores)]
-    return Run(*json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    def shortest(self, cores: int, wanted: float) -> tuple[float, Run]:
+        """(shortest time whose plan has at most the overhead wanted, its run); all of the time if none has."""
+        for share in SHARES:
+            run = self.middle(cores, share)
+            if run.overhead <= wanted:
+                break
+        return share * self.seconds, run
+
+    def middle(self, cores: int, share: float = 1.0) -> Run:
+        """The run of the median overhead, of runs of `planned` in processes of their own."""
+        command = [sys.executable, __file__, "--seconds", str(share * self.seconds)]
+        command += ["--child", self.name, self.budget, str(cores)]
+        runs = [subprocess.run(command, check=True, capture_output=True, text=True) for _ in range(self.runs)]
+        return sorted((Run(*json.loads(run.stdout)) for run in runs), key=lambda run: run.overhead)[self.runs // 2]
 
 
 def planned(name: str, budget: float, cores: int, seconds: float) -> tuple[float, float]:
