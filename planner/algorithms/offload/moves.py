@@ -49,6 +49,7 @@ class _Moves:
         self.producer = copies.original.producer()[copies.buffer].tolist()
         size = copies.original.size[copies.buffer].tolist()
         self.number_of = {t: i for i, t in enumerate(self.producer) if size[i]}  # a task's last copied output
+        self.number_of_buffer = {b: i for i, b in enumerate(copies.buffer.tolist()) if size[i]}
         self.optional = OptionalTasks(copies.original, goal)
         self.producer_of, self.reads = copies.original.producer().tolist(), copies.original.reads.lists()
         self.may_repeat = can_recompute(copies.original)
@@ -67,6 +68,7 @@ class _Moves:
             self._recompute_instead,
             self._insert_recomputation,
             self._remove_recomputation,
+            *((self._insert_recomputation_from_host,) if self.count else ()),
             *((self._insert_optional, self._remove_optional) if self.optional.tasks else ()),
         )
         best = now = schedule.score(self.copies.problem, self.goal, self.order)[:2]
@@ -211,6 +213,28 @@ class _Moves:
         if np.isin(order[:place], self.later[task]).any():
             return None
         return np.insert(order, place, task)
+
+    def _insert_recomputation_from_host(self, order: Order) -> Order | None:
+        """One more run of a task, after a fetch of a buffer that it reads, with an offload if there is none yet.
+
+        Neither may be of use alone: the copies need a later use, which would hold the buffer on the device until then.
+        """
+        step = self.random.randrange(len(order))
+        task = int(order[step])
+        if task >= self.tasks or not self.may_repeat[task]:
+            return None
+        numbers = [self.number_of_buffer[b] for b in self.reads[task] if b in self.number_of_buffer]
+        place = self.random.randint(step + 1, len(order))
+        if not numbers or np.isin(order[:place], self.later[task]).any():
+            return None
+        number = self.random.choice(numbers)
+        written = np.flatnonzero(order[:step] == self.producer[number])
+        if not len(written):
+            return None
+        found = np.insert(order, place, [self.tasks + self.count + number, task])
+        if (order[:place] == self.tasks + number).any():
+            return found
+        return np.insert(found, self.random.randint(int(written[0]) + 1, step + 1), self.tasks + number)
 
     def _remove_recomputation(self, order: Order) -> Order | None:
         step = self._one(self._is_repeat(order))

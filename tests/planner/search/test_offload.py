@@ -31,6 +31,15 @@ def test_moves_find_copies_and_recomputations_that_help_only_together() -> None:
     assert schedule.score(copies.problem, goal, found)[:2] == (0, 23)
 
 
+def test_moves_recompute_from_a_buffer_that_had_no_later_use() -> None:
+    #   1065: only task 1 reads the copied buffer 0, whose task runs once; task 1 is recomputed after a fetch
+    rng = random.Random(1065)
+    copies, goal = small_copy_problem(rng, with_everything, MAX_TASKS_WITH_EVERYTHING)
+    monitor = Monitor(lambda order: Score(0, 0, 0), iterations=3_000)
+    found = improved(copies, goal, base_order(copies.original, False), monitor)
+    assert schedule.score(copies.problem, goal, found)[:2] == (0, 26)
+
+
 def test_placed_copies_fit_in_the_host_memory() -> None:
     copied = 0
     for seed in range(30):
