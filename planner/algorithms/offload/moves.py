@@ -69,7 +69,7 @@ class _Moves:
             self._insert_recomputation,
             self._remove_recomputation,
             *((self._insert_recomputation_from_host,) if self.count else ()),
-            *((self._insert_optional, self._remove_optional) if self.optional.tasks else ()),
+            *((self._insert_optional, self._remove_optional, self._other_writer) if self.optional.tasks else ()),
         )
         best = now = schedule.score(self.copies.problem, self.goal, self.order)[:2]
         result, wander, least = self.order, 0, (0, self.copies.original.single_run_ticks())
@@ -254,6 +254,26 @@ class _Moves:
         if step is None or not self.optional.may_leave(order, int(order[step])):
             return None
         return np.delete(order, np.flatnonzero(order == order[step]))
+
+    def _other_writer(self, order: Order) -> Order | None:
+        """Another task that writes the same buffer, in the place of a recomputation or of an optional task's only run.
+
+        Without one of them some read may have no earlier write, and both together take longer than either.
+        """
+        step = self._one(self._is_repeat(order) | np.isin(order, self.optional.tasks))
+        if step is None:
+            return None
+        task, rest = int(order[step]), np.delete(order, step)
+        others = self.optional.other_writers(task)
+        is_only = not (rest == task).any()
+        if not others or not (self.optional.may_leave(order, task) if is_only else (order[:step] == task).any()):
+            return None
+        other = self.random.choice(others)
+        if (order[:step] == other).any():
+            may = self.may_repeat[other] and not np.isin(order[:step], self.later[other]).any()
+        else:
+            may = not (order == other).any() and self.optional.may_begin(rest, other, step)
+        return np.insert(rest, step, other) if may else None
 
     def _is_repeat(self, order: Order) -> np.ndarray:
         """bool[steps]: runs of tasks of the original problem that are not the first."""

@@ -45,6 +45,11 @@ class OptionalTasks:
         phase = self.problem.phase
         return bool((phase[before] > phase[task]).any() or (phase[new] < phase[task]).any())
 
+    def other_writers(self, task: int) -> list[int]:
+        """The other tasks that write a buffer of the task, ascending."""
+        writers = np.unique(self._writers.gather(self.problem.writes[task]))
+        return [int(other) for other in writers.tolist() if other != task]
+
     def may_leave(self, order: Order, task: int) -> bool:
         """Whether an order may do without the task; reads of contents are left to the evaluator."""
         rest = order[(order < self.problem.tasks) & (order != task)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
+import numpy as np
 import pytest
 
 from planner.algorithms.offload.moves import improved
@@ -33,11 +34,19 @@ def test_moves_find_copies_and_recomputations_that_help_only_together() -> None:
 
 def test_moves_recompute_from_a_buffer_that_had_no_later_use() -> None:
     #   1065: only task 1 reads the copied buffer 0, whose task runs once; task 1 is recomputed after a fetch
-    rng = random.Random(1065)
-    copies, goal = small_copy_problem(rng, with_everything, MAX_TASKS_WITH_EVERYTHING)
+    copies, goal = small_copy_problem(random.Random(1065), with_everything, MAX_TASKS_WITH_EVERYTHING)
     monitor = Monitor(lambda order: Score(0, 0, 0), iterations=3_000)
     found = improved(copies, goal, base_order(copies.original, False), monitor)
     assert schedule.score(copies.problem, goal, found)[:2] == (0, 26)
+
+
+def test_moves_run_another_writer_of_the_same_buffer_instead() -> None:
+    #   531: task 0 and the optional task 6, which takes half as long, write the same buffer; the order runs 0 again
+    copies, goal = small_copy_problem(random.Random(531), with_everything, MAX_TASKS_WITH_EVERYTHING)
+    order = np.array([0, 1, 2, 6, 3, 4, 7, 1, 2, 8, 0, 5])
+    assert schedule.score(copies.problem, goal, order)[:2] == (0, 35)
+    found = improved(copies, goal, order, Monitor(lambda order: Score(0, 0, 0), iterations=500))
+    assert schedule.score(copies.problem, goal, found)[:2] == (0, 33)
 
 
 def test_placed_copies_fit_in_the_host_memory() -> None:
