@@ -55,6 +55,7 @@ class _Moves:
         self.may_repeat = can_recompute(copies.original)
         self.later = copies.original.after_every.lists()
         self.gaps: list[Gap] = []
+        self.uses: list[Gap] = []  # gaps, and pairs of uses without a step between them
         self.accepted = GAPS_EVERY
 
     def run(self, monitor: Monitor) -> Order:
@@ -75,7 +76,8 @@ class _Moves:
         result, wander, least = self.order, 0, (0, self.copies.original.single_run_ticks())
         while (self.count or self.optional.tasks) and best > least and not monitor.should_stop():
             if self.accepted >= GAPS_EVERY:
-                self.gaps, self.accepted = gaps(self.copies, self.order), 0
+                self.uses, self.accepted = gaps(self.copies, self.order, least_steps=0), 0
+                self.gaps = [gap for gap in self.uses if gap.before > gap.after + 1]
             found = self.random.choice(moves)(self.order)
             while found is not None and self.random.random() < AGAIN:
                 found = self.random.choice(moves)(found)
@@ -127,13 +129,13 @@ class _Moves:
         return None if steps is None else self._with_pair(order, *steps)
 
     def _insert_pair_and_recomputations(self, order: Order) -> Order | None:
-        """Copies of a buffer in one of its gaps, and between them a task that ran before, with what it reads.
+        """Copies of a buffer between two uses, and between them a task that ran before, with what it reads.
 
         Neither may be of use alone: the bytes that the copy frees are those that the recomputation needs.
         """
-        if not self.gaps:
+        if not self.uses:
             return None
-        steps = self._steps_in(self.random.choice(self.gaps), len(order))
+        steps = self._steps_in(self.random.choice(self.uses), len(order))
         if steps is None or not steps[1]:
             return None
         number, out, back = steps

@@ -49,8 +49,8 @@ class _Placed:
     host_to: int
 
 
-def gaps(copies: CopyProblem, order: Order) -> list[Gap]:
-    """Gaps of the instances of copied buffers in an order."""
+def gaps(copies: CopyProblem, order: Order, least_steps: int = 1) -> list[Gap]:
+    """Gaps of the instances of copied buffers in an order, with at least so many steps between both uses."""
     lives = liveness.bound_instances(copies.problem, order)[0]
     number = np.full(copies.problem.buffers, -1, np.int64)
     number[copies.buffer] = np.where(copies.problem.size[copies.buffer] > 0, np.arange(len(copies.buffer)), -1)
@@ -61,7 +61,7 @@ def gaps(copies: CopyProblem, order: Order) -> list[Gap]:
     after = np.flatnonzero(
         (instance[1:] == instance[:-1])
         & (step[:-1] >= 0)
-        & (step[1:] > step[:-1] + 1)
+        & (step[1:] > step[:-1] + least_steps)
         & (number[lives.buffer[instance[:-1]]] >= 0)
     )
     return [

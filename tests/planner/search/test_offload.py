@@ -72,6 +72,13 @@ def test_plans_with_copies_are_the_fastest_of_more_small_problems() -> None:
 
 
 @pytest.mark.heavy
+def test_moves_recompute_between_copies_that_no_step_was_between() -> None:
+    #   531: no step is between both uses of buffer 4 until tasks 1 and 2 are recomputed there
+    copies, goal = small_copy_problem(random.Random(531), with_everything, MAX_TASKS_WITH_EVERYTHING)
+    assert excess(copies, goal) == 0
+
+
+@pytest.mark.heavy
 def test_plans_with_copies_beside_optional_tasks_collectives_and_alternatives_are_the_fastest() -> None:
     problems = [small_copy_problem(random.Random(s), with_everything, MAX_TASKS_WITH_EVERYTHING) for s in range(5)]
     assert any(problem.original.optional.any() and len(problem.problem.choices) for problem, _ in problems)
