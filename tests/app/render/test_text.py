@@ -118,3 +118,15 @@ def test_the_first_line_of_a_plan_whose_arena_exceeds_the_budget_says_what_it_ne
     plan |= {"smallest_budget_bytes": 2**20, "gap": None, "within_budget": False}
     first = plan_lines({**found, "plan": plan})[0]
     assert first.startswith("does not fit 96.00 KiB: best plan found needs 1.00 MiB with its addresses (peak")
+
+
+def test_the_text_of_a_plan_with_copies_says_bytes_each_way_and_at_most_on_the_host() -> None:
+    device = {"like": "cpu-reference", "host_bandwidth": 1e9}
+    fields = {"budget": "80%", "device": device, "iterations": 100}
+    found = solve(json.dumps(chain()).encode(), parse_request(fields | {"offload": True})).report
+    copied = {"to_host_bytes": 3072, "from_host_bytes": 5120, "host_peak_bytes": 2048, "waiting_seconds": 0.012}
+    assert copied.keys() < found["copies"].keys()
+    found |= {"copies": found["copies"] | copied, "plan": found["plan"] | {"offloaded": ["h0", "h1"]}}
+    said = "2 values copied to the host: 3.00 KiB there, 5.00 KiB back, at most 2.00 KiB at once; compute waits 12 ms"
+    assert said in plan_lines(found)
+    assert "copied to the host" not in "\n".join(plan_lines({k: v for k, v in found.items() if k != "copies"}))
