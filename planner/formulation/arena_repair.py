@@ -50,6 +50,8 @@ PACK_ITERATIONS, PLAN_ITERATIONS = 1 / 75, 0.125
 TASK_CHARGES, UNIFORM_STEPS = 3, (1, 1, 2)
 #: A plan whose addresses fit is walked on from for the budget rounded up to the alignment, if that adds such a share.
 MIN_ROUNDED = 1e-4
+#: Plans whose addresses exceed the budget by at most this share are packed in such a share of the time left.
+NEAR_EXCESS, NEAR_PACK = 0.01, 0.6
 #: Bisections between the last charge that missed and the first that fitted; by the clock until they are so near, as a
 #: share of the budget.
 BISECTIONS, MIN_CHARGE = 5, 2e-3
@@ -167,8 +169,9 @@ class _Repair:
         """Walk on from the plan in most of the time; quick plans follow if the addresses of none fit."""
         if self._is_large():
             self.shares = LARGE_SHARES
-        packed = self._tried(first)
-        self._try_seeds(packed, seeds)
+        packed = self._tried(first, pack=not self._is_near(first))
+        missed = self._try_seeds(packed, seeds)
+        self._pack_near([packed, *missed])
         self.walk_on(packed)
         if self.best is None:
             self._descend(packed, self._quick_plan, BISECTIONS, uniform_first=True)
@@ -233,12 +236,12 @@ class _Repair:
         self.stopped_by_clock |= monitor.stopped_by_clock
         self._offer(self._swept(found, self.shares.layout))
 
-    def _try_seeds(self, first: Plan, seeds: Iterable[Candidate]) -> None:
-        """Offer other plans; that with the least excess is packed tighter if none fits."""
-        missed, tried = [], {first.order.tobytes()}
+    def _try_seeds(self, first: Plan, seeds: Iterable[Candidate]) -> list[Plan]:
+        """Offer other plans, and pack that with the least excess if none fits; returns those that do not fit."""
+        missed, tried = list[Plan](), {first.order.tobytes()}
         for seed in seeds:
             if self._is_over(first):
-                return
+                return missed
             if (order := seed.order.tobytes()) in tried:
                 continue
             tried.add(order)
@@ -248,6 +251,22 @@ class _Repair:
         best = min(missed, key=self.formulation.bytes_over_budget, default=first)
         if self.formulation.bytes_over_budget(best) < self.formulation.bytes_over_budget(first):
             self._offer(best)
+        return missed
+
+    def _is_near(self, plan: Plan) -> bool:
+        """Whether the addresses of a plan exceed the budget so little that a packing is likely to fit."""
+        return not self._is_large() and self.formulation.bytes_over_budget(plan) <= NEAR_EXCESS * (
+            self.rounded.goal.budget_bytes or 0
+        )
+
+    def _pack_near(self, missed: Iterable[Plan]) -> None:
+        """Pack plans whose addresses exceed the budget a little, those with the least time first."""
+        shares, self.shares = self.shares, self.shares._replace(pack=NEAR_PACK)
+        for plan in sorted(filter(self._is_near, missed), key=lambda plan: plan.score):
+            if self._is_over(plan):
+                break
+            self._tried(plan)
+        self.shares = shares
 
     def _descend(
         self, first: Plan, replan: Callable[[Formulation, Plan], Plan], bisections: int, uniform_first: bool = False

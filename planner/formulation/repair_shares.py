@@ -8,7 +8,7 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Plan
 
 #: Seconds per instance in which a packing search has a chance.
-INSTANCE_SECONDS = 1e-4
+INSTANCE_SECONDS = 5e-5
 
 
 class Shares(NamedTuple):

@@ -36,7 +36,7 @@ from planner.problem.recompute import base_order, droppable_before, first_run_st
 from planner.problem.topological import edges
 
 # Maximum steps to which tasks are delayed, and number of best orders that are improved; by the clock one is improved
-# after so many.
+# after so many, and then each that is better than all before.
 TIMES, CLOSED, EARLY = 30, 3, 5
 # Steps of highest cost whose best choice is found by branch and bound.
 EXACT_STEPS = 3
@@ -64,13 +64,15 @@ def _search(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: O
     By the clock, an order that is proven optimal ends it, and some are improved before all have been tried.
     """
     by_clock, found = monitor.iterations is None, list[tuple[float, int, Order]]()
-    price = _price(monitor.judge(base))
+    price, lowest = _price(monitor.judge(base)), math.inf
     for number, order in enumerate(_cut(problem, goal, budget, monitor, base)):
-        if (score := monitor.offer(order)).bytes_over_budget:
+        score = monitor.offer(order)
+        before, lowest = lowest, min(lowest, price(score))
+        if score.bytes_over_budget:
             found.append((price(score), score.cost, order))
         if by_clock and monitor.should_stop():
             return
-        if by_clock and number == EARLY:
+        if by_clock and (number == EARLY or (number > EARLY and score.bytes_over_budget and lowest < before)):
             _improve(problem, goal, budget, monitor, found, 1)
     _improve(problem, goal, budget, monitor, found, CLOSED)
 

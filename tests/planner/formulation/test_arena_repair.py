@@ -19,6 +19,8 @@ from planner.formulation.arena_repair import (
     EXCEEDED_PART,
     LARGE_EXCESS,
     LARGE_TASKS,
+    NEAR_EXCESS,
+    NEAR_PACK,
     _Repair,
     probable_part,
     repair_arena,
@@ -217,6 +219,30 @@ def test_by_the_clock_the_plan_whose_addresses_exceed_the_budget_least_is_the_re
     monkeypatch.setattr(_Repair, "_descend", lambda *_, **__: None)
     found = repair_arena(asked, plan, "fast", "auto", threading.Event(), time.monotonic() + 60)
     assert asked.bytes_over_budget(found.plan) == asked.bytes_over_budget(swept)
+
+
+def test_by_the_clock_plans_that_nearly_fit_are_packed_in_most_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = formulate(load(DOCUMENT), parse_request({"budget": "70%", "search_seconds": 60}))
+    searched, packed = asked.in_arena_bytes(), list[tuple[int, float]]()
+    slow, quick = (searched.search(name, searched.monitor()) for name in ("greedy", "moment"))
+    swept = _Repair._swept
+
+    def placed(repair: _Repair, candidate: Candidate, part: float) -> Plan:
+        return replace(
+            swept(repair, candidate, part), arena_bytes=int((asked.budget_bytes or 0) * (1 + NEAR_EXCESS / 2))
+        )
+
+    def counted(repair: _Repair, plan: Plan) -> Plan:
+        packed.append((plan.score.cost, repair.shares.pack))
+        return plan
+
+    monkeypatch.setattr(_Repair, "_swept", placed)
+    monkeypatch.setattr(_Repair, "_packed", counted)
+    monkeypatch.setattr(_Repair, "walk_on", lambda *_: None)
+    monkeypatch.setattr(_Repair, "_descend", lambda *_, **__: None)
+    until = time.monotonic() + 60
+    repair_arena(asked, asked.plan_of(slow.candidate), "fast", "auto", threading.Event(), until, [quick.candidate])
+    assert packed == [(quick.score.cost, NEAR_PACK), (slow.score.cost, NEAR_PACK)] and quick.score < slow.score
 
 
 def test_a_known_plan_whose_addresses_fit_replaces_one_whose_do_not() -> None:
