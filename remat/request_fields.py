@@ -40,6 +40,7 @@ class PlanCurveFitBatch(TypedDict, total=False):
     checkpoints: Names
     keep: Names
     recompute: Names
+    collectives: Literal["once", "repeated"]
     unknown_checkpoints: Literal["warn", "error"]
     runtime: Literal["arena", "torch-eager", "torch-eager-cpu", "ort"]
     device: str | Mapping[str, Any]

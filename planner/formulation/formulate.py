@@ -10,7 +10,7 @@ from graph.analysis import collectives
 from graph.analysis.devices import resolve_device
 from graph.autodiff.objective import Objective
 from graph.cancellation import GRACE_CHECKS, cancellation_scope, unless_cancelled
-from graph.ir import EMPTY, Graph, producers
+from graph.ir import EMPTY, Effect, Graph, producers
 from graph.limits import Limits
 from graph.recurrent import step_value_names
 from planner.body_plans.body_alternatives import with_body_plans
@@ -42,7 +42,13 @@ def formulate(
     runtime = runtime_named(request.runtime)
     with cancellation_scope(cancel, GRACE_CHECKS):
         lowered = lower(
-            source, device, runtime, checkpoints=_ids(source, known, "checkpoints"), keep=keep, recompute=recompute
+            source,
+            device,
+            runtime,
+            checkpoints=_ids(source, known, "checkpoints"),
+            keep=keep,
+            recompute=recompute,
+            repeats_collectives=request.collectives == "repeated",
         )
     fits = resolve_device(request.fits).memory_bytes if isinstance(request.fits, str) else request.fits
     if bodies and request.planner != "recurrent":
@@ -50,6 +56,8 @@ def formulate(
         lowered = unless_cancelled(None if groups else cancel, planned, lowered)
     formulation = formulate_lowered(lowered, request, source.order_is_given, device.memory_bytes, fits, cancel)
     notes = collectives.warnings_of(source, device)
+    if request.collectives == "repeated" and not any(node.effect is Effect.COLLECTIVE for node in source.nodes):
+        notes.append("collectives: not used, the graph has no collective outside of loops and branches")
     if unknown:
         notes.append(f"unknown checkpoints are ignored: {', '.join(unknown[:5])}")
     if once := _not_repeatable(lowered, recompute):

@@ -139,13 +139,15 @@ def lower(
     checkpoints: Collection[int] = (),
     keep: Collection[int] = (),
     recompute: Collection[int] = (),
+    repeats_collectives: bool = False,
 ) -> LoweredGraph:
     """Lower `graph` to the columns for a device and runtime. O(nodes + reads).
 
     Value ids chosen by the user: `checkpoints` are kept by the planner `segments`, `keep` are never recomputed,
-    `recompute` are preferred for recomputation.
+    `recompute` are preferred for recomputation. With `repeats_collectives` one plan is for all ranks, so that a search
+    may repeat collectives.
     """
-    return _Lowering(graph, device, runtime, set(checkpoints), set(keep), set(recompute)).lowered()
+    return _Lowering(graph, device, runtime, set(checkpoints), set(keep), set(recompute), repeats_collectives).lowered()
 
 
 class _Lowering:
@@ -159,8 +161,10 @@ class _Lowering:
         checkpoints: set[int],
         keep: set[int],
         recompute: set[int],
+        repeats_collectives: bool,
     ):
         self.graph, self.device, self.runtime = graph, device, runtime
+        self.repeats_collectives = repeats_collectives
         self.checkpoints, self.keep, self.recompute = checkpoints, keep, recompute
         self.roots, self.producer = storage_roots(graph), producers(graph)
         free = self._free_views()
@@ -402,7 +406,8 @@ class _Lowering:
         record = find_op(node.op)
         if record is not None and record.recompute == NEVER and node.stream is None:
             return columns.NEVER
-        return columns.SAME_ORDER if effect is Effect.COLLECTIVE else columns.FREE
+        is_pinned = effect is Effect.COLLECTIVE and not self.repeats_collectives
+        return columns.SAME_ORDER if is_pinned else columns.FREE
 
     def _preference(self, node: Node) -> int:
         """User preference about recomputation (`Problem.recompute`)."""

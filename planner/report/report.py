@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from graph.analysis.effects import effect_of
+from graph.ir import Effect
 from graph.training import gradient_check
 from planner.advice import advice
 from planner.formulation import metrics, offloading
@@ -17,6 +19,7 @@ from planner.formulation.execution_check import EQUAL, NOT_EXECUTED, ExecutionRe
 from planner.formulation.formulation import Formulation
 from planner.lowering.realize import NodeSequence, node_sequence
 from planner.problem.plan import Plan
+from planner.problem.recompute import is_first_run
 from planner.report import copies as copies_report
 from planner.request.field_kinds import NOT_IN_SUMMARY, without_proof
 from planner.request.plan_request import Request
@@ -60,7 +63,12 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
         "plan": _plan(data, runs, baseline["needed_bytes"]),
         "checked": True,
         "executed": _executed(data),
-        "warnings": [*data.warnings, *_gradient_warnings(data.executed), *_arena_warnings(formulation, data.plan)],
+        "warnings": [
+            *data.warnings,
+            *_gradient_warnings(data.executed),
+            *_arena_warnings(formulation, data.plan),
+            *_collective_warnings(formulation, data.plan),
+        ],
         "elapsed": {stage: round(seconds, 6) for stage, seconds in data.elapsed.items()},
     }
     if runtime_named(request.runtime).caches:
@@ -138,6 +146,19 @@ def _arena_warnings(formulation: Formulation, plan: Plan) -> list[str]:
     return [
         f"the peak is within the budget, but the arena exceeds it by {past / budget:.2%} (alignment and fragmentation "
         "of addresses): give the search more time, or raise the budget by that much"
+    ]
+
+
+def _collective_warnings(formulation: Formulation, plan: Plan) -> list[str]:
+    """Warning if a plan recomputes collectives, which ranks with another plan do not."""
+    lowered, again = formulation.lowered, plan.order[~is_first_run(formulation.lowered.problem, plan.order)]
+    nodes = (lowered.graph.nodes[lowered.task_node[task]] for task in again.tolist())
+    names = list(dict.fromkeys(node.name for node in nodes if effect_of(lowered.graph, node) is Effect.COLLECTIVE))
+    if not names:
+        return []
+    return [
+        f"the plan recomputes collectives ({len(names)} of them, the first is {names[0]}): every rank has to run this "
+        "plan, since ranks with different plans would wait for each other forever"
     ]
 
 

@@ -173,6 +173,12 @@ class Request:
     )
     keep: tuple[str, ...] = of_search(kinds.VALUES, (), "Values that are never evicted")
     recompute: tuple[str, ...] = of_search(kinds.VALUES, (), "Values that are recomputed")
+    collectives: str = of_search(
+        kinds.one_of("once", "repeated"),
+        "once",
+        '"repeated": collectives may be recomputed like other nodes, for ranks that all run this plan; "once": each '
+        "rank may run a plan of its own",
+    )
     unknown_checkpoints: str = of_search(
         kinds.one_of("warn", "error"), "warn", "Reaction to checkpoints that the graph lacks"
     )

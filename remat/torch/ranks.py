@@ -23,14 +23,16 @@ def plan_on_rank_0(
     """Plan a step once and hand the plan to every rank, for `optimize(..., plan=...)`.
 
     Every rank calls it with its own step. Searches that end by the clock find other plans on other ranks; one plan for
-    all keeps their peaks and times equal.
+    all keeps their peaks and times equal, and may recompute collectives, such as an all-gather of parameters, because
+    all ranks then run them in one order.
 
     >>> plan = remat.torch.plan_on_rank_0(remat.torch.capture(model, batch), "8GiB")
     >>> model = DistributedDataParallel(remat.torch.optimize(model, (batch,), plan=plan))
 
     Parameters:
         captured: The step of this rank.
-        budget, request: As of `Capture.plan`; only those of rank 0 count.
+        budget, request: As of `Capture.plan`; only those of rank 0 count. `collectives` is "repeated" by default if
+            the step has collectives; "once" keeps each to one run.
         group: The processes; all of them by default.
 
     Raises:
@@ -48,6 +50,8 @@ def plan_on_rank_0(
     sent: list[Any] = [None, ""]
     failure: Exception | None = None
     if dist.get_rank(group) == 0:
+        if any(node.get("effect") == "collective" for node in captured.document["nodes"]):
+            request = {"collectives": "repeated", **request}
         try:
             sent[0] = saved_plan(captured.plan(budget, **request))
         except Exception as error:  # the other ranks wait for an answer

@@ -35,6 +35,7 @@ from remat.torch.step.workspace import workspace_of
 
 TANGENTS = "tangents"
 COLLECTIVES = ("_c10d_functional", "c10d_functional", "_dtensor", "c10d")
+FUNCTIONAL_COLLECTIVES = COLLECTIVES[:2]  # write to new tensors only
 STATE = ".state"
 CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 CPU_ATTENTION_GRADIENT = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
@@ -196,6 +197,8 @@ class _Writer:
     def _effect(self, node: fx.Node) -> dict[str, Any]:
         """Fields about repeats: what draws random numbers, communicates, writes, or reads what changes meanwhile."""
         namespace = getattr(node.target, "namespace", "")
+        if namespace in FUNCTIONAL_COLLECTIVES:
+            return {"effect": "collective"}
         if namespace in COLLECTIVES:
             return {"effect": "collective", "recompute": "never"}
         schema = getattr(node.target, "_schema", None)

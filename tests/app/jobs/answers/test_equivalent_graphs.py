@@ -179,7 +179,8 @@ def test_names_in_a_request_become_value_numbers(field: str, given: Any, expecte
 
 NAME_FREE_FIELDS = (
     "budget max_overhead fits fraction_of counts order phases runtime recipe reserve planner search_seconds iterations "
-    "seed device host_memory loss_chunks fuse_attention batch dims unknown_checkpoints layout execute return"
+    "seed collectives device host_memory loss_chunks fuse_attention batch dims unknown_checkpoints layout execute "
+    "return"
 )
 
 
