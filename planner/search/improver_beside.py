@@ -33,7 +33,7 @@ def cores() -> int:
 class ImproverBeside:
     """Thread that improves the best order of `monitor`; better orders are reported by `on_progress`, from the thread.
 
-    `latest` gives the best order known when the walk begins.
+    `found`: the best order so far with its score and planner. `latest` gives the best order known when the walk begins.
     """
 
     def __init__(
@@ -44,31 +44,43 @@ class ImproverBeside:
         latest: Callable[[], Order | None],
         on_progress: Callable[[Order, Score], None],
     ):
+        assert monitor.best is not None and monitor.best_score is not None
+        self.found: tuple[Order, Score, str] = monitor.best, monitor.best_score, FIRST
+        self._on_progress, self._planner = on_progress, FIRST
         self._ended = EarlyEnd(monitor.cancel_event)
         self._walk_ended = EarlyEnd(self._ended)
-        self.planner = FIRST  # of the best order
-        self.monitor = replace(monitor, cancel_event=self._ended, on_progress=on_progress)
+        self._monitor = replace(monitor, cancel_event=self._ended, on_progress=self._report)
+        self._failure: BaseException | None = None
         self._thread = threading.Thread(
             target=self._run, args=(problem, goal, latest), name="remat-improver", daemon=True
         )
         self._thread.start()
 
     def _run(self, problem: Problem, goal: Goal, latest: Callable[[], Order | None]) -> None:
-        self.monitor.offer(planner_named(FIRST)(problem, goal, self.monitor))
-        self.planner = WALK
-        walk = replace(self.monitor, cancel_event=self._walk_ended, on_progress=self.monitor.record_best)
-        if (order := latest()) is not None:
-            walk.offer(order)
-        assert walk.best is not None
-        anneal_alone(problem, replace(goal, seed=goal.seed + NEXT_SEED), walk, walk.best)
+        try:
+            self._monitor.offer(planner_named(FIRST)(problem, goal, self._monitor))
+            self._planner = WALK
+            walk = replace(self._monitor, cancel_event=self._walk_ended)
+            if (order := latest()) is not None:
+                walk.offer(order)
+            assert walk.best is not None
+            anneal_alone(problem, replace(goal, seed=goal.seed + NEXT_SEED), walk, walk.best)
+        except BaseException as error:  # raised again where the thread is ended
+            self._failure = error
+
+    def _report(self, order: Order, score: Score) -> None:
+        self.found = order, score, self._planner
+        self._on_progress(order, score)
 
     def end_walk(self) -> None:
         """End the walk, and wait for its end; if it has not begun, it will not, and this does not wait."""
         self._walk_ended.set()
-        if self.planner == WALK:
+        if self._planner == WALK:
             self._thread.join()
 
     def end(self) -> None:
-        """End the thread, and wait for its end."""
+        """End the thread, and wait for its end. Raises what ended it before, if anything did."""
         self._ended.set()
         self._thread.join()
+        if self._failure is not None:
+            raise self._failure

@@ -292,10 +292,8 @@ def _going_on(part: Monitor, slices: TimeSlices, most: float) -> Callable[[Order
 
 def _better_of(beside: ImproverBeside, found: Candidate, best: Score) -> tuple[Candidate, Score]:
     """The best order of the thread so far, if it is better than `found`."""
-    order = beside.monitor.best
-    assert order is not None
-    score = beside.monitor.judge(order)
-    return (Candidate(order, beside.planner, found.choices), score) if score < best else (found, best)
+    order, score, planner = beside.found
+    return (Candidate(order, planner, found.choices), score) if score < best else (found, best)
 
 
 def is_proven_cheapest(problem: Problem, goal: Goal, score: Score, monitor: Monitor) -> bool:

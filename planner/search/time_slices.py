@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from planner.problem.monitor import Monitor
@@ -18,6 +19,7 @@ class TimeSlices:
         self.monitor, self.begin = monitor, monitor.calls
         self.total = monitor.child(monitor.judge)
         self.by_clock = monitor.iterations is None
+        self._reporting = threading.Lock()  # an improver on another core reports too
 
     def part(self, judge: Callable[[Order], Score], share: float) -> Monitor:
         """The monitor of one slice, without a best order yet."""
@@ -36,5 +38,6 @@ class TimeSlices:
 
     def report_best(self, order: Order, score: Score) -> None:
         """Progress callback of a slice: forward an order that beats the best of all slices."""
-        if self.monitor.best_score is None or score < self.monitor.best_score:
-            self.monitor.record_best(order, score)
+        with self._reporting:
+            if self.monitor.best_score is None or score < self.monitor.best_score:
+                self.monitor.record_best(order, score)

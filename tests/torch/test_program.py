@@ -78,3 +78,21 @@ def test_kernels_of_others_may_use_autograd() -> None:
         graph.output((graph.call_function(torch.ops.remat_test_program.slope.default, (graph.placeholder("x"),)),))
         (found,) = run_as_it_is(fx.GraphModule(torch.nn.Module(), graph), ())([torch.ones(3)])
     assert torch.equal(found, torch.full((3,), 2.0))
+
+
+def test_an_argument_that_nothing_reads_is_freed_before_the_first_op() -> None:
+    graph = fx.Graph()
+    x, _ = graph.placeholder("x"), graph.placeholder("unread")
+    freed: list[bool] = []
+    graph.output(graph.call_function(aten.neg.default, (x,)))
+    unread = torch.zeros(3)
+    alive = weakref.ref(unread)
+    given = [torch.ones(2), unread]
+    del unread
+
+    def noted(value: torch.Tensor) -> torch.Tensor:
+        freed.append(alive() is None)
+        return -value
+
+    program_of(fx.GraphModule(torch.nn.Module(), graph), lambda _: noted)(given)
+    assert freed == [True]

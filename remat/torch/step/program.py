@@ -57,6 +57,7 @@ def program_of(graph: fx.GraphModule, function_of: Callable[[Any], Callable[...,
 
     lines: list[str] = []
     arguments: list[str] = []
+    unread: list[str] = []  # arguments
     freed = _freed(graph)
     for node in graph.graph.nodes:
         if node.op == "output":
@@ -65,6 +66,8 @@ def program_of(graph: fx.GraphModule, function_of: Callable[[Any], Callable[...,
         names[node] = f"v{len(names)}"
         if node.op == "placeholder":
             arguments.append(names[node])
+            if freed[node]:
+                unread.append(names[node])
             continue
         if node.op == "get_attr":
             names[node] = constant(operator.attrgetter(node.target)(graph))
@@ -77,7 +80,8 @@ def program_of(graph: fx.GraphModule, function_of: Callable[[Any], Callable[...,
         if gone := [names[each] for each in freed[node]]:
             lines.append(f"del {', '.join(gone)}")
     taken = f"{', '.join(arguments)}, = arguments" if arguments else "pass"
-    source = "\n    ".join(["def program(arguments):", taken, "arguments.clear()", *lines])
+    cleared = [f"del {', '.join(unread)}"] if unread else []
+    source = "\n    ".join(["def program(arguments):", taken, "arguments.clear()", *cleared, *lines])
     exec(compile(source, "<step under a plan>", "exec"), constants)
     program: Program = constants["program"]
     return program
@@ -90,11 +94,11 @@ def _has_node(value: Any) -> bool:
 
 
 def _freed(graph: fx.GraphModule) -> dict[fx.Node, list[fx.Node]]:
-    """For each call the values that nothing reads after it, its own among them if nothing reads it at all."""
+    """For each node the values that nothing reads after it, its own among them if nothing reads it at all."""
     freed: dict[fx.Node, list[fx.Node]] = defaultdict(list)
     seen: set[fx.Node] = set()
     for node in reversed(graph.graph.nodes):
-        read = [node] if node.op == "call_function" else []
+        read = [node] if node.op in ("call_function", "placeholder") else []
         for value in (*read, *node.all_input_nodes):
             if value not in seen and value.op != "get_attr":
                 seen.add(value)

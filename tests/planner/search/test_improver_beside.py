@@ -12,6 +12,7 @@ import pytest
 
 from bench.generators import layered
 from graph.formats.readers import load
+from planner.algorithms import planner_named
 from planner.formulation.formulate import formulate
 from planner.problem import Problem
 from planner.problem.monitor import Monitor
@@ -56,8 +57,8 @@ def test_better_orders_are_reported_until_the_end() -> None:
     improver = beside(monitor_of(problem, goal), better)
     assert is_better.wait(60)
     improver.end()
-    assert not threads() and improver.monitor.best is not None and improver.monitor.best_score is not None
-    assert found[-1] == improver.monitor.best_score == goal_score(problem, goal, improver.monitor.best)
+    order, score, planner = improver.found
+    assert not threads() and found[-1] == score == goal_score(problem, goal, order) and planner in ("blocks", "anneal")
     assert found == sorted(found, reverse=True) and found[-1] < goal_score(problem, goal, start)
 
 
@@ -71,13 +72,36 @@ def test_a_cancelled_search_ends_the_thread() -> None:
     improver.end()
 
 
+def test_the_planner_of_an_order_is_the_one_that_found_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, goal, start = asked()
+    better = planner_named("moment")(problem, goal, monitor_of(problem, goal, 1.0))
+    assert goal_score(problem, goal, better) < goal_score(problem, goal, start)
+    monkeypatch.setattr(improver_beside, "planner_named", lambda _: lambda *_: better)
+    monkeypatch.setattr(improver_beside, "anneal_alone", lambda *_: None)
+    improver = beside(monitor_of(problem, goal), lambda *_: None)
+    improver.end()
+    assert improver.found[2] == "blocks" and np.array_equal(improver.found[0], better)
+
+
+def test_what_ends_the_thread_is_raised_where_it_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, goal, _ = asked()
+
+    def fails(*_: object) -> Order:
+        raise MemoryError("no memory")
+
+    monkeypatch.setattr(improver_beside, "planner_named", lambda _: fails)
+    improver = beside(monitor_of(problem, goal), lambda *_: None)
+    with pytest.raises(MemoryError, match="no memory"):
+        improver.end()
+
+
 def test_the_walk_begins_at_the_best_order_of_both_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, goal, _ = asked()
     better, begun = threading.Event(), list[Order]()
     first = beside(monitor_of(problem, goal), lambda *_: better.set())
     assert better.wait(60)
     first.end()
-    latest = first.monitor.best
+    latest = first.found[0]
     monkeypatch.setattr(improver_beside, "anneal_alone", lambda _, __, ___, order: begun.append(order))
     beside(monitor_of(problem, goal), lambda *_: None, latest)._thread.join(60)
     assert np.array_equal(begun[0], latest)
