@@ -136,7 +136,7 @@ class _Repair:
     cancel: threading.Event
     until: float
     best: Plan | None = None  # least time whose addresses fit
-    closest: Plan | None = None  # by the clock: least bytes above the budget of those whose addresses exceed it
+    closest: Plan | None = None  # by the clock: least bytes above the budget of those that did not become `best`
     stopped_by_clock: bool = False
     shares: Shares = SHARES
     rounded: Formulation = field(init=False)  # in bytes of the arena
@@ -169,7 +169,7 @@ class _Repair:
         """Walk on from the plan in most of the time; quick plans follow if the addresses of none fit."""
         if self._is_large():
             self.shares = LARGE_SHARES
-        packed = self._tried(first, pack=not self._is_near(first))
+        packed = self._tried(first, pack=not self._is_near(first))  # `_pack_near` has more time for it
         missed = self._try_seeds(packed, seeds)
         self._pack_near([packed, *missed])
         self.walk_on(packed)
@@ -237,7 +237,7 @@ class _Repair:
         self._offer(self._swept(found, self.shares.layout))
 
     def _try_seeds(self, first: Plan, seeds: Iterable[Candidate]) -> list[Plan]:
-        """Offer other plans, and pack that with the least excess if none fits; returns those that do not fit."""
+        """Offer other plans, then pack that of these with the least excess; returns those that do not fit."""
         missed, tried = list[Plan](), {first.order.tobytes()}
         for seed in seeds:
             if self._is_over(first):

@@ -2,8 +2,8 @@
 
 With a time limit, the quick planners share half of the time and the improvers work on their best order in the rest;
 a core that would be idle improves it meanwhile (`improver_beside.py`).
-An iteration limit applies to each planner separately, in two rounds that exchange orders in between, so that
-no planner of STANDALONE_PLANNERS finds a better order on its own with the same limit:
+An iteration limit applies to each planner separately: first each starts by itself, then each improver starts from the
+best order, so that no planner of STANDALONE_PLANNERS finds a better order on its own with the same limit:
 
     each planner standalone ── best ──▶ blocks ── best ──▶ annealing, ...
 """
@@ -37,11 +37,11 @@ QUICK_BY_CLOCK = (*QUICK_PLANNERS[:-1], "min_cut", QUICK_PLANNERS[-1])
 QUICK_SHARE = 0.5
 #: Planners that improve the best order, each with its share of the remaining search.
 IMPROVERS = (("blocks", 0.4), ("moment", 0.5), ("anneal", 1.0))
-#: The same under a time limit: a plan of the steps that the bound comes from often ends the search.
+#: The same under a time limit: `moment` first, since its plans often meet the bound, which ends the search.
 IMPROVERS_BY_CLOCK = (("moment", 0.4), ("blocks", 0.4), ("anneal", 1.0))
-#: An improver that finds a better order goes on until so many times its time, up to this share of the remaining.
+#: An improver that finds a better order goes on for so many times the time it has used, within this share of the rest.
 GOES_ON, MAX_SHARE = 1.6, 0.75
-#: The same beside improvers on another core.
+#: The same while `blocks` runs on another core.
 IMPROVERS_BESIDE = (("moment", MAX_SHARE), ("anneal", 1.0))
 #: Share of the remaining search for the improvers while no order fits the budget.
 MISSED_SHARE = 0.5
@@ -71,7 +71,8 @@ FIRST_ALTERNATIVES = ("as_given", "mirror")
 def goal_score(problem: Problem, goal: Goal, order: Order, choices: Sequence[int] = ()) -> Score:
     """The order's score under the goal; an order above `max_overhead` ranks last.
 
-    The overhead is relative to the cost under the first alternatives.
+    The overhead is relative to the cost under the first alternatives. With `max_overhead`, `bytes_over_budget` is the
+    peak.
     """
     budget = goal.budget_bytes or 0
     score = liveness.score(resolve_choices(problem, choices), order, budget)
@@ -126,7 +127,7 @@ def search_by_iterations(
 ) -> Candidate:
     """Result of "auto" under an iteration limit; `alone(problem, goal, name, monitor)` runs one planner.
 
-    With an infeasible budget only the quick planners run.
+    With an infeasible budget only the quick planners and `exact` run.
     """
     found, slices = _or_as_given(problem, goal, _best_of(problem, goal, seeds, monitor)), TimeSlices(monitor)
     names = (*QUICK_PLANNERS, "exact") if is_infeasible(problem, goal, monitor.peak_bound) else STANDALONE_PLANNERS

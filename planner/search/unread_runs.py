@@ -1,4 +1,4 @@
-"""Runs whose results nothing reads: a first run goes if a later run can be the first one, or if its task is optional.
+"""Runs whose results nothing reads: a first run goes if a later one can be first, or if its task is optional.
 
     a  b  c  d  a  b  e        c and d do not read b: without its first run, b runs first where it is recomputed
     a  ·  c  d  a  b  e
@@ -38,6 +38,7 @@ def _movable(problem: Problem, goal: Goal, order: Order, firsts: np.ndarray) -> 
     later = np.full(problem.tasks, steps)  # step of the second run
     repeats = np.flatnonzero(~is_first_run(problem, order))
     np.minimum.at(later, order[repeats], repeats)
+    # Copies belong to no phase, so that they come before none.
     phase = np.where(np.isin(problem.engine, (TO_HOST, FROM_HOST)), -1, problem.phase)[order]
     producer, found = problem.producer(), []
     for k in firsts[(later[order[firsts]] < steps) | problem.optional[order[firsts]]].tolist():

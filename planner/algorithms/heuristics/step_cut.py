@@ -36,7 +36,7 @@ from planner.problem.recompute import base_order, droppable_before, first_run_st
 from planner.problem.topological import edges
 
 # Maximum steps to which tasks are delayed, and number of best orders that are improved; by the clock one is improved
-# after so many, and then each that is better than all before.
+# once more than EARLY are known, and then each that is better than all before.
 TIMES, CLOSED, EARLY = 30, 3, 5
 # Steps of highest cost whose best choice is found by branch and bound.
 EXACT_STEPS = 3
@@ -111,7 +111,7 @@ def _improve(
 def _cut(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Order) -> Iterator[Order]:
     """Orders made from the cut of one step, for the order of the document and for others.
 
-    By the clock first one of each, then those of the kind with the lower price, then all.
+    By the clock first one of each kind, then those of the kind with the lower price, then those of the other.
     """
     given, others = _given(problem, goal, budget, monitor, base), _others(problem, goal, budget, monitor, base)
     if monitor.iterations is not None:
@@ -177,7 +177,8 @@ def _is_no_better(monitor: Monitor, ticks: int) -> bool:
 def _places(count: int, step: int, prices: Mapping[int, float], refine: bool) -> Iterator[int]:
     """Multiples of `step` below `count`: the quarters, then always the next to the place with the lowest price so far.
 
-    With `refine`, places between multiples too, around that one once the multiples around it are known.
+    With `refine`, places between multiples too, around that one once the multiples around it are known. The caller
+    adds the price of each place before it takes the next.
     """
     coarse, tried = range(0, count, step), set[int]()
     for place in dict.fromkeys(coarse[len(coarse) * k // 4] for k in (2, 1, 3)):
@@ -209,7 +210,7 @@ class _Late:
         self.now = (problem.phase == problem.phase[tasks[0]]) | (not goal.strict_phases)
 
     def at(self, i: int) -> tuple[Order, int] | None:
-        """(order, first of the tasks in it) if tasks[i] is the first that can run; None if there is none."""
+        """(order, first of the tasks in it) where tasks[: i + 1] can run and tasks[i + 2 :] cannot; else None."""
         problem, model, base, tasks = self.problem, self.model, self.base, self.tasks
         model.done = reachable_from(self.ahead, tasks[: i + 1]) & ~self.undone
         producers = model.producer[problem.reads.gather(np.array(tasks[i + 2 :], np.int64))]
@@ -248,7 +249,7 @@ def _keeping(model: StepModel, order: Order, task: int, live: Sequence[int]) -> 
 
 
 def _live(model: StepModel, cut: StepCut, is_over: Callable[[], bool]) -> tuple[int, ...]:
-    """Live buffers at the step that fit the budget, at low cost among the choices tried."""
+    """Live buffers at the step, at low cost among the choices tried; within the budget if one of these is."""
     fixed, price, best = dict[int, int](), max(1, cut.price), None
     for _ in range(ROUNDS):
         over, within, price = _around_budget(StepNetwork(model, cut.task, fixed), price)

@@ -2,7 +2,7 @@
 
 Moves, one or some at once, are accepted if neither the bytes over the budget nor, within it, the makespan rises. Over
 the budget any makespan is accepted: it may take a copy and a recomputation together to get there. After MAX_WANDER
-such moves without fewer bytes the search returns to its best order, as they add more than they remove. It ends where
+such moves without fewer bytes the search returns to its best order, since orders grow on such walks. It ends where
 the makespan is the time of one run of each task, the bound. All instances of a buffer hold the same content, so a move
 may bind a read to another instance; only a read before the first write is illegal. Optional tasks are added and removed
 where `OptionalTasks` allows it. One iteration is one set of moves; the same seed gives the same moves.
