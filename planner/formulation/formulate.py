@@ -10,7 +10,7 @@ from graph.analysis import collectives
 from graph.analysis.devices import resolve_device
 from graph.autodiff.objective import Objective
 from graph.cancellation import GRACE_CHECKS, cancellation_scope, unless_cancelled
-from graph.ir import EMPTY, Effect, Graph, producers
+from graph.ir import EMPTY, Effect, Graph, Node, producers
 from graph.limits import Limits
 from graph.recurrent import step_value_names
 from planner.body_plans.body_alternatives import with_body_plans
@@ -56,8 +56,8 @@ def formulate(
         lowered = unless_cancelled(None if groups else cancel, planned, lowered)
     formulation = formulate_lowered(lowered, request, source.order_is_given, device.memory_bytes, fits, cancel)
     notes = collectives.warnings_of(source, device)
-    if request.collectives == "repeated" and not any(node.effect is Effect.COLLECTIVE for node in source.nodes):
-        notes.append("collectives: not used, the graph has no collective outside of loops and branches")
+    if request.collectives == "repeated" and not any(map(_may_repeat_collective, source.nodes)):
+        notes.append("collectives: not used, no collective outside of loops and branches may be recomputed")
     if unknown:
         notes.append(f"unknown checkpoints are ignored: {', '.join(unknown[:5])}")
     if once := _not_repeatable(lowered, recompute):
@@ -92,6 +92,10 @@ def with_smaller_batch(
     source, _ = training_graph(model, cut, request, objectives=objectives)
     formulation = formulate(source, replace(request, budget=None, fits=None), groups)
     return replace(formulation, objective=next(iter(objectives), None))
+
+
+def _may_repeat_collective(node: Node) -> bool:
+    return node.effect is Effect.COLLECTIVE and node.recompute != "never"
 
 
 def _outside_steps(source: Graph, names: tuple[str, ...]) -> tuple[str, ...]:

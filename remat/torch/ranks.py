@@ -32,7 +32,7 @@ def plan_on_rank_0(
     Parameters:
         captured: The step of this rank.
         budget, request: As of `Capture.plan`; only those of rank 0 count. `collectives` is "repeated" by default if
-            the step has collectives; "once" keeps each to one run.
+            the step has collectives that may be recomputed; "once" keeps each to one run.
         group: The processes; all of them by default.
 
     Raises:
@@ -50,7 +50,8 @@ def plan_on_rank_0(
     sent: list[Any] = [None, ""]
     failure: Exception | None = None
     if dist.get_rank(group) == 0:
-        if any(node.get("effect") == "collective" for node in captured.document["nodes"]):
+        nodes = captured.document["nodes"]
+        if any(node.get("effect") == "collective" and node.get("recompute") != "never" for node in nodes):
             request = {"collectives": "repeated", **request}
         try:
             sent[0] = saved_plan(captured.plan(budget, **request))

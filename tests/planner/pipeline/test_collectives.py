@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
 
@@ -50,11 +52,10 @@ def test_a_collective_is_recomputed_only_where_all_ranks_run_one_plan() -> None:
     assert not any("recomputes collectives" in warning for warning in once["warnings"])
 
 
-def test_a_collective_that_its_node_keeps_from_recomputation_runs_once() -> None:
-    report = planned(gathered_step(recompute="never"), collectives="repeated")
-    assert gathers(report) == 1 and not any("recomputes collectives" in warning for warning in report["warnings"])
-
-
-def test_repeats_of_collectives_without_collectives_are_said_to_be_unused() -> None:
-    report = planned(gathered_step(effect="pure"), collectives="repeated")
-    assert any("collectives: not used" in warning for warning in report["warnings"])
+@pytest.mark.parametrize(("fields", "runs"), [({"recompute": "never"}, 1), ({"effect": "pure"}, 2)])
+def test_repeats_of_collectives_where_none_may_be_recomputed_are_said_to_be_unused(
+    fields: dict[str, str], runs: int
+) -> None:
+    report = planned(gathered_step(**fields), collectives="repeated")
+    assert gathers(report) == runs and any("collectives: not used" in warning for warning in report["warnings"])
+    assert not any("recomputes collectives" in warning for warning in report["warnings"])
