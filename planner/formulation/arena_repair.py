@@ -262,11 +262,14 @@ class _Repair:
     def _pack_near(self, missed: Iterable[Plan]) -> None:
         """Pack plans whose addresses exceed the budget a little, those with the least time first."""
         shares, self.shares = self.shares, self.shares._replace(pack=NEAR_PACK)
+        until, left = self.until, max(0.0, self.until - time.monotonic())
+        if self.best is None:  # what follows may find the only plan whose addresses fit
+            self.until -= (1 - NEAR_PACK) * left
         for plan in sorted(filter(self._is_near, missed), key=lambda plan: plan.score):
             if self._is_over(plan):
                 break
             self._tried(plan)
-        self.shares = shares
+        self.shares, self.until = shares, until
 
     def _descend(
         self, first: Plan, replan: Callable[[Formulation, Plan], Plan], bisections: int, uniform_first: bool = False

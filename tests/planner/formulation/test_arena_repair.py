@@ -234,15 +234,17 @@ def test_by_the_clock_plans_that_nearly_fit_are_packed_in_most_of_the_time(monke
 
     def counted(repair: _Repair, plan: Plan) -> Plan:
         packed.append((plan.score.cost, repair.shares.pack))
+        assert until - repair.until == pytest.approx((1 - NEAR_PACK) * 60, rel=0.2)  # left to what follows
         return plan
 
     monkeypatch.setattr(_Repair, "_swept", placed)
     monkeypatch.setattr(_Repair, "_packed", counted)
-    monkeypatch.setattr(_Repair, "walk_on", lambda *_: None)
+    monkeypatch.setattr(_Repair, "walk_on", lambda repair, _: ends.append(repair.until))
     monkeypatch.setattr(_Repair, "_descend", lambda *_, **__: None)
-    until = time.monotonic() + 60
+    until, ends = time.monotonic() + 60, list[float]()
     repair_arena(asked, asked.plan_of(slow.candidate), "fast", "auto", threading.Event(), until, [quick.candidate])
     assert packed == [(quick.score.cost, NEAR_PACK), (slow.score.cost, NEAR_PACK)] and quick.score < slow.score
+    assert ends == [until]
 
 
 def test_a_known_plan_whose_addresses_fit_replaces_one_whose_do_not() -> None:
