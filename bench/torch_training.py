@@ -8,19 +8,19 @@ Each network trains three steps with SGD, without and with each plan, in a proce
 Budgets are spread evenly from the lowest peak found to the peak without a plan. Columns: status of the plan; peak
 measured beyond what is held before the step, in MiB, and how far the predictions are off, with measured workspaces and
 without; extra time predicted and measured, in seconds of the processor, over the step that runs every op once in the
-same way (median of nine runs beside each other); whether losses, gradients, buffers and the state of the generator are
-equal bit for bit. The table at the end has for each network the tasks of the step, seconds of the processor to record
-it without and with a profile and to plan, the largest errors of its rows, the rank correlation of predicted and
-measured peaks and times, and the time of the step that runs every op once beside PyTorch's own. Results are kept in
-bench/results/torch_training.json; `--shown` prints the last ones. Needs
-the extra `torch`. Exits 1 if something is not equal.
+same way, with the standard error of what was measured (median of runs, each beside two of the other step, repeated
+until the standard error is half a point or 12 seconds are over); whether losses, gradients, buffers and the state of
+the generator are equal bit for bit. The table at the end has for each network the tasks of the step, seconds of the
+processor to record it without and with a profile and to plan, the largest errors of its rows, the rank correlation of
+predicted and measured peaks and times, how many plans have their times within 2 points, and the time of the step that
+runs every op once beside PyTorch's own. Results are kept in bench/results/torch_training.json; `--shown` prints the
+last ones. Needs the extra `torch`. Exits 1 if something is not equal.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import functools
 import json
 import multiprocessing
 import os
@@ -46,7 +46,12 @@ from planner.request.plan_request import parse_request
 from remat.report import Report
 from tests.torch.steps import equal, peak_bytes
 
-STEPS, TIMED = 3, 9
+STEPS = 3
+MIN_RUNS, MAX_SECONDS = 9, 12.0  # timed runs of a plan, and processor seconds after which no more are begun
+MAX_ERROR = 0.005  # standard error of the extra time at which no more runs are needed
+NORMAL_SPREAD = 1.4826  # standard deviation of normal noise over its median absolute deviation
+MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, for normal noise
+WITHIN = 0.02  # difference of predicted and measured extra time that is asked for
 MIB = 2**20
 RESULTS = Path(__file__).parent / "results" / "torch_training.json"
 COLUMNS = ("network", "budget", "status", "peak MiB", "off", "without profile", "extra", "measured", "equal")
@@ -59,6 +64,7 @@ OF_NETWORKS = (
     "without profile",
     "time off",
     "rank correlation of peaks, times",
+    "within 2 points",
     "every op once",
 )
 Row = dict[str, Any]
@@ -90,15 +96,34 @@ def peak_of(step: Callable[[], Any], module: nn.Module) -> int:
     return peak_bytes(once)
 
 
-def ratios(*steps: Callable[[], Any]) -> list[float]:
-    """Seconds of the processor of each step over those of the one before it: medians of some runs, in turns."""
-    found = np.empty((TIMED, len(steps)))
-    for run in range(TIMED):
-        for kind, step in enumerate(steps):
-            began = time.process_time()
-            step().backward()
-            found[run, kind] = time.process_time() - began
-    return [float(ratio) for ratio in np.median(found[:, 1:] / found[:, :-1], axis=0)]
+def time_ratio(base: nn.Module, other: nn.Module, inputs: dict[str, Any]) -> tuple[float, float]:
+    """(time of a step of one module over that of another one, its standard error), in seconds of the processor.
+
+    Each run is compared with the mean of the two runs of the other module beside it, since the speed of a machine that
+    others use too changes within seconds.
+    """
+
+    def seconds(module: nn.Module) -> float:
+        module.zero_grad(set_to_none=True)
+        began = time.process_time()
+        module(**inputs).backward()
+        return time.process_time() - began
+
+    ratios: list[float] = []
+    began, before = time.process_time(), seconds(base)
+    while True:
+        own, after = seconds(other), seconds(base)
+        ratios.append(2 * own / (before + after))
+        before = after
+        error = standard_error(ratios)
+        if len(ratios) >= MIN_RUNS and (error <= MAX_ERROR or time.process_time() - began > MAX_SECONDS):
+            return float(np.median(ratios)), error
+
+
+def standard_error(found: list[float]) -> float:
+    """Standard error of the median of some figures, little moved by outliers."""
+    deviation = NORMAL_SPREAD * float(np.median(np.abs(np.array(found) - np.median(found))))
+    return MEDIAN_ERROR * deviation / len(found) ** 0.5
 
 
 def plans_of(captured: remat.torch.Capture, given: argparse.Namespace) -> list[Report]:
@@ -128,14 +153,14 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
     expected = trained(lambda: plain(**inputs), plain)
     once = remat.torch.optimize(copy.deepcopy(module), inputs, plan=captured.plan("100%", iterations=1))
     once(**inputs).backward()
-    found, own_times = [], []
+    own_time, _ = time_ratio(plain, once, inputs)
+    found = []
     for report in reports:
         own = copy.deepcopy(module)
         planned = remat.torch.optimize(own, inputs, plan=report)
         same = equal(expected, trained(lambda run=planned: run(**inputs), planned))  # type: ignore[misc]
         peak = peak_of(lambda run=planned: run(**inputs), planned)  # type: ignore[misc]
-        own_time, time_of_plan = ratios(*(functools.partial(run, **inputs) for run in (plain, once, planned)))
-        own_times.append(own_time - 1)
+        time_of_plan, error = time_ratio(once, planned, inputs)
         row: Row = {
             "budget": (report.budget_bytes or 0) / report.baseline_peak_bytes,
             "status": report.status,
@@ -145,6 +170,7 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
             "without profile": peak / (peak_on(unmeasured.to_json().encode(), report) - held) - 1,
             "extra": report.overhead,
             "measured": time_of_plan - 1,
+            "error": error,
             "equal": same,
         }
         found.append(row)
@@ -158,7 +184,8 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
         "off": max((row["off"] for row in found), key=abs),
         "without profile": max((row["without profile"] for row in found), key=abs),
         "points": max((row["measured"] - row["extra"] for row in found), key=abs),
-        "once": float(np.median(own_times)),
+        "within": sum(abs(row["measured"] - row["extra"]) <= WITHIN for row in found),
+        "once": own_time - 1,
         "peak rank": correlation([(row["predicted"], row["peak"]) for row in found]),
         "time rank": correlation([(row["extra"], row["measured"]) for row in found]),
     }
@@ -194,7 +221,7 @@ def line(cells: Iterable[object]) -> str:
 def of_plan(name: str, row: Row) -> str:
     """The line of a plan."""
     off = (f"{row[key]:+.2%}" for key in ("off", "without profile"))
-    extra = (f"{row[key]:.1%}" for key in ("extra", "measured"))
+    extra = f"{row['extra']:.1%}", f"{row['measured']:.1%} ± {100 * row['error']:.1f}"
     budget, equal = (f"{row['budget']:.1%}" if row["budget"] else "lowest"), ("yes" if row["equal"] else "NO")
     return line([name, budget, row["status"], f"{row['peak'] / MIB:.1f}", *off, *extra, equal])
 
@@ -204,9 +231,8 @@ def of_network(name: str, row: Row) -> str:
     seconds = ", ".join(f"{taken:.1f}" for taken in row["seconds"])
     errors = f"{row['off']:+.2%}", f"{row['without profile']:+.2%}", f"{100 * row['points']:+.1f} points"
     ranks = f"{row['peak rank']:.2f}, {row['time rank']:.2f}"
-    return line(
-        [name, row["tasks"], seconds, f"{row['equal']} of {row['plans']}", *errors, ranks, f"{row['once']:+.0%}"]
-    )
+    equal, within = (f"{row[key]} of {row['plans']}" if key in row else "" for key in ("equal", "within"))
+    return line([name, row["tasks"], seconds, equal, *errors, ranks, within, f"{row['once']:+.0%}"])
 
 
 def main() -> int:

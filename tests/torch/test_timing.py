@@ -53,14 +53,36 @@ def test_every_op_has_its_time_in_a_real_step() -> None:
 def test_the_time_of_the_clock_itself_is_not_that_of_an_op(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look at this clock takes two seconds, and the op between its last two three."""
     looks = itertools.count(0, 2)
-    monkeypatch.setattr(timing.time, "thread_time", lambda: next(looks))
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(looks))
-    clock = timing._Clock(torch.device("cpu"))
-    clock.note("nothing")
-    clock.note("op")
+    monkeypatch.setattr(timing, "_clocks", lambda _: (lambda: next(looks),))
+    notes = timing._Notes(torch.device("cpu"))
+    notes.add("nothing")
+    notes.add("op")
     looks = itertools.count(next(looks) + 3, 2)
-    clock.note("")
-    assert clock.read() == [("nothing", 0.0), ("op", 3.0)]
+    notes.add("")
+    assert notes.read() == [("nothing", 0.0), ("op", 3.0)]
+
+
+@pytest.mark.parametrize(
+    "seconds", [{"perf_counter": 3.0, "thread_time": 2.0}, {"perf_counter": 2.0, "thread_time": 3.0}]
+)
+def test_an_op_has_the_smaller_time_of_two_clocks(seconds: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    read = timing._Notes.read
+
+    def shown(notes: timing._Notes) -> list[tuple[str, float]]:
+        return [(name, seconds[notes.clock.__name__]) for name, _ in read(notes)]
+
+    monkeypatch.setattr(timing._Notes, "read", shown)
+    monkeypatch.setattr(timing.torch, "get_num_threads", lambda: 1)
+    captured = remat.torch.capture(nn.Linear(4, 4), torch.ones(2, 4), loss=torch.sum, measure=True)
+    costs = [node["cost"]["seconds"] for node in captured.document["nodes"] if "alias_of" not in node]
+    assert set(costs) == {0.0, 2.0}  # the caller's part of the step takes none
+
+
+def test_long_steps_are_timed_five_times_at_most_and_short_ones_twenty_times() -> None:
+    due = timing._is_another_run_due
+    assert due(1, 4.9) and not due(1, 5.1)
+    assert due(4, 4.9) and not due(5, 2.1)
+    assert due(19, 1.9) and not due(20, 1.9)
 
 
 def test_ops_of_other_libraries_are_timed_in_the_step_and_dispatched_as_in_training() -> None:

@@ -4,8 +4,12 @@
            ╰─── one op ───╯         ╰─── one op ───╯
 
 So the time of an op contains the views that it reads, the memory freed after it, and the cost of its call; its inputs
-lie in the caches as they do in training. The time of the clock itself, a microsecond, is taken off. Needs the memory of
-a step without a plan.
+lie in the caches as they do in training. The time of the clock itself is taken off. Needs the memory of a step without
+a plan.
+
+Two clocks time a step on one thread of a CPU in turns, and each op has the smaller of its two medians: time of the
+processor takes a system call at each op, which slows short ops down by some microseconds beyond its own time; time of
+the day contains other processes, which interrupt long ops.
 """
 
 from __future__ import annotations
@@ -13,8 +17,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Callable, Mapping
+from itertools import cycle, pairwise
 from typing import Any
 
 import torch
@@ -25,8 +29,9 @@ from remat.torch.step.document import COLLECTIVES, TANGENTS
 from remat.torch.step.joint import Joint, Result, is_mutation, tensors_of
 from remat.torch.step.split import split
 
-RUNS, SECONDS = 5, 5.0  # timed steps: so many, or fewer once so many seconds have passed
-NOTES = 1000  # of the clock with nothing between them, to time the clock itself
+MIN_RUNS, MAX_SECONDS = 5, 5.0  # timed steps with a clock: so many, or fewer once so many seconds have passed
+MAX_RUNS, SECONDS = 20, 2.0  # and up to so many while no more than so many seconds have passed
+NOTES = 1000  # of a clock with nothing between them, to time the clock itself
 MARGIN = 1.25  # memory of a step beyond its values: workspaces, and the fragmentation of an allocator
 Inputs = Mapping[fx.Node, torch.Tensor]
 
@@ -46,62 +51,87 @@ def seconds_in_step(joint: Joint, inputs: Inputs) -> dict[str, float]:
         NotTimed: The inputs are not there, the step communicates or writes to its inputs, has no memory, or fails.
     """
     _require_runnable(joint, inputs)
-    clock = _Clock(joint.device)
+    notes = _Notes(joint.device)
     order = [(task.name, 0) for task in joint.tasks if not joint.is_backward(task)]
     order += [(TANGENTS, 0), *((task.name, 0) for task in joint.tasks if joint.is_backward(task))]
-    forward, backward = (run_as_it_is(each, ()) for each in split(joint, order, before_each=clock.note))
+    forward, backward = (run_as_it_is(each, ()) for each in split(joint, order, before_each=notes.add))
     devices = sorted({t.device.index or 0 for task in joint.tasks for t in tensors_of(task) if t.is_cuda})
-    found: dict[str, list[float]] = defaultdict(list)
-    began = None
+    clocks = _clocks(joint.device)
+    found: list[dict[str, list[float]]] = [defaultdict(list) for _ in clocks]
     try:
         with outside_of_tracing(), torch.random.fork_rng(devices), torch.no_grad(), without_autocast():
             tangents = [_ones(node.meta["val"]) for node in joint.tangents]
-            while began is None or (len(found[TANGENTS]) < RUNS and time.perf_counter() - began < SECONDS):
+
+            def step(clock: Clock) -> list[tuple[str, float]]:
+                notes.clock = clock
                 saved = list(forward([inputs[node] for node in joint.inputs]))[joint.forward_outputs :]
-                clock.note(TANGENTS)
+                notes.add(TANGENTS)
                 arguments = [*saved, *tangents]
                 del saved
                 backward(arguments)
-                clock.note("")
-                steps = clock.read()
-                if began is None:  # the first step warms caches and the allocator up
-                    began = time.perf_counter()
-                    continue
-                for name, seconds in steps:
-                    found[name].append(seconds)
+                notes.add("")
+                return notes.read()
+
+            step(clocks[0])  # warms caches and the allocator up
+            began = time.perf_counter()
+            for number, clock in cycle(enumerate(clocks)):
+                runs, seconds = len(found[-1][TANGENTS]), time.perf_counter() - began
+                if number == 0 and runs > 0 and not _is_another_run_due(runs, seconds):
+                    break
+                for name, taken in step(clock):
+                    found[number][name].append(taken)
     except (RuntimeError, MemoryError) as error:
         raise NotTimed(f"the step failed: {str(error).strip().splitlines()[0]}") from None
-    return {name: statistics.median(seconds) for name, seconds in found.items()}
+    return {name: min(statistics.median(each[name]) for each in found) for name in found[0]}
 
 
-class _Clock:
-    """Times between notes: of events on an accelerator; of the processor if one thread computes, else of the clock."""
+def _is_another_run_due(runs: int, seconds: float) -> bool:
+    """Whether to time a step once more with each clock, after so many runs in so many seconds."""
+    return seconds < (MAX_SECONDS if runs < MIN_RUNS else SECONDS) and runs < MAX_RUNS
+
+
+Clock = Callable[[], Any]  # seconds, or an event of a GPU
+
+
+def _clocks(device: torch.device) -> tuple[Clock, ...]:
+    """Clocks that never show less than the time of an op: events on a GPU; see above for a CPU."""
+    if device.type == "cuda":
+        return (_event,)
+    return (time.perf_counter, time.thread_time) if torch.get_num_threads() == 1 else (time.perf_counter,)
+
+
+def _event() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+class _Notes:
+    """Names with the times of a clock; events of a GPU take none of its time."""
 
     def __init__(self, device: torch.device):
         self.device = device
-        self.now = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
-        self.notes: list[tuple[str, Any]] = []
-        self.own_seconds = 0.0  # of one note; events of an accelerator take none of its time
-        if device.type != "cuda":
-            for _ in range(NOTES):
-                self.note("")
-            self.own_seconds = statistics.median(seconds for _, seconds in self.read())
+        self.noted: list[tuple[str, Any]] = []
+        self.own_seconds: dict[Clock, float] = {_event: 0.0}  # of one note
+        for clock in _clocks(device):
+            if clock not in self.own_seconds:
+                self.own_seconds[clock] = 0.0
+                self.clock = clock
+                for _ in range(NOTES):
+                    self.add("")
+                self.own_seconds[clock] = statistics.median(seconds for _, seconds in self.read())
 
-    def note(self, name: str) -> None:
-        if self.device.type == "cuda":
-            event = torch.cuda.Event(enable_timing=True)
-            event.record()
-            self.notes.append((name, event))
-        else:
-            self.notes.append((name, self.now()))
+    def add(self, name: str) -> None:
+        self.noted.append((name, self.clock()))
 
     def read(self) -> list[tuple[str, float]]:
         """Seconds from each note to the next one; forgets them."""
-        notes, self.notes = self.notes, []
+        noted, self.noted = self.noted, []
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-            return [(name, a.elapsed_time(b) / 1000) for (name, a), (_, b) in pairwise(notes)]
-        return [(name, max(b - a - self.own_seconds, 0.0)) for (name, a), (_, b) in pairwise(notes)]
+            return [(name, a.elapsed_time(b) / 1000) for (name, a), (_, b) in pairwise(noted)]
+        own = self.own_seconds[self.clock]
+        return [(name, max(b - a - own, 0.0)) for (name, a), (_, b) in pairwise(noted)]
 
 
 def _require_runnable(joint: Joint, inputs: Inputs) -> None:
