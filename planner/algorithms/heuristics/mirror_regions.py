@@ -66,22 +66,23 @@ def regions(forward: ForwardTasks) -> Iterator[list[int]]:
     whenever it reads what a member reads. O(n log n + reads) for all together.
     """
     seen = [False] * len(forward.target)
+    looked_at: set[int] = set()  # buffers whose readers were followed: all of them are in finished regions, or in this
     starts = deque(t for t in reversed(range(len(seen))) if forward.target[t])
     while starts:
         start = starts.popleft()
         if not seen[start]:
-            members = _grown(forward, start, seen, starts)
+            members = _grown(forward, start, seen, looked_at, starts)
             yield sorted(members)
 
 
-def _grown(forward: ForwardTasks, start: int, seen: list[bool], starts: deque[int]) -> list[int]:
+def _grown(forward: ForwardTasks, start: int, seen: list[bool], looked_at: set[int], starts: deque[int]) -> list[int]:
     """The region around `start`, closed under producers and under sharing an input; borders go to `starts`.
 
-    A region is closed when it is finished, so growth that meets an earlier one has nothing to add.
+    A region is closed when it is finished, so growth that meets an earlier one has nothing to add. The same holds for
+    readers of a buffer: each ends in a task of the region that looked at it first, which has all cheap tasks before it.
     """
     members: list[int] = []
     walked: set[int] = set()
-    looked_at: set[int] = set()  # buffers whose readers were followed
     pending = [start]
     while pending:
         t = pending.pop()
