@@ -24,6 +24,7 @@ from planner.algorithms.greedy import gap_kernels, trim_kernels
 from planner.layout import canonical_kernels, ejection_kernels, sweep_kernels
 from planner.problem import liveness_kernels, schedule_kernels
 from planner.problem.jit import Kernels
+from planner.verify import acceptance_kernels
 
 KERNEL_SETS = (
     gap_kernels.KERNELS,
@@ -35,6 +36,7 @@ KERNEL_SETS = (
     sweep_kernels.KERNELS,
     liveness_kernels.KERNELS,
     schedule_kernels.KERNELS,
+    acceptance_kernels.KERNELS,
 )
 
 

@@ -210,7 +210,7 @@ MAY_IMPORT: dict[str, str] = {
     "planner.request": "graph.analysis planner.algorithms planner.errors",
     "planner.search": "planner.algorithms planner.bounds planner.problem",
     "planner.verify": "planner.errors planner.problem",
-    "planner.warm": "planner.algorithms planner.layout planner.prebuilt_kernels planner.problem",
+    "planner.warm": "planner.algorithms planner.layout planner.prebuilt_kernels planner.problem planner.verify",
     "planner.wraps": "graph.ir planner.errors planner.formulation planner.lowering planner.problem planner.request",
     "remat": "app.client graph.errors graph.ir planner.errors remat.errors remat.facade remat.report",
     "remat.__main__": "app.cli",

