@@ -80,9 +80,11 @@ def seconds_left() -> float:
 
 
 def cancellable(items: Iterable[T]) -> Iterator[T]:
-    """The items, with a `check_cancelled` before each."""
+    """The items, with a `check_cancelled` before each, in the scope of the first."""
+    scope = _CANCEL_SCOPE.get()
     for item in items:
-        check_cancelled()
+        if scope is not None and scope.event.is_set():
+            check_cancelled()
         yield item
 
 

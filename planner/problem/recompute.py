@@ -6,13 +6,16 @@ backward C reads c, B reads b        a b c d  D  b c C  B     b was recomputed f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from planner.problem import liveness
 from planner.problem.columns import FORWARD, TO_LAST_READ, Problem
 from planner.problem.plan import Order
+
+#: Steps of an order between two checks for cancellation while it is built: about 10 ms.
+STEPS_BETWEEN_CHECKS = 4096
 
 
 def base_order(problem: Problem, strict_phases: bool = True) -> Order:
@@ -67,18 +70,20 @@ def backward_start(problem: Problem, order: Order) -> int:
     return int(np.argmax(liveness.profile(problem, order))) + 1 if len(order) else 0
 
 
-def order_keeping(problem: Problem, keep: np.ndarray, strict_phases: bool = True) -> Order:
+def order_keeping(
+    problem: Problem, keep: np.ndarray, strict_phases: bool = True, check: Callable[[], None] = lambda: None
+) -> Order:
     """The order that keeps the buffers `keep` and recomputes the other forward buffers in the backward pass.
 
     An evicted buffer is live up to its last read in the forward pass. It is recomputed once, right before the
     first backward task that reads it, after the evicted buffers it depends on. Buffers whose task may not be
-    recomputed, or not that late, are kept as well. O(n + reads).
+    recomputed, or not that late, are kept as well. `check` is called on the way and may raise to cancel. O(n + reads).
     """
     order = base_order(problem, strict_phases)
     turn = backward_start(problem, order)
     evicted = droppable_before(problem, order, turn)
     evicted[keep] = False
-    return order_evicting(problem, order, turn, evicted)
+    return order_evicting(problem, order, turn, evicted, check)
 
 
 def droppable_before(problem: Problem, order: Order, turn: int) -> np.ndarray:
@@ -88,11 +93,19 @@ def droppable_before(problem: Problem, order: Order, turn: int) -> np.ndarray:
     return np.asarray(early[problem.producer()] & (problem.hold == TO_LAST_READ))
 
 
-def order_evicting(problem: Problem, order: Order, turn: int, evicted: np.ndarray) -> Order:
-    """The order with the buffers `evicted` (bool[m]) dropped at step `turn`, and recomputed where they are read."""
+def order_evicting(
+    problem: Problem, order: Order, turn: int, evicted: np.ndarray, check: Callable[[], None] = lambda: None
+) -> Order:
+    """The order with the buffers `evicted` (bool[m]) dropped at step `turn`, and recomputed where they are read.
+
+    `check` is called every STEPS_BETWEEN_CHECKS steps and may raise to cancel.
+    """
+    check()
     builder = RecomputeBuilder(problem, order, turn)
     builder.evict(np.flatnonzero(evicted).tolist())
     for step, task in enumerate(order[turn:].tolist(), start=turn):
+        if step % STEPS_BETWEEN_CHECKS == 0:
+            check()
         builder.run(task, step)
     return np.array(builder.steps, np.int64)
 

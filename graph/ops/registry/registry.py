@@ -168,7 +168,8 @@ def all_ops() -> Mapping[str, Op]:
 
 def find_op(name: str) -> Op | None:
     """The record of an operator, or None for an unregistered one."""
-    return all_ops().get(name)
+    _load_families()
+    return OPS.get(name)
 
 
 def make_call(graph: Graph, node: Node, seed: int = 0) -> Call:

@@ -23,7 +23,7 @@ from planner.bounds import largest_task
 from planner.problem import Problem
 from planner.problem.best_order import BestOrder
 from planner.problem.liveness import cost, peak
-from planner.problem.monitor import Monitor
+from planner.problem.monitor import Monitor, SearchCancelled
 from planner.problem.plan import Goal, Order
 
 #: Lengths of parts (successive blocks that save nothing between them), tried in this order.
@@ -38,7 +38,11 @@ MAX_GREEDY_TASKS = 20_000
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """The cheapest order found within the budget, or the lowest peak within the overhead."""
-    return _BlockSearch(problem, goal, monitor).order()
+    search = _BlockSearch(problem, goal, monitor)
+    try:
+        return search.order()
+    except SearchCancelled:
+        return search.best.order
 
 
 class _BlockSearch:
@@ -46,7 +50,7 @@ class _BlockSearch:
 
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor):
         self.problem, self.goal, self.monitor = problem, goal, monitor
-        self.closing = GapCloser(problem, monitor.should_stop)
+        self.closing = GapCloser(problem, monitor.should_stop, monitor.check)
         self.blocks = blocks_of(problem, goal.strict_phases)
         self.known = monitor.best is not None
         base = self.blocks.base.order

@@ -16,7 +16,7 @@ import numpy as np
 from planner.problem import RESIDENT, Problem
 from planner.problem.best_order import BestOrder
 from planner.problem.columns import sum_over_intervals
-from planner.problem.monitor import Monitor
+from planner.problem.monitor import Monitor, SearchCancelled
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import backward_start, base_order, order_keeping
 
@@ -37,7 +37,10 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
         for keep in (_crossing_buffers(first, last, cuts), problem.writes.gather(forward[cuts])):
             if monitor.should_stop():
                 return best.order
-            best.offer(order_keeping(problem, keep, goal.strict_phases))
+            try:
+                best.offer(order_keeping(problem, keep, goal.strict_phases, monitor.check))
+            except SearchCancelled:
+                return best.order
     return best.order
 
 

@@ -23,10 +23,18 @@ ROUNDS = 8
 
 
 class GapCloser:
-    """Gap closing for one problem; `fast`: with compiled kernels."""
+    """Gap closing for one problem; `fast`: with compiled kernels.
 
-    def __init__(self, problem: Problem, should_stop: Callable[[], bool] = lambda: False):
-        self.problem, self.should_stop = problem, should_stop
+    `check` is called between the parts of a step and may raise to cancel; it counts no iteration.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        should_stop: Callable[[], bool] = lambda: False,
+        check: Callable[[], None] = lambda: None,
+    ):
+        self.problem, self.should_stop, self.check = problem, should_stop, check
         self.repeatable = can_recompute(problem)
         self.degree = np.diff(problem.reads.pointer) + np.diff(problem.writes.pointer)
         self.fast = self.uses_compiled()
@@ -38,6 +46,7 @@ class GapCloser:
     def reduce_to(self, order: Order, limit: int) -> tuple[Order, int]:
         """(order, peak) with recomputations added so that the peak is within `limit`, or nearer to it."""
         closed = self.close_gaps(order, limit)
+        self.check()
         lowest = self.trim_repeats(closed, max(limit, closed.peak))
         return lowest.order, lowest.peak
 
@@ -45,16 +54,18 @@ class GapCloser:
         """The order with gaps closed where it exceeds `limit`, best price first."""
         kernels, margin = self._kernels(gap_kernels.KERNELS), CHAIN * int(self.degree.max(initial=0))
         room = 2 * int(self.degree[order].sum()) + margin
-        table, ledger = gap_table_of(
-            self.problem, self.repeatable, evaluate_order(self.problem, order), room, not self.fast
-        )
+        evaluated = evaluate_order(self.problem, order)
+        self.check()
+        table, ledger = gap_table_of(self.problem, self.repeatable, evaluated, room, not self.fast)
         for _ in range(ROUNDS):
+            self.check()
             uses = _with_gap(table)
             prices = np.zeros(len(uses))
             if not kernels["close_best"](table, ledger, self._row(uses), prices, limit, SLACK, margin):
                 break
             if highest(ledger) <= limit or self.should_stop():
                 break
+        self.check()
         added = table.counters[1]
         at, task = np.asarray(table.added_at[:added], np.int64), np.asarray(table.added_task[:added], np.int64)
         by = np.lexsort((task, at))
@@ -67,10 +78,12 @@ class GapCloser:
             steps = np.flatnonzero(~is_first_run(self.problem, order))
             steps = steps[np.lexsort((steps, -self.problem.cost[order[steps]]))]
             table, ledger = gap_table_of(self.problem, self.repeatable, sequence, 0, not self.fast)
+            self.check()
             dropped = np.zeros(len(steps), np.int64)
             self._kernels(trim_kernels.KERNELS)["drop_runs"](
                 table, ledger, self._row(steps), self._row(order[steps]), limit, dropped
             )
+            self.check()
             if not dropped.any():
                 break
             shorter = without_unread_repeats(self.problem, np.delete(order, steps[dropped > 0]))

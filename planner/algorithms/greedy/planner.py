@@ -9,12 +9,14 @@ About O(k log k) time a step for k uses.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from planner.algorithms.greedy.gap_closing import GapCloser
 from planner.bounds import largest_task
 from planner.problem import Problem
 from planner.problem.best_order import BestOrder
 from planner.problem.liveness import cost, peak
-from planner.problem.monitor import Monitor
+from planner.problem.monitor import Monitor, SearchCancelled
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
 
@@ -34,10 +36,11 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """The cheapest order found within the budget, or the lowest peak within the overhead."""
     base = base_order(problem, goal.strict_phases)
     search = _GreedySearch(problem, monitor, base)
-    if goal.budget_bytes is None:
-        search.lowest_within(goal.cost_limit(problem))
-    else:
-        search.within(goal.budget_bytes)
+    with suppress(SearchCancelled):
+        if goal.budget_bytes is None:
+            search.lowest_within(goal.cost_limit(problem))
+        else:
+            search.within(goal.budget_bytes)
     return search.best.order
 
 
@@ -57,7 +60,7 @@ class _GreedySearch:
 
     def __init__(self, problem: Problem, monitor: Monitor, base: Order):
         self.problem, self.monitor, self.base = problem, monitor, base
-        self.closing = GapCloser(problem, monitor.should_stop)
+        self.closing = GapCloser(problem, monitor.should_stop, monitor.check)
         self.floor = largest_task.bound(problem).bytes
         self.best = BestOrder.offered(monitor, base)
         self.base_peak = self.best.score.peak_bytes

@@ -74,7 +74,9 @@ def decide(
     size = problem.size.copy()
     if not inputs_releasable:
         size[(problem.producer() < 0) | (problem.hold == RESIDENT)] = 0
+    check()
     forward = ForwardTasks.of(problem)
+    check()
     readers = np.bincount(problem.reads.index, minlength=problem.buffers)
     frontier = _Frontier(forward, size.tolist(), readers.tolist())
     stage = [UNDECIDED if recomputable else KEPT for recomputable in forward.recomputable]
