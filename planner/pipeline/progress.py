@@ -44,6 +44,9 @@ FIRST_BOUND_PART, LAST_BOUND_PART, BESIDE_BOUND_PART = 0.5, 0.15, 0.05
 LOOK_PART = 0.03
 #: Share of the search time below which a search without copies is not continued.
 MIN_REST_PART = 0.05
+#: With so many tasks, a search that has a plan within the budget leaves up to such a share of its time to what is done
+#: outside it: what follows the addresses takes AFTER_PART of what precedes the first bound; FREE_SECONDS are for both.
+MIN_OUTSIDE_TASKS, MAX_OUTSIDE_PART, AFTER_PART, FREE_SECONDS = 20_000, 0.5, 0.6, 0.2
 #: Orders of a search that are kept in case the addresses of the best do not fit.
 MAX_INCUMBENTS = 5
 #: Seconds between progress events of nodes that run.
@@ -97,6 +100,9 @@ class SolveStages:
         self.started = time.monotonic()
         self.elapsed: dict[str, float] = {}  # stage -> seconds
         self.stopped_by_clock = False
+        self.lowered_after = 0.0  # seconds from the begin of the solve until the graph was formulated
+        self.outside = 0.0  # seconds that a search with a plan within the budget leaves to what is done outside it
+        self.left_outside = 0.0  # of these, left by the last search
         self.seconds = 0.0  # `search_seconds`, once their clock runs
         self.until = math.inf  # end of `search_seconds` on the monotonic clock, once that runs
         self.notes: list[str] = []
@@ -163,6 +169,7 @@ class SolveStages:
         The kernels of the search are loaded here, or compiled on first use, before any of its time has passed.
         """
         formulation = formulate(source, request, groups, None if self.has_seeds else self.cancel)
+        self.lowered_after = time.monotonic() - self.started
         if request.planner in KERNEL_PLANNERS and formulation.lowered.problem.tasks > portfolio.TINY_TASKS:
             warm.ready(lambda: self.emit(Progress("compile", time.monotonic() - self.started)))
         return formulation
@@ -172,6 +179,9 @@ class SolveStages:
         if formulation.goal.iterations is None:
             self.seconds = formulation.goal.seconds
             self.until = time.monotonic() + self.seconds
+            if formulation.lowered.problem.tasks >= MIN_OUTSIDE_TASKS:
+                outside = (1 + AFTER_PART) * self.lowered_after - FREE_SECONDS
+                self.outside = min(MAX_OUTSIDE_PART * self.seconds, max(0.0, outside))
 
     def with_share(self, formulation: Formulation, share: float) -> Formulation:
         """The formulation with a share of the search time, whose clock then ends sooner."""
@@ -256,6 +266,7 @@ class SolveStages:
         self.incumbents, self.is_shortened = [], False
         watched = arena_repair.may_follow(formulation) and formulation.goal.iterations is None
 
+        self.until, self.left_outside = self.until + self.left_outside, 0.0
         next_look, reserved, one_at_a_time = 0.0, 0.0, threading.Lock()
 
         def improved(order: Order, score: Score) -> None:
@@ -269,6 +280,10 @@ class SolveStages:
                 self.beside.least_cost = min(self.beside.least_cost, score.cost)
             if not score.bytes_over_budget and not len(searched.lowered.problem.choices):
                 self.incumbents = [Candidate(order, planner), *self.incumbents[: MAX_INCUMBENTS - 1]]
+            if self.outside > self.left_outside and not score.bytes_over_budget:
+                self.left_outside = self.outside
+                self.until -= self.outside
+                monitor.seconds -= self.outside
             if watched and not score.bytes_over_budget and (began := time.monotonic()) >= next_look:
                 more = max(0.0, arena_repair.probable_part(formulation, order) - reserved)
                 reserved, self.is_shortened = reserved + more, self.is_shortened or more > 0
@@ -310,7 +325,7 @@ class SolveStages:
         that of the last bounds.
         """
         if until is None:
-            until = self.until - self._last_bound_part(formulation) * formulation.goal.seconds
+            until = self.until + self.left_outside - self._last_bound_part(formulation) * formulation.goal.seconds
         known = (*self.incumbents, *seeds)
         with nullcontext() if self.beside is None else self.beside.paused():
             repaired = arena_repair.repair_arena(
