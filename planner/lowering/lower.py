@@ -252,7 +252,7 @@ class _Lowering:
         """(buffers whose bytes a node reads, buffers whose shape only it reads)."""
         record, buffer = find_op(node.op), self.value_buffer
         only: Collection[int] = () if record is None or node.bodies else record.shape_only
-        if is_view(self.graph, node):
+        if (node.views or (record is not None and record.views)) and is_view(self.graph, node):
             sources = {source for _, source in views_of(self.graph, node)}
             only = [i for i in range(len(node.inputs)) if i not in sources]
         if not only:

@@ -280,10 +280,10 @@ class SolveStages:
                 self.beside.least_cost = min(self.beside.least_cost, score.cost)
             if not score.bytes_over_budget and not len(searched.lowered.problem.choices):
                 self.incumbents = [Candidate(order, planner), *self.incumbents[: MAX_INCUMBENTS - 1]]
-            if self.outside > self.left_outside and not score.bytes_over_budget:
-                self.left_outside = self.outside
-                self.until -= self.outside
-                monitor.seconds -= self.outside
+            if self.outside and not self.left_outside and not score.bytes_over_budget:
+                self.left_outside = min(self.outside, MAX_OUTSIDE_PART * monitor.seconds)
+                self.until -= self.left_outside
+                monitor.seconds -= self.left_outside
             if watched and not score.bytes_over_budget and (began := time.monotonic()) >= next_look:
                 more = max(0.0, arena_repair.probable_part(formulation, order) - reserved)
                 reserved, self.is_shortened = reserved + more, self.is_shortened or more > 0

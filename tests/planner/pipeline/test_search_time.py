@@ -14,7 +14,10 @@ from planner.pipeline import progress
 from planner.pipeline.curve import curve
 from planner.pipeline.progress import Progress, SolveStages
 from planner.pipeline.solve import solve
-from planner.problem import jit
+from planner.problem import Problem, jit
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Candidate, Goal, Score
+from planner.problem.recompute import base_order
 from planner.request.curve_and_fit_request import parse_curve
 from planner.request.plan_request import parse_request
 from planner.search import lexicographic
@@ -85,6 +88,42 @@ def test_bounds_of_curves_and_of_several_shapes_end_with_the_time(kind: str, mon
         solve(DECODER, parse_request(request))
     (until,) = clocks
     assert len(ends) > 2 and all(end <= until for end in ends)
+
+
+def test_a_search_of_a_large_graph_leaves_time_to_what_surrounds_it_once_a_plan_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request = parse_request({"budget": "60%", "search_seconds": 40, "layout": "none"})
+    source = solve(json.dumps(chain(6)).encode(), parse_request({"iterations": 1, "budget": "60%"})).source
+    left: list[float] = []
+
+    def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Any) -> Candidate:
+        order = base_order(problem)
+        assert monitor.on_progress is not None
+        for over in (5, 0, 0):
+            left.append(monitor.seconds)
+            monitor.on_progress(order, Score(over, 100, 100))
+        left.append(monitor.seconds)
+        return Candidate(order, "as_given")
+
+    def searched(least_tasks: int) -> tuple[SolveStages, float]:
+        monkeypatch.setattr(progress, "MIN_OUTSIDE_TASKS", least_tasks)
+        stages = SolveStages(None, threading.Event())
+        formulation = stages.formulate(source, request)
+        stages.lowered_after = 5.0
+        stages.start_clock(formulation)
+        until = stages.until
+        left.clear()
+        stages.search(formulation, "auto")
+        return stages, until
+
+    monkeypatch.setattr(progress.lexicographic, "search", search)
+    stages, until = searched(1)
+    outside = 5 * (1 + progress.AFTER_PART) - progress.FREE_SECONDS
+    assert left == pytest.approx([40, 40, 40 - outside, 40 - outside])
+    assert stages.until == pytest.approx(until - outside)
+    stages, until = searched(100)
+    assert left == [40] * 4 and stages.until == until
 
 
 def test_a_bound_whose_time_is_over_keeps_what_it_has() -> None:
