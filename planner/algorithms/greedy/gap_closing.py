@@ -56,7 +56,7 @@ class GapCloser:
         room = 2 * int(self.degree[order].sum()) + margin
         evaluated = evaluate_order(self.problem, order)
         self.check()
-        table, ledger = gap_table_of(self.problem, self.repeatable, evaluated, room, not self.fast)
+        table, ledger = gap_table_of(self.problem, self.repeatable, evaluated, room, not self.fast, self.check)
         for _ in range(ROUNDS):
             self.check()
             uses = _with_gap(table)
@@ -77,7 +77,7 @@ class GapCloser:
             order = sequence.order
             steps = np.flatnonzero(~is_first_run(self.problem, order))
             steps = steps[np.lexsort((steps, -self.problem.cost[order[steps]]))]
-            table, ledger = gap_table_of(self.problem, self.repeatable, sequence, 0, not self.fast)
+            table, ledger = gap_table_of(self.problem, self.repeatable, sequence, 0, not self.fast, self.check)
             self.check()
             dropped = np.zeros(len(steps), np.int64)
             self._kernels(trim_kernels.KERNELS)["drop_runs"](

@@ -11,6 +11,7 @@ All uses of a buffer are one linked list, ordered by place:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -83,14 +84,20 @@ def evaluate_order(problem: Problem, order: Order, lives: Lifetimes | None = Non
 
 
 def gap_table_of(
-    problem: Problem, repeatable: np.ndarray, sequence: EvaluatedOrder, room: int, as_lists: bool
+    problem: Problem,
+    repeatable: np.ndarray,
+    sequence: EvaluatedOrder,
+    room: int,
+    as_lists: bool,
+    check: Callable[[], None] = lambda: None,
 ) -> tuple[GapTable, Ledger]:
     """(table, ledger of places) of an order, with space for `room` more uses.
 
-    `repeatable` is bool[n]: the task may be recomputed.
+    `repeatable` is bool[n]: the task may be recomputed. `check` is called on the way and may raise to cancel.
     """
     order, lives = sequence.order, sequence.lives
     place, buffer, is_read, free, taker = _uses(problem, order, lives)
+    check()
     uses, steps = len(place), len(order)
     first_use = np.searchsorted(buffer, np.arange(problem.buffers + 1))
     following = np.arange(1, uses + 1)

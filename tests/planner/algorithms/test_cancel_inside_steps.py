@@ -14,7 +14,7 @@ from planner.verify.order_rules import check_order
 from tests.planner.drawn import problem_of
 
 LAYERS = 12
-#: Looks at the cancel event between it is set and the end of a planner: the loops that it ends, and those of a planner that called it.
+#: Looks at a cancel event that is set, until a planner has ended: by its loops, and those of a planner that called it.
 MAX_LATER_LOOKS = 4
 
 
