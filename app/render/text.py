@@ -96,7 +96,10 @@ def headline(report: Mapping[str, Any]) -> str:
     """One line: whether the plan fits the budget or device, its peak and its slowdown."""
     plan, device = report["plan"], report["device"]
     budget, peak = plan["budget_bytes"], plan["peak_bytes"]
-    slowdown = f"{format_percent(plan['overhead'])} slower" if plan["overhead"] > 0 else "no slowdown"
+    overhead = plan["overhead"]
+    slowdown = (
+        f"{format_percent(abs(overhead))} {'slower' if overhead > 0 else 'faster'}" if overhead else "no slowdown"
+    )
     fits_device = report.get("fits_device", report["fits"])
     memory = f"the device, {device if isinstance(device, str) else device.get('name', 'custom')}"
     if plan["status"] == "over_budget":
@@ -168,7 +171,7 @@ def _savings(report: Mapping[str, Any]) -> list[str]:
             f"{format_percent(reference['overhead'])} slower"
         )
     lines.append(f"{len(plan['recomputed'])} nodes recomputed; planner {plan['planner']}; {optimality(plan)}")
-    return lines + _copies(report)
+    return lines + _copies(report) + _overlap(report)
 
 
 def _copies(report: Mapping[str, Any]) -> list[str]:
@@ -180,6 +183,18 @@ def _copies(report: Mapping[str, Any]) -> list[str]:
         f"{len(report['plan']['offloaded'])} values copied to the host: {format_bytes(copies['to_host_bytes'])} there, "
         f"{format_bytes(copies['from_host_bytes'])} back, at most {format_bytes(copies['host_peak_bytes'])} at once; "
         f"compute waits {format_seconds(copies['waiting_seconds'])}"
+    ]
+
+
+def _overlap(report: Mapping[str, Any]) -> list[str]:
+    """Line on collectives, of a plan in which they run beside compute."""
+    if "overlap" not in report:
+        return []
+    overlap = report["overlap"]
+    return [
+        f"collectives take {format_seconds(overlap['communication_seconds'])} beside compute, which waits "
+        f"{format_seconds(overlap['waiting_seconds'])} for them; "
+        f"without a plan {format_seconds(overlap['baseline_waiting_seconds'])}"
     ]
 
 

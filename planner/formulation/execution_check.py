@@ -260,6 +260,7 @@ def _cut(
     names = [node.name for node in planned.source.nodes]
     if formulation is None or [node.name for node in formulation.lowered.graph.nodes] != names:
         return None
+    formulation = replace(formulation, overlaps=planned.formulation.overlaps)
     if planned.formulation.lowered.copies is not None:
         buffers = planned.formulation.lowered.copies.buffer
         formulation = with_copies_of(formulation, request, buffers, planned.plan.order)

@@ -16,6 +16,7 @@ from graph.recurrent import step_value_names
 from planner.body_plans.body_alternatives import with_body_plans
 from planner.errors import BadRequest, Finding
 from planner.formulation.formulation import Formulation, formulate_lowered
+from planner.formulation.offloading import with_overlap
 from planner.formulation.training_graph import load_model, training_graph
 from planner.lowering.lower import BodyAlternatives, LoweredGraph, lower
 from planner.request.field_parsers import MAX_FINDINGS
@@ -55,6 +56,7 @@ def formulate(
         planned = partial(with_body_plans, device=device, runtime=runtime, known=groups)
         lowered = unless_cancelled(None if groups else cancel, planned, lowered)
     formulation = formulate_lowered(lowered, request, source.order_is_given, device.memory_bytes, fits, cancel)
+    formulation = with_overlap(formulation, request)
     notes = collectives.warnings_of(source, device)
     if request.collectives == "repeated" and not any(map(_may_repeat_collective, source.nodes)):
         notes.append("collectives: not used, no collective outside of loops and branches may be recomputed")

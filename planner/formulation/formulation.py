@@ -44,7 +44,13 @@ class Formulation:
     warnings: tuple[str, ...] = ()
     objective: Objective | None = None  # the function that the graph's gradients belong to; None: not known
     may_copy: bool = False  # plans may have copies to the host; `lowered` has those of one plan
+    overlaps: bool = False  # collectives run beside compute
     places: bool = False  # the runtime uses the planned addresses, so that the budget limits the arena
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether engines run side by side, so that the cost of a plan is the makespan and its schedule has times."""
+        return self.overlaps or self.lowered.copies is not None
 
     @property
     def baseline_cost(self) -> int:
@@ -96,8 +102,8 @@ class Formulation:
         return DisplayNames(self.lowered.name_of_task, self.lowered.name_of_buffer)
 
     def evaluated(self, order: Order, planner: str, choices: Sequence[int] = ()) -> Plan:
-        """Evaluate an order into a plan; with copies, on engines side by side."""
-        if self.lowered.copies is not None:
+        """Evaluate an order into a plan; with copies or overlap, on engines side by side."""
+        if self.is_timed:
             return schedule.evaluate(self.lowered.problem, self.goal, order, planner, choices)
         return evaluate(self.lowered.problem, self.goal, order, planner, choices)
 
@@ -174,7 +180,7 @@ class Formulation:
         workspace = problem.workspace[plan.order]
         offsets, arena_bytes = find(plan.lifetimes, _on_device(problem), workspace, ALIGNMENT, monitor)
         found = replace(plan, offsets=offsets, arena_bytes=arena_bytes)
-        return found if self.lowered.copies is None else self.with_host_addresses(found)
+        return self.with_host_addresses(found) if self.is_timed else found
 
     def with_host_addresses(self, plan: Plan) -> Plan:
         """The plan with addresses in host memory, which follow from its lifetimes; those on the device stay."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.bounds import claims, held_at_end, largest_task
+from planner.bounds import claims, held_at_end, largest_task, makespan
 from planner.errors import IllegalPlan
 from planner.lowering.lower import CATEGORIES, LoweredGraph
 from planner.lowering.realize import NodeSequence
@@ -53,11 +53,14 @@ class LowerBound:
     claims: tuple[dict[str, Any], ...] = ()  # (peak claim, cost claim), each with its certificate
 
     @classmethod
-    def without_search(cls, problem: Problem) -> LowerBound:
-        """Every task runs at least once; the peak holds the largest task and the final values."""
+    def without_search(cls, problem: Problem, overlaps: bool = False) -> LowerBound:
+        """Every task runs at least once; the peak holds the largest task and the final values.
+
+        With `overlaps` the bound on time is that on the makespan of engines side by side.
+        """
         relaxed = relax_choices(problem)
         task, end = largest_task.bound(relaxed), held_at_end.bound(relaxed)
-        once = relaxed.single_run_ticks()
+        once = makespan.bound(relaxed) if overlaps else relaxed.single_run_ticks()
         peak = largest_task.claim(task) if task.bytes >= end else held_at_end.claim(end)
         return cls.of_claims(peak, claims.single_run_claim(once), once)
 

@@ -17,7 +17,7 @@ from planner.errors import BadRequest
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import LowerBound
 from planner.lowering.copies import copied_buffers, copyable_buffers, renumbered, with_copy_nodes, without_empty_copies
-from planner.problem import schedule
+from planner.problem import COMMUNICATION, schedule
 from planner.problem.copies import CopyProblem, Link, with_copies
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Order, Plan, Score
@@ -36,6 +36,8 @@ SWEEP_SHARE, PACK_SHARE = 0.1, 0.1
 MIN_SWEEP_SECONDS = 0.5
 #: Budgets that differ by this part or less are not searched between.
 CLOSE = 0.004
+#: Link of a search without copies.
+NO_LINK = Link(1.0, 1.0)
 #: Fields of a device that say something of the link to host memory.
 LINK_FIELDS = ("host_bandwidth", "fetch_bandwidth", "host_link")
 
@@ -52,10 +54,8 @@ def why_no_copies(formulation: Formulation, request: Request) -> str:
 
     Raises BadRequest if the host memory holds none of the values that could be copied.
     """
-    if not runtime_named(request.runtime).copies:
-        return f"the runtime {request.runtime} runs no copies beside compute"
-    if not formulation.goal.budget_bytes:
-        return "copies need a budget in bytes or as a share"
+    if why := _why_not_timed(formulation, request):
+        return why
     buffers = copyable_buffers(formulation.lowered)
     if not len(buffers):
         return "no value may be copied"
@@ -69,6 +69,34 @@ def why_no_copies(formulation: Formulation, request: Request) -> str:
             "give more host memory, or leave out offload",
         )
     return ""
+
+
+def why_no_overlap(formulation: Formulation, request: Request) -> str:
+    """Why no collective runs beside compute under a request with `overlap`; "" if they do."""
+    if why := _why_not_timed(formulation, request):
+        return why
+    return "" if (formulation.lowered.problem.engine == COMMUNICATION).any() else "the graph has no collectives"
+
+
+def _why_not_timed(formulation: Formulation, request: Request) -> str:
+    if not runtime_named(request.runtime).engines:
+        return f"the runtime {request.runtime} runs nothing beside compute"
+    return "" if formulation.goal.budget_bytes else "a budget in bytes or as a share is needed"
+
+
+def with_overlap(formulation: Formulation, request: Request) -> Formulation:
+    """The formulation with collectives beside compute if the request wants that and they can; its baseline too."""
+    if not request.overlap or why_no_overlap(formulation, request):
+        return formulation
+    problem, goal = formulation.lowered.problem, replace(formulation.goal, budget_bytes=None)
+    baseline = schedule.evaluate(problem, goal, formulation.baseline.order, formulation.baseline.planner)
+    return replace(formulation, overlaps=True, baseline=baseline, bound=LowerBound.without_search(problem, True))
+
+
+def in_line(formulation: Formulation) -> Formulation:
+    """The formulation of plans whose collectives run in line with compute, to begin a search with."""
+    bound = LowerBound.without_search(formulation.lowered.problem)
+    return replace(formulation, overlaps=False, bound=bound) if formulation.overlaps else formulation
 
 
 def without_copies(request: Request) -> Request:
@@ -99,9 +127,9 @@ def with_copies_of(formulation: Formulation, request: Request, buffers: np.ndarr
 
     Its bound holds with copies: every task runs at least once, the largest task and what is held at the end.
     """
-    lowered = with_copy_nodes(formulation.lowered, link_of(request), buffers, order.tolist())
+    lowered = with_copy_nodes(formulation.lowered, link_of(request), buffers, order.tolist(), formulation.overlaps)
     goal = replace(formulation.goal, host_bytes=request.host_memory)
-    bound = LowerBound.without_search(formulation.lowered.problem)
+    bound = LowerBound.without_search(formulation.lowered.problem, formulation.overlaps)
     return replace(formulation, lowered=lowered, goal=goal, bound=bound, may_copy=True)
 
 
@@ -115,11 +143,13 @@ def with_copies_searched(
 ) -> tuple[Formulation, Plan, bool]:
     """(formulation with the copies of the plan, the best plan found, whether a clock ended the search).
 
-    `plain` is a plan without copies, with addresses if the request wants some. The result is no worse. Ends early if no
-    copy is of use, and at the first plan with addresses that `is_enough`.
+    `plain` is a plan without copies, with addresses if the request wants some; its collectives are in line. The result
+    is no worse. Ends early if no copy is of use, and at the first plan with addresses that `is_enough`.
     """
-    rounded, link = formulation.in_arena_bytes(), link_of(request)
-    copies = with_copies(rounded.lowered.problem, link, copyable_buffers(formulation.lowered))
+    rounded, buffers, link = formulation.in_arena_bytes(), np.zeros(0, np.int64), NO_LINK
+    if request.offload:
+        buffers, link = copyable_buffers(formulation.lowered), link_of(request)
+    copies = with_copies(rounded.lowered.problem, link, buffers, formulation.overlaps)
     goal = replace(rounded.goal, host_bytes=request.host_memory, seconds=seconds)
     monitor = Monitor(lambda order: plain.score, seconds, goal.iterations, cancel_event=cancel)
     peak = schedule.score(copies.problem, goal, plain.order, plain.choices).peak_bytes
@@ -129,7 +159,7 @@ def with_copies_searched(
     part = monitor.child(monitor.judge, PREPARE_SHARE)
     search.prepare(part)
     monitor.absorb(part)
-    best = with_copies_of(formulation, request, copies.buffer[:0], plain.order), plain
+    best = beside_compute(formulation, plain, request, monitor)
     for budget in (budgets := _Budgets(first, goal.budget_bytes or 0)):
         part = monitor.child(monitor.judge, SEARCH_SHARE)
         candidate = search.within(budget, part)
@@ -143,9 +173,20 @@ def with_copies_searched(
             break
         if goal.iterations is None and time.monotonic() - monitor.started + took > seconds:
             break  # no time is left for addresses of another plan
-        if monitor.should_stop() or (best[0].lowered.copies is None and not search.gains):
+        if monitor.should_stop() or (not best[0].is_timed and not search.gains):
             break
     return (*best, monitor.stopped_by_clock)
+
+
+def beside_compute(
+    formulation: Formulation, plain: Plan, request: Request, monitor: Monitor
+) -> tuple[Formulation, Plan]:
+    """(formulation without copies, a plan in line with its collectives beside compute if the formulation has that)."""
+    none = np.zeros(0, np.int64)
+    planned = with_copies_of(formulation, request, none, plain.order) if request.offload else formulation
+    if not planned.overlaps:
+        return planned, plain
+    return planned, _placed(planned, planned.evaluated(plain.order, plain.planner, plain.choices), request, monitor)
 
 
 class _Budgets:
@@ -177,8 +218,8 @@ def _realized(
     order = without_empty_copies(copies, candidate)
     buffers = copied_buffers(copies, order)
     order = renumbered(copies, order, buffers)
-    planned = with_copies_of(formulation, request, buffers, order)
-    plan = planned.evaluated(order, PLANNER, candidate.choices)
+    planned = with_copies_of(formulation, request, buffers, order) if request.offload else formulation
+    plan = planned.evaluated(order, PLANNER if request.offload else "overlap", candidate.choices)
     return planned, _placed(planned, plan, request, monitor)
 
 

@@ -212,6 +212,8 @@ def with_claims(formulation: Formulation, given: Sequence[claims.Claim], proof: 
         if claim == plain[k]:
             continue
         place = f"plan.bound.certificate.claims[{k}]"
+        if (formulation.overlaps or formulation.may_copy) and claim["of"] == "cost":
+            raise IllegalPlan(f"{place}: not the bound of engines side by side; re-plan the graph")
         if reason := claims.rejection_reason(problem, [claim]):
             raise IllegalPlan(f"{place}: {reason}; re-plan the graph")
         if other := claims.other_scope(claim, *_scope_of_claim(formulation, claim)):

@@ -71,14 +71,18 @@ def renumbered(copies: CopyProblem, order: Order, buffers: np.ndarray) -> Order:
     return np.asarray(number[order])
 
 
-def with_copy_nodes(lowered: LoweredGraph, link: Link, buffers: np.ndarray, order: Sequence[int]) -> LoweredGraph:
+def with_copy_nodes(
+    lowered: LoweredGraph, link: Link, buffers: np.ndarray, order: Sequence[int], overlaps: bool = False
+) -> LoweredGraph:
     """The lowered graph with copies of `buffers` (ascending); `order` is in the task numbers of the result.
+
+    With `overlaps`, collectives run beside compute too.
 
     A node of a copy has the phase that the order has reached when it first runs. Without buffers, the lowered graph.
     """
     if not len(buffers):
         return lowered
-    copies = with_copies(lowered.problem, link, buffers)
+    copies = with_copies(lowered.problem, link, buffers, overlaps)
     graph, problem = lowered.graph, copies.problem
     tasks, count = lowered.problem.tasks, len(buffers)
     absent = [b for b in buffers.tolist() if lowered.buffer_value[b] == ABSENT]
@@ -108,7 +112,7 @@ def with_copy_nodes(lowered: LoweredGraph, link: Link, buffers: np.ndarray, orde
         known={},
         copies=copies,
         plain=lowered,
-        copied=lambda plain: with_copy_nodes(plain, link, buffers, order),
+        copied=lambda plain: with_copy_nodes(plain, link, buffers, order, overlaps),
     )
 
 

@@ -20,11 +20,12 @@ from planner.formulation import arena_repair
 from planner.formulation.execution_check import ExecutionResult, RealizedPlan
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
-from planner.formulation.offloading import PLAIN_SHARE, with_copies_searched
+from planner.formulation.offloading import PLAIN_SHARE, beside_compute, with_copies_searched
 from planner.formulation.proven_bound import with_lower_bound, with_multi_step_bound
 from planner.formulation.search_result import SearchResult
 from planner.lowering.lower import BodyAlternatives
 from planner.pipeline.bound_beside import BoundBeside, is_bounded_beside
+from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.report.report import ReportData
 from planner.request.plan_request import Request
@@ -191,8 +192,14 @@ class SolveStages:
         self.seconds *= share
         return replace(formulation, goal=replace(formulation.goal, seconds=self.seconds))
 
-    def with_copies(self, formulation: Formulation, plain: Plan, request: Request) -> tuple[Formulation, Plan]:
-        """(formulation with the copies of the plan, the best plan found), in the time that plans without left."""
+    def with_engines(
+        self, formulation: Formulation, plain: Plan, request: Request, is_given: bool
+    ) -> tuple[Formulation, Plan]:
+        """(formulation with the copies of the plan, the best plan found), in the time that plans without left.
+
+        Collectives run beside compute if the formulation overlaps them. A plan that `is_given` keeps its order unless
+        copies are requested.
+        """
         if self.beside is not None:
             self.beside.end()
             self.beside = None
@@ -201,9 +208,12 @@ class SolveStages:
             self.until += (1 - PLAIN_SHARE) * goal.seconds
             self.seconds = goal.seconds
         seconds = goal.seconds if math.isinf(self.until) else max(0.0, self.until - time.monotonic())
+        if is_given and not request.offload:
+            monitor = Monitor(lambda order: plain.score, seconds, goal.iterations, cancel_event=self.cancel)
+            return beside_compute(formulation, plain, request, monitor)
         found, plan, stopped = with_copies_searched(formulation, plain, request, self.cancel, seconds)
         self.stopped_by_clock |= stopped
-        if found.lowered.copies is None and goal.iterations is None and not self.cancel.is_set():
+        if not found.is_timed and goal.iterations is None and not self.cancel.is_set():
             return found, self._continued(formulation, plan, request)
         return found, plan
 

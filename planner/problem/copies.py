@@ -1,5 +1,7 @@
 """Copies: a problem with an offload and a fetch for each of some buffers, on engines beside compute.
 
+Collectives run beside compute too, or in line with it.
+
     task n + i        offload of buffer `buffer[i]`: reads it and writes the host buffer m + i
     task n + c + i    fetch: reads the host buffer and writes `buffer[i]`
 
@@ -55,6 +57,7 @@ class CopyProblem:
     problem: Problem
     original: Problem  # without the copies
     buffer: np.ndarray  # int64[c]  copied buffers, ascending
+    overlaps: bool = False  # collectives run beside compute; else in line with it
 
     @property
     def offload(self) -> np.ndarray:
@@ -63,7 +66,8 @@ class CopyProblem:
 
     def under(self, choices: Sequence[int]) -> CopyProblem:
         """The same copies under one alternative for each group of `problem.choices`."""
-        return CopyProblem(resolve_choices(self.problem, choices), resolve_choices(self.original, choices), self.buffer)
+        problem, original = (resolve_choices(each, choices) for each in (self.problem, self.original))
+        return dataclasses.replace(self, problem=problem, original=original)
 
     @property
     def fetch(self) -> np.ndarray:
@@ -83,11 +87,11 @@ def copyable(problem: Problem) -> np.ndarray:
     return np.sort(found[np.argsort(-size[found], kind="stable")[:MAX_COPIES]])
 
 
-def with_copies(problem: Problem, link: Link, buffer: np.ndarray) -> CopyProblem:
+def with_copies(problem: Problem, link: Link, buffer: np.ndarray, overlaps: bool = False) -> CopyProblem:
     """The problem with copies of these buffers (ascending), without those that would take over MAX_COPY_TICKS.
 
-    Collectives run in line with compute, as in a plan without copies. Each alternative of `problem.choices` has the
-    host buffers and the copy times of its sizes.
+    Collectives run on an engine of their own if `overlaps`, else in line with compute, as in a plan without copies.
+    Each alternative of `problem.choices` has the host buffers and the copy times of its sizes.
 
     copies = with_copies(problem, Link(25e9, 25e9), copyable(problem))
     """
@@ -98,7 +102,7 @@ def with_copies(problem: Problem, link: Link, buffer: np.ndarray) -> CopyProblem
     device = [[b] for b in buffer.tolist()]
     none: list[list[int]] = [[]] * (2 * count)
     engine = [TO_HOST] * count + [TO_HOST if link.is_shared else FROM_HOST] * count
-    in_line = np.where(problem.engine == COMMUNICATION, COMPUTE, problem.engine)
+    in_line = problem.engine if overlaps else np.where(problem.engine == COMMUNICATION, COMPUTE, problem.engine)
     extended = dataclasses.replace(
         problem,
         cost=_joined(problem.cost, _copy_ticks(problem, link, size).ravel()),
@@ -121,7 +125,7 @@ def with_copies(problem: Problem, link: Link, buffer: np.ndarray) -> CopyProblem
         after_first=_with_rows(problem.after_first, none),
         choices=_choices_with_copies(problem, link, buffer),
     )
-    return CopyProblem(extended, problem, frozen(buffer))
+    return CopyProblem(extended, problem, frozen(buffer), overlaps)
 
 
 def _largest_sizes(problem: Problem) -> np.ndarray:

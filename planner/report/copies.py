@@ -1,4 +1,4 @@
-"""What a report says of copies to host memory: sums, and when each entry of the order runs."""
+"""What a report says of engines beside compute, for copies and collectives: sums, and when each entry runs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ import numpy as np
 
 from planner.formulation.formulation import Formulation
 from planner.lowering.realize import NodeSequence
-from planner.problem import COMPUTE, HOST
+from planner.problem import COMMUNICATION, COMPUTE, HOST
 from planner.problem.plan import Plan
 
 #: Names of the kinds of entries.
-COMPUTE_ENGINE, OFFLOAD_ENGINE, FETCH_ENGINE = "compute", "to_host", "from_host"
+COMPUTE_ENGINE, OFFLOAD_ENGINE, FETCH_ENGINE, COLLECTIVE_ENGINE = "compute", "to_host", "from_host", "communication"
 
 
 def copies_section(formulation: Formulation, plan: Plan) -> dict[str, Any]:
     """Section `copies`."""
     problem, lives = formulation.lowered.under(plan.choices).problem, plan.lifetimes
-    tasks = formulation.lowered.source_tasks
-    compute = int(problem.cost[plan.order[plan.order < tasks]].sum())
+    tasks, compute = formulation.lowered.source_tasks, _ticks(formulation, plan, COMPUTE)
     written = lives.buffer[lives.written_instance.gather(np.flatnonzero(plan.order >= tasks))]
     to_host = int(problem.size[written[problem.space[written] == HOST]].sum())
     return {
@@ -32,8 +31,29 @@ def copies_section(formulation: Formulation, plan: Plan) -> dict[str, Any]:
     }
 
 
+def overlap_section(formulation: Formulation, plan: Plan) -> dict[str, Any]:
+    """Section `overlap`, of a plan whose collectives run beside compute."""
+    tick = formulation.lowered.problem.tick
+    return {
+        "communication_seconds": _ticks(formulation, plan, COMMUNICATION) * tick,
+        **{
+            f"{prefix}waiting_seconds": (each.score.cost - _ticks(formulation, each, COMPUTE)) * tick
+            for prefix, each in (("", plan), ("baseline_", formulation.baseline))
+        },
+    }
+
+
+def _ticks(formulation: Formulation, plan: Plan, engine: int) -> int:
+    """Sum of the ticks that a plan takes on an engine; collectives in line with compute count as compute."""
+    problem = formulation.lowered.under(plan.choices).problem
+    engines = problem.engine[plan.order]
+    if not formulation.overlaps:
+        engines = np.where(engines == COMMUNICATION, COMPUTE, engines)
+    return int(problem.cost[plan.order[engines == engine]].sum())
+
+
 def engine_rows(formulation: Formulation, plan: Plan, runs: NodeSequence) -> dict[str, Any]:
-    """Fields of section `timeline` for a plan with copies: engine and times of each entry, host bytes."""
+    """Fields of section `timeline` for engines side by side: engine and times of each entry, host bytes."""
     if plan.schedule is None:
         return {}
     tick = formulation.lowered.problem.tick
@@ -56,6 +76,6 @@ def engine_rows(formulation: Formulation, plan: Plan, runs: NodeSequence) -> dic
 
 def _engine(formulation: Formulation, task: int) -> str:
     problem = formulation.lowered.problem
-    if problem.engine[task] == COMPUTE:
-        return COMPUTE_ENGINE
+    if problem.engine[task] in (COMPUTE, COMMUNICATION):
+        return COLLECTIVE_ENGINE if formulation.overlaps and problem.engine[task] == COMMUNICATION else COMPUTE_ENGINE
     return OFFLOAD_ENGINE if problem.space[problem.writes[task][0]] == HOST else FETCH_ENGINE

@@ -84,6 +84,11 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
     elif unused := offloading.unused_link_fields(request):
         names = ", ".join(f"device.{name}" for name in unused)
         report["warnings"].append(f"{names}: not used without offload; add offload to plan copies to the host")
+    if formulation.overlaps:
+        report["overlap"] = copies_report.overlap_section(formulation, data.plan)
+    elif request.overlap:
+        why = offloading.why_no_overlap(formulation, request)
+        report["warnings"].append(f"collectives run in line with compute: {why}")
     if "timeline" in request.returns:
         report["timeline"] = _timeline(data)
     if "layout" in request.returns and data.plan.offsets is not None:
@@ -252,7 +257,7 @@ def _bound(data: ReportData) -> dict[str, Any]:
         "kind": bound.kind,
         "order": bound.order,
         "proof": bound.proof,
-        **({"covers": "compute"} if formulation.may_copy else {}),
+        **({"covers": "compute"} if formulation.may_copy and not formulation.overlaps else {}),
         "certificate": {"format": certificate.FORMAT, "claims": list(bound.claims)},
     }
 

@@ -154,10 +154,20 @@ class CopiesSection(Struct):
     host_arena_bytes: Annotated[Integer | None, Meta(description="size of the arena in host memory; null: no layout")]
 
 
+class OverlapSection(Struct):
+    """Collectives that run beside compute."""
+
+    communication_seconds: Annotated[float, Meta(description="time of all collectives, in seconds")]
+    waiting_seconds: Annotated[float, Meta(description="time of the step in which no node computes, in seconds")]
+    baseline_waiting_seconds: Annotated[float, Meta(description="the same of the step without a plan")]
+
+
 class EnginesSection(Struct):
     """When the entries of the order run, as columns."""
 
-    engine: Annotated[list[Literal["compute", "to_host", "from_host"]], Meta(description="engine; views: compute")]
+    engine: Annotated[
+        list[Literal["compute", "to_host", "from_host", "communication"]], Meta(description="engine; views: compute")
+    ]
     start: Annotated[list[float], Meta(description="begin, in seconds")]
     end: Annotated[list[float], Meta(description="end, in seconds")]
 
@@ -485,6 +495,7 @@ class ReportDocument(Struct):
         bool | UnsetType, Meta(description="whether all bytes fit the memory of the device or of the request")
     ] = UNSET
     copies: CopiesSection | UnsetType = UNSET
+    overlap: OverlapSection | UnsetType = UNSET
     timeline: TimelineSection | UnsetType = UNSET
     layout: LayoutSection | UnsetType = UNSET
     allocator: AllocatorSection | UnsetType = UNSET

@@ -202,6 +202,13 @@ class Request:
         "Host memory for `offload`, which it needs, in bytes; default: no limit",
         NOT_IN_BATCH,
     )
+    overlap: bool = of_device(
+        kinds.SWITCH,
+        False,
+        "Run collectives beside compute: the time of a plan is the makespan of both, and nodes move so that compute "
+        "waits less",
+        ONE_REPORT,
+    )
     advise: bool = of_report(
         kinds.SWITCH, False, "Evaluate other techniques that lower the peak, each with a full plan", ONE_REPORT
     )
@@ -270,7 +277,7 @@ def parse_request(fields: Mapping[str, Any]) -> Request:
                 "one set of shapes",
                 "request it with the shapes of one set",
             )
-            for name in ("advise", "advise_checkpoints", "offload")
+            for name in ("advise", "advise_checkpoints", "offload", "overlap")
             if found.get(name)
         ]
     if found.get("host_memory") is not None and not found.get("offload"):
@@ -288,7 +295,7 @@ def _unknown_link(given: str | Mapping[str, Any], runtime: str) -> list[Finding]
     from graph.analysis.devices import resolve_device  # `remat --help` does without numpy
 
     device = resolve_device(given)
-    if device.host_bytes_per_second or not runtime_named(runtime).copies:
+    if device.host_bytes_per_second or not runtime_named(runtime).engines:
         return []
     remedy = 'name it, such as {"like": "a100-80gb", "host_bandwidth": 25e9}, or leave out offload'
     text = f"no bandwidth between {device.name} and its host"

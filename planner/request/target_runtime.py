@@ -23,7 +23,7 @@ class Runtime:
     returns_forward_outputs: bool = False  # at the end of the forward phase; they stay live
     places: bool = False  # values are at the addresses of the plan
     decomposes: bool = False  # ops of domain remat and ONNX functions run as the standard ops that they are exported as
-    copies: bool = False  # copies to the host and back run beside compute
+    engines: bool = False  # copies to the host and back, and collectives, run beside compute
     caches: bool = False  # PyTorch's CUDA caching allocator chooses the addresses, and reserves segments
 
 
@@ -33,11 +33,11 @@ _ORT = "onnxruntime CPU allocator, core/framework/allocator.cc"
 RUNTIMES = {
     runtime.name: runtime
     for runtime in (
-        Runtime("arena", 1, 0.0, _ARENA, takes_over=True, places=True, copies=True),
+        Runtime("arena", 1, 0.0, _ARENA, takes_over=True, places=True, engines=True),
         # CUDACachingAllocator.cpp: kMinBlockSize = 512. Eager kernels allocate every output.
-        Runtime("torch-eager", 512, 5e-6, _TORCH_CUDA, returns_forward_outputs=True, caches=True, copies=True),
+        Runtime("torch-eager", 512, 5e-6, _TORCH_CUDA, returns_forward_outputs=True, caches=True, engines=True),
         # CPUAllocator.cpp: posix_memalign of the requested size, which its profiler counts.
-        Runtime("torch-eager-cpu", 1, 2e-6, _TORCH_CPU, returns_forward_outputs=True, copies=True),
+        Runtime("torch-eager-cpu", 1, 2e-6, _TORCH_CPU, returns_forward_outputs=True, engines=True),
         # Kernels allocate their outputs, aligned to 64 bytes (MlasGetPreferredBufferAlignment), which are freed after
         # their last use: the options of remat.ort.session leave out arena, memory pattern and memory reuse.
         Runtime("ort", 64, 3e-6, _ORT, decomposes=True),

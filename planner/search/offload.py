@@ -1,4 +1,6 @@
-"""Keep, recompute or copy to the host: the least makespan within the budget that the searches below find.
+"""Engines side by side: the least makespan within the budget that the searches below find.
+
+Keep, recompute or copy to the host:
 
 budget ──▶ looser budgets ──▶ order of each ──▶ copies beside it ──▶ best ──▶ moves
                               greedy            placing.py                    moves.py
@@ -8,17 +10,21 @@ A looser budget takes less recomputation and leaves more bytes to copies. Beyond
 time of the step, copies are waited for. The best of the budgets is therefore where both meet: it is searched on a
 ladder, then halfway to its neighbours, and there with the whole portfolio. An order for a looser budget may need too
 many bytes at one step where no copy helps; a seed within the budget does not, and loses recomputations instead.
+
+Collectives beside compute: each of these orders is also list-scheduled (`overlapping.py`) before copies are placed.
+Without copies, the ladder is one of tighter budgets, since collectives that start early hold more bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from planner.algorithms.offload.moves import improved
+from planner.algorithms.offload.overlapping import WINDOWS, ListScheduler
 from planner.algorithms.offload.placing import with_copies_placed
 from planner.problem import liveness, schedule
 from planner.problem.copies import CopyProblem
@@ -37,6 +43,8 @@ PREPARE_SHARE = 0.5
 LADDER_SHARE = 0.6
 #: Share of a search within a tighter budget for placing copies beside the known orders; the rest is for moves.
 PLACING_SHARE = 0.4
+#: Budgets of the ladder without copies, as parts of the budget.
+TIGHTER = (0.97, 0.93, 0.87, 0.8)
 #: Planner of the ladder.
 QUICK = "greedy"
 
@@ -59,9 +67,16 @@ class CopySearch:
         base = base_order(self.copies.original, self.goal.strict_phases)
         for order in (base, *seeds):
             self._offer(order)
-            self._thin(order)
+            if len(self.copies.buffer):
+                self._thin(order)
+            else:
+                self._beside(order)
         peak = liveness.peak(self.copies.original, base)
-        if peak > self.budget:
+        if not len(self.copies.buffer):
+            for left, part in zip(range(len(TIGHTER), 0, -1), TIGHTER, strict=True):
+                if not monitor.should_stop():
+                    self._try(int(part * self.budget), QUICK, monitor, 1 / (left + 1))
+        elif peak > self.budget:
             best = self._ladder(peak)
             if self.best < self.best_without_copies:
                 self._try(best, "auto", monitor, 1.0)
@@ -101,12 +116,28 @@ class CopySearch:
         return score
 
     def _beside(self, order: Order) -> Score:
-        """Score of an order without copies, with copies placed beside it."""
-        score = self._offer(self._with_copies(order, self.budget))
-        self.plain.append((score, order))
-        return score
+        """Score of an order in line, with collectives and copies placed beside it."""
+        best = self._offer(self._with_copies(order, self.budget)), order
+        for scheduled in self._overlapped(order):
+            best = min(
+                best, (self._offer(self._with_copies(scheduled, self.budget)), scheduled), key=lambda each: each[0]
+            )
+        self.plain.append(best)
+        return best[0]
+
+    def _overlapped(self, order: Order) -> Iterator[Order]:
+        """List schedules of an order, if collectives run beside compute."""
+        if not self.copies.overlaps:
+            return
+        scheduler = ListScheduler(self.copies.original, self.goal, order)
+        for hoist, ahead, margin in WINDOWS:
+            if self.monitor.should_stop():
+                return
+            yield scheduler.run(hoist, ahead, (1 - margin) * self.budget)
 
     def _with_copies(self, order: Order, budget_bytes: int) -> Order:
+        if not len(self.copies.buffer):
+            return order
         return with_copies_placed(
             self.copies, order, budget_bytes, self.goal.host_bytes, lambda: self.monitor.cancelled
         )

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from planner.bounds import makespan
 from planner.problem import schedule
 from planner.problem.copies import CopyProblem
 from planner.problem.monitor import Monitor
@@ -72,7 +73,8 @@ class CopyChoiceSearch:
         best: tuple[Score, Candidate] | None = None
         promising = sorted(self.searches.items(), key=lambda item: (item[1].best, item[0]))
         for k, (vector, search) in enumerate(promising):
-            cost = search.copies.original.single_run_ticks()
+            original = search.copies.original
+            cost = makespan.bound(original) if search.copies.overlaps else original.single_run_ticks()
             if best is not None and (monitor.should_stop() or best[0][:2] <= (0, cost)):
                 continue
             part = monitor.child(monitor.judge, 1.0 if k == len(promising) - 1 else 0.5)

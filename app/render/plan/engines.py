@@ -1,4 +1,4 @@
-"""Engines of a plan with copies over time: compute, copies to the host, and copies back, each in a row.
+"""Engines of a plan over time: compute, copies to the host and back, and collectives, each in a row.
 
 compute     ██████████████ ████████████████     gaps: compute waits for a copy
 to host       ████ ████
@@ -20,6 +20,7 @@ from app.render.text import format_percent, format_seconds
 
 #: Engines in the order of the rows, with the label and the colour (see `KINDS` in columns.py) of each.
 ENGINES = {"compute": ("compute", 4), "to_host": ("to host", 0), "from_host": ("from host", 7)}
+COLLECTIVES = {"communication": ("collectives", 3)}
 ROW, BAR = 40, 22  # pixels
 NARROWEST = 0.2  # pixels of an entry, and of a gap between two
 
@@ -42,13 +43,15 @@ def engine_chart(sections: Mapping[str, bytes], name: str, rules: tuple[str, str
     """SVG of the rows; `rules` colour the kinds, light and dark. Raises Gone for a plan without copies."""
     engines = msgspec.json.decode(sections["timeline"], type=Timeline).engines
     if engines is None:
-        raise Gone("the plan copies nothing to the host; plan it with offload")
+        raise Gone("nothing runs beside compute in the plan; plan it with offload or overlap")
     engine, start, end = np.asarray(engines.engine), np.asarray(engines.start), np.asarray(engines.end)
     whole = float(end.max(initial=0.0)) or 1.0
-    frame = plots.Panel(96, 60, 836, ROW * len(ENGINES), 0, whole, 1)
+    copies = {key: row for key, row in ENGINES.items() if key == "compute" or (engine == key).any()}
+    rows = {**copies, **COLLECTIVES} if (engine == "communication").any() else ENGINES
+    frame = plots.Panel(96, 60, 836, ROW * len(rows), 0, whole, 1)
     ticks = {x: format_seconds(x) for x in axes.ticks(0, whole, axes.round_up(whole / 8))}
     parts, shares = frame.drawn(ticks, {}, "time"), []
-    for row, (key, (words, kind)) in enumerate(ENGINES.items()):
+    for row, (key, (words, kind)) in enumerate(rows.items()):
         own = np.flatnonzero((engine == key) & (end > start))
         first, last = _merged(start[own] * frame.wide / whole, end[own] * frame.wide / whole)
         top = frame.y + ROW * row + (ROW - BAR) / 2

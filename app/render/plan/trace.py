@@ -2,7 +2,7 @@
 
     process    the model under its plan
     ├─ forward, backward, update, recompute     one slice for each run of a node
-    ├─ to_host, from_host                       one slice for each copy, beside the others; of plans with copies
+    ├─ to_host, from_host, communication        one slice for each copy and collective beside the others, if any
     ╰─ memory                                   counter: bytes live at each step
 
 Source: "Trace Event Format", the format of chrome://tracing; times are in microseconds.
@@ -16,8 +16,8 @@ from typing import Any
 from planner.report.saved_report import timed_steps
 
 PROCESS = 1
-TRACKS = ("forward", "backward", "update", "recompute", "to_host", "from_host")  # thread ids count from 1
-COPIES = 2  # the last tracks, of plans with copies only
+PHASES = ("forward", "backward", "update", "recompute")
+TRACKS = (*PHASES, "to_host", "from_host", "communication")  # thread ids count from 1
 DIGITS = 3  # decimals of a time: nanoseconds
 
 
@@ -25,9 +25,10 @@ def trace(document: Mapping[str, Any]) -> dict[str, Any]:
     """The trace of a saved plan that embeds its source; views take no time and have no slice. O(steps)."""
     name = document["model"].get("name") or "model"
     events: list[dict[str, Any]] = [_named("process_name", 0, f"{name}, predicted")]
-    tracks = TRACKS if document["plan"]["offloaded"] else TRACKS[:-COPIES]
-    events += [_named("thread_name", number, track) for number, track in enumerate(tracks, 1)]
-    for place, step in enumerate(timed_steps(document)):
+    steps = list(timed_steps(document))
+    shown = {*PHASES, *(step.engine for step in steps)}
+    events += [_named("thread_name", number, track) for number, track in enumerate(TRACKS, 1) if track in shown]
+    for place, step in enumerate(steps):
         began, taken = step.start * 1e6, step.seconds * 1e6
         if taken:
             track = step.engine if step.engine in TRACKS else "recompute" if step.run else step.phase

@@ -2,10 +2,12 @@
 
 Moves, one or some at once, are accepted if neither the bytes over the budget nor, within it, the makespan rises. Over
 the budget any makespan is accepted: it may take a copy and a recomputation together to get there. After MAX_WANDER
-such moves without fewer bytes the search returns to its best order, since orders grow on such walks. It ends where
-the makespan is the time of one run of each task, the bound. All instances of a buffer hold the same content, so a move
-may bind a read to another instance; only a read before the first write is illegal. Optional tasks are added and removed
-where `OptionalTasks` allows it. One iteration is one set of moves; the same seed gives the same moves.
+such moves without fewer bytes the search returns to its best order, since orders grow on such walks. So it does with
+collectives beside compute, where some slower orders are accepted. It ends where the makespan is the bound: the time of
+one run of each task, or that of `bounds/makespan.py`. All instances of a buffer hold the same content, so a move may
+bind a read to another instance; only a read before the first write is illegal. Optional tasks are added and removed
+where `TaskPlaces` allows it, and with collectives beside compute all tasks slide there. One iteration is one set of
+moves; the same seed gives the same moves.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from planner.algorithms.offload.optional_tasks import OptionalTasks
 from planner.algorithms.offload.placing import Gap, gaps
+from planner.algorithms.offload.task_places import TaskPlaces
+from planner.bounds import makespan
 from planner.errors import IllegalPlan
 from planner.problem import schedule
+from planner.problem.columns import COMMUNICATION, Problem
 from planner.problem.copies import CopyProblem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
@@ -26,8 +30,14 @@ from planner.problem.recompute import can_recompute
 
 #: Farthest slide of a copy, steps, as a power of two.
 MAX_SLIDE_POWER = 6
+#: Slides of runs among the moves, with collectives beside compute.
+SLIDES = 4
 #: Probability of one move more at once.
 AGAIN = 0.3
+#: Probability that a run that slides is one of a collective.
+COLLECTIVE = 0.5
+#: Probability of accepting a slower order, with collectives beside compute.
+SLOWER = 0.1
 #: Probability of recomputing what a recomputation between copies reads, too.
 LONGER = 0.5
 #: Accepted moves in a row that lower no bytes over the budget, after which the search returns to its best order.
@@ -50,7 +60,7 @@ class _Moves:
         size = copies.original.size[copies.buffer].tolist()
         self.number_of = {t: i for i, t in enumerate(self.producer) if size[i]}  # a task's last copied output
         self.number_of_buffer = {b: i for i, b in enumerate(copies.buffer.tolist()) if size[i]}
-        self.optional = OptionalTasks(copies.original, goal)
+        self.places = TaskPlaces(copies.original, goal)
         self.producer_of, self.reads = copies.original.producer().tolist(), copies.original.reads.lists()
         self.may_repeat = can_recompute(copies.original)
         self.later = copies.original.after_every.lists()
@@ -70,11 +80,15 @@ class _Moves:
             self._insert_recomputation,
             self._remove_recomputation,
             *((self._insert_recomputation_from_host,) if self.count else ()),
-            *((self._insert_optional, self._remove_optional, self._other_writer) if self.optional.tasks else ()),
+            *((self._insert_optional, self._remove_optional, self._other_writer) if self.places.optional else ()),
+            *((self._slide_run,) * SLIDES if self.copies.overlaps else ()),
         )
         best = now = schedule.score(self.copies.problem, self.goal, self.order)[:2]
-        result, wander, least = self.order, 0, (0, self.copies.original.single_run_ticks())
-        while (self.count or self.optional.tasks) and best > least and not monitor.should_stop():
+        once = makespan.bound if self.copies.overlaps else Problem.single_run_ticks
+        result, wander, least = self.order, 0, (0, once(self.copies.original))
+        while (
+            (self.count or self.places.optional or self.copies.overlaps) and best > least and not monitor.should_stop()
+        ):
             if self.accepted >= GAPS_EVERY:
                 self.uses, self.accepted = gaps(self.copies, self.order, least_steps=0), 0
                 self.gaps = [gap for gap in self.uses if gap.before > gap.after + 1]
@@ -88,16 +102,20 @@ class _Moves:
                 score = schedule.score(self.copies.problem, self.goal, found)[:2]
             except IllegalPlan:
                 continue
-            if score <= now or score[0] == now[0] > 0:
+            if score <= now or score[0] == now[0] > 0 or self._accepts_slower(score):
                 self.order, now = found, score
                 self.accepted += 1
-                wander = wander + 1 if now[0] else 0
+                wander = wander + 1 if now[0] or self.copies.overlaps else 0
             if score <= best:
                 wander = wander if score[0] == best[0] else 0
                 result, best = found, score
             elif wander >= MAX_WANDER:
                 self.order, now, wander, self.accepted = result, best, 0, GAPS_EVERY
         return result
+
+    def _accepts_slower(self, score: tuple[int, int]) -> bool:
+        """Whether an order within the budget is accepted whatever its makespan: runs may have to slide together."""
+        return self.copies.overlaps and not score[0] and self.random.random() < SLOWER
 
     def _without_unread_offloads(self, order: Order) -> Order:
         """The order without offloads that no fetch reads."""
@@ -120,6 +138,23 @@ class _Moves:
         distance = self.random.choice((-1, 1)) * self.random.randint(1, 1 << self.random.randint(0, MAX_SLIDE_POWER))
         rest = np.delete(order, step)
         return np.insert(rest, min(max(step + distance, 0), len(rest)), order[step])
+
+    def _slide_run(self, order: Order) -> Order | None:
+        """A run of a collective, or of any task, some steps earlier or later."""
+        of_tasks = order < self.tasks
+        if self.random.random() < COLLECTIVE:
+            of_tasks &= self.copies.problem.engine[order] == COMMUNICATION
+        step = self._one(of_tasks)
+        if step is None:
+            return None
+        task, rest = int(order[step]), np.delete(order, step)
+        distance = self.random.choice((-1, 1)) * self.random.randint(1, 1 << self.random.randint(0, MAX_SLIDE_POWER))
+        place = min(max(step + distance, 0), len(rest))
+        if (order[:step] == task).any():
+            may = self.places.may_repeat(rest, task, place)
+        else:
+            may = not (rest[:place] == task).any() and self.places.may_begin(rest, task, place)
+        return np.insert(rest, place, task) if may else None
 
     def _insert_pair(self, order: Order) -> Order | None:
         """Copies of a buffer in one of its gaps."""
@@ -244,16 +279,16 @@ class _Moves:
 
     def _insert_optional(self, order: Order) -> Order | None:
         """An optional task that the order lacks."""
-        absent = [t for t in self.optional.tasks if not (order == t).any()]
+        absent = [t for t in self.places.optional if not (order == t).any()]
         if not absent:
             return None
         task, place = self.random.choice(absent), self.random.randint(0, len(order))
-        return np.insert(order, place, task) if self.optional.may_begin(order, task, place) else None
+        return np.insert(order, place, task) if self.places.may_begin(order, task, place) else None
 
     def _remove_optional(self, order: Order) -> Order | None:
         """The order without an optional task."""
-        step = self._one(np.isin(order, self.optional.tasks))
-        if step is None or not self.optional.may_leave(order, int(order[step])):
+        step = self._one(np.isin(order, self.places.optional))
+        if step is None or not self.places.may_leave(order, int(order[step])):
             return None
         return np.delete(order, np.flatnonzero(order == order[step]))
 
@@ -262,19 +297,19 @@ class _Moves:
 
         Without one of them some read may have no earlier write, and both together take longer than either.
         """
-        step = self._one(self._is_repeat(order) | np.isin(order, self.optional.tasks))
+        step = self._one(self._is_repeat(order) | np.isin(order, self.places.optional))
         if step is None:
             return None
         task, rest = int(order[step]), np.delete(order, step)
-        others = self.optional.other_writers(task)
+        others = self.places.other_writers(task)
         is_only = not (rest == task).any()
-        if not others or not (self.optional.may_leave(order, task) if is_only else (order[:step] == task).any()):
+        if not others or not (self.places.may_leave(order, task) if is_only else (order[:step] == task).any()):
             return None
         other = self.random.choice(others)
         if (order[:step] == other).any():
             may = self.may_repeat[other] and not np.isin(order[:step], self.later[other]).any()
         else:
-            may = not (order == other).any() and self.optional.may_begin(rest, other, step)
+            may = not (order == other).any() and self.places.may_begin(rest, other, step)
         return np.insert(rest, step, other) if may else None
 
     def _is_repeat(self, order: Order) -> np.ndarray:

@@ -8,7 +8,8 @@
 Gaps are taken by (bytes × steps over the budget freed) per tick of copying, until the order fits or no gap is left
 whose value fits in the host memory from its offload to its last fetch.
 Prices only fall while copies are placed, so that the best gap is found by evaluating the top of a heap once more.
-Times are those of the order without copies; what the order does with the copies is for `schedule.py` to say.
+Times are those of the order without copies, on its engines; what the order does with the copies is for `schedule.py`
+to say.
 O(g log g) evaluations for g gaps in practice.
 """
 
@@ -21,9 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.algorithms.offload.link_slots import LinkSlots
-from planner.problem import liveness
+from planner.problem import liveness, schedule
 from planner.problem.copies import CopyProblem
-from planner.problem.plan import Order
+from planner.problem.plan import Goal, Order
 from planner.problem.schedule import NO_LIMIT
 
 
@@ -82,8 +83,9 @@ class _Placing:
         self.copies, self.order = copies, order
         problem = copies.problem
         self.over = liveness.profile(copies.original, order) - budget_bytes
-        self.end = np.cumsum(problem.cost[order])
-        self.start = self.end - problem.cost[order]
+        times = schedule.evaluate(problem, Goal(), order, "").schedule
+        assert times is not None
+        self.start, self.end = times.start, times.end
         self.out_ticks = problem.cost[copies.offload].tolist()
         self.back_ticks = problem.cost[copies.fetch].tolist()
         self.size = problem.size[copies.buffer].tolist()

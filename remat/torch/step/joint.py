@@ -24,6 +24,8 @@ BACKWARD = ("is_backward", "must_be_in_backward")
 _ROOT = re.compile(r"^L\['\w+'\]\.?")  # the module that is recorded, in paths
 BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
 ADD = torch.ops.aten.add.Tensor
+#: Ops that wait for a functional collective, by name: PyTorch may be built without them.
+WAITS = ("_c10d_functional.wait_tensor.default", "c10d_functional.wait_tensor.default")
 BATCH_NORM_GRADIENT = torch.ops.aten.native_batch_norm_backward.default
 DROPOUTS = {  # random op -> position of its probability; with 0 it draws nothing
     torch.ops.aten.native_dropout.default: 1,
@@ -91,6 +93,9 @@ class Joint:
             return False
         if is_mutation(node):
             return True
+        if is_wait(node):
+            self._views[node] = node.args[0]
+            return False
         storages = {storage_of(tensor) for tensor in tensors_of(node)}
         for source in node.all_input_nodes:
             if storages and storages == {storage_of(tensor) for tensor in tensors_of(source)}:
@@ -252,6 +257,11 @@ def is_mutation(node: fx.Node) -> bool:
     """Whether an op writes to its first argument; Inductor updates buffers by such ops."""
     schema = getattr(node.target, "_schema", None)
     return schema is not None and schema.is_mutable
+
+
+def is_wait(node: fx.Node) -> bool:
+    """Whether a node waits for a functional collective; it returns the tensor that the collective writes."""
+    return str(node.target) in WAITS
 
 
 def is_random(node: fx.Node) -> bool:

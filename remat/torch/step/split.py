@@ -32,7 +32,16 @@ from remat.torch.step.aot import (
 from remat.torch.step.arena import Addresses, Placer
 from remat.torch.step.document import STATE, TANGENTS, element_name
 from remat.torch.step.errors import OtherStep
-from remat.torch.step.joint import BATCH_NORM, BATCH_NORM_GRADIENT, Joint, Result, is_mutation, is_random, tensors_of
+from remat.torch.step.joint import (
+    BATCH_NORM,
+    BATCH_NORM_GRADIENT,
+    Joint,
+    Result,
+    is_mutation,
+    is_random,
+    is_wait,
+    tensors_of,
+)
 
 NO_COPIES = (
     'only compiler="eager" with memory="allocator" runs copies to host memory; choose these, or plan without offload'
@@ -94,6 +103,7 @@ class _Run:
     number: int  # of earlier runs of the task
     needed: set[int | None] = field(default_factory=set)  # elements that are read before the next run of the task
     before: list[CopyStep] = field(default_factory=list)  # copies that begin, or are waited for, right before it
+    waits: list[fx.Node] = field(default_factory=list)  # for collectives, right after it
     last_reads: dict[int | None, _Run | None] = field(default_factory=dict)  # element -> its last reader; None: kept
     overwritten: int | None = None  # position of the operand that the result is written over
 
@@ -122,9 +132,9 @@ class _Split:
     def _runs(self, order: Order, waits: Waits) -> list[_Run]:
         tasks = {task.name: task for task in self.joint.tasks}
         names = [name for name, _ in order]
-        views = {node.name for node in self.joint.nodes if self.joint.is_view(node)}
+        views = {node.name: node for node in self.joint.nodes if self.joint.is_view(node)}
         states = {f"{task.name}{STATE}" for task in self.joint.tasks if is_random(task)}
-        known, planned = tasks.keys() | views | states | self.copies.keys() | {TANGENTS}, set(names)
+        known, planned = tasks.keys() | views.keys() | states | self.copies.keys() | {TANGENTS}, set(names)
         if odd := sorted((planned - known) | (tasks.keys() | {TANGENTS}) - planned):
             raise OtherStep(f"the plan belongs to another step: {len(odd)} ops differ, such as {odd[0]}; plan again")
         runs: list[_Run] = []
@@ -141,6 +151,8 @@ class _Split:
             elif name in tasks:
                 runs.append(_Run(tasks[name], TANGENTS in seen, seen[name], before=before))
                 before = []
+            elif name in views and is_wait(views[name]) and runs:
+                runs[-1].waits.append(views[name])
             seen[name] += 1
         if early := [run.task.name for run in runs if not run.is_backward and self.joint.is_backward(run.task)]:
             raise OtherStep(f"the plan runs {early[0]} of the backward pass before the forward pass has ended")
@@ -282,7 +294,10 @@ class _Pass:
         return self.values[result]
 
     def argument(self, node: fx.Node) -> fx.Node:
-        """A node's value in this graph; views are taken where they are read, and again if their storage is new."""
+        """A node's value in this graph; views are taken where they are read, and again if their storage is new.
+
+        Waits for collectives are views. Those that the plan places are taken there (`add_run`).
+        """
         joint = self.joint
         if not joint.is_view(node):
             return self.value(joint.result(node)) if tensors_of(node) else self.graph.node_copy(node)
@@ -314,6 +329,9 @@ class _Pass:
             call = self.placer.placed(call, run.task, run.number)
         for element in sorted(run.needed, key=str):
             self.values[Result(run.task, element)] = call if element is None else self._element(run.task, call, element)
+        for node in run.waits:
+            if self.joint.result(node) in self.values:
+                self.argument(node)
 
     def _call(self, run: _Run) -> fx.Node:
         task = run.task

@@ -15,7 +15,13 @@ from planner.problem.copies import Link, copyable, with_copies
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Score
 from planner.problem.recompute import base_order
-from tests.planner.copy_problems import MAX_TASKS_WITH_EVERYTHING, excess, small_copy_problem, with_everything
+from tests.planner.copy_problems import (
+    MAX_TASKS_WITH_EVERYTHING,
+    excess,
+    small_copy_problem,
+    small_overlap_problem,
+    with_everything,
+)
 from tests.planner.random_problems import training_problem
 
 
@@ -82,6 +88,14 @@ def test_moves_recompute_between_copies_that_no_step_was_between() -> None:
 def test_plans_with_copies_beside_optional_tasks_collectives_and_alternatives_are_the_fastest() -> None:
     problems = [small_copy_problem(random.Random(s), with_everything, MAX_TASKS_WITH_EVERYTHING) for s in range(5)]
     assert any(problem.original.optional.any() and len(problem.problem.choices) for problem, _ in problems)
+    assert not any(itertools.starmap(excess, problems))
+
+
+@pytest.mark.heavy
+def test_plans_with_collectives_beside_compute_are_the_fastest() -> None:
+    #   146: three runs slide together, and every order between takes longer
+    problems = [small_overlap_problem(random.Random(seed)) for seed in [*range(25), 137, 146]]
+    assert any(len(copies.buffer) for copies, _ in problems) and any(not len(copies.buffer) for copies, _ in problems)
     assert not any(itertools.starmap(excess, problems))
 
 
