@@ -164,6 +164,36 @@ def runs_collectives_as_requested(rank: int, _: str) -> None:
     assert peaks[1] < peaks[0]
 
 
+def runs_collectives_beside_compute(rank: int, _: str) -> None:
+    """A collective starts before compute that does not wait for it, and is waited for where its result is read."""
+    torch.manual_seed(0)
+    plain, x = SequenceParallel(), torch.randn(4, LENGTH, WIDTH, generator=torch.Generator().manual_seed(rank))
+    x.requires_grad_()
+    plain(x).backward()
+    expected, x.grad = x.grad, None
+    planned = copy.deepcopy(plain)
+    planned.zero_grad(set_to_none=True)
+    captured = remat.torch.capture(planned, x)
+    device = {"like": "cpu-reference", "link_bandwidth": 1e9}
+    plan = remat.torch.plan_on_rank_0(captured, "100%", **{**QUICK, "iterations": 100}, overlap=True, device=device)
+    assert plan["overlap"]["waiting_seconds"] < plan["overlap"]["baseline_waiting_seconds"]
+    names = [name for name, _ in plan["plan"]["order"]]
+    started = {name: place for place, name in enumerate(names)}
+    nodes = {node["name"]: node for node in captured.document["nodes"]}
+    waits = [name for name in names if "wait_tensor" in nodes[name]["op"]]
+    beside = [
+        between
+        for name in waits
+        for between in names[started[nodes[name]["inputs"][0]] + 1 : started[name]]
+        if not nodes[between].get("alias_of")
+    ]
+    assert len(waits) == 8 and beside
+    optimized = remat.torch.optimize(planned, (x,), plan=plan)
+    optimized(x).backward()
+    assert expected is not None and x.grad is not None and torch.equal(expected, x.grad)
+    assert equal([p.grad for p in plain.parameters()], [p.grad for p in planned.parameters()])
+
+
 def predicts_the_peak_of_its_rank(rank: int, _: str) -> None:
     """Recorded FSDP2 steps, with planned blocks and without, peak where the allocator does on this rank."""
     one = remat.torch.capture(decoder().blocks[0], example())
@@ -241,6 +271,6 @@ def test_plans_and_wraps_train_in_two_processes(tmp_path: Path) -> None:
     captured = remat.torch.capture(decoder(), tokens())
     plan = wraps_for(load(captured.to_json().encode()), parse_request({"device": "cpu-reference", "budget": "80%"}))
     assert plan.modules
-    checks = [trains, refuses_other_steps, runs_collectives_as_requested]
+    checks = [trains, refuses_other_steps, runs_collectives_as_requested, runs_collectives_beside_compute]
     checks += [predicts_the_peak_beside_what_earlier_steps_left, predicts_the_peak_of_its_rank]
     torch.multiprocessing.spawn(in_process, (str(tmp_path / "store"), plan.patch, checks), nprocs=2)

@@ -26,6 +26,7 @@ from planner.report import saved_report
 from tests.app.api.auth.conftest import Gated, gated, tenant
 from tests.app.conftest import chain, value
 from tests.app.pages.html import Element, parsed
+from tests.planner.pipeline import test_overlap
 
 __all__ = ["gated", "tenant"]
 MARKUP = '<script>alert("&1")</script>'
@@ -155,6 +156,16 @@ def test_a_plan_with_copies_shows_its_engines_over_time(client: TestClient, plan
     assert "engines.svg" not in client.get(f"/plans/{plans[0]}").text
     refused = client.get(f"/plans/{plans[0]}/engines.svg")
     assert refused.status_code == 404 and "offload" in refused.text
+
+
+def test_a_plan_with_overlap_shows_its_collectives_over_time(client: TestClient) -> None:
+    fields = {"budget": 32 * test_overlap.BYTES, "planner": "auto", "overlap": True}
+    id = planned(client, json.loads(test_overlap.step()), **fields)
+    assert f'<img class="engines" src="/plans/{id}/engines.svg"' in client.get(f"/plans/{id}").text
+    svg = ET.fromstring(client.get(f"/plans/{id}/engines.svg").text)
+    words = {element.text for element in svg.iter() if element.tag.endswith("text")}
+    assert {"compute", "collectives"} <= words and "to host" not in words
+    assert "busy: compute 87.1%, collectives 25.8% of 31 ms" in words
 
 
 def test_intervals_without_a_visible_gap_are_drawn_as_one() -> None:

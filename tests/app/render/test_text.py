@@ -15,6 +15,7 @@ from planner.pipeline.progress import Progress as Told
 from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
 from tests.app.conftest import chain
+from tests.planner.pipeline import test_overlap
 
 
 @pytest.mark.parametrize(
@@ -130,3 +131,9 @@ def test_the_text_of_a_plan_with_copies_says_bytes_each_way_and_at_most_on_the_h
     said = "2 values copied to the host: 3.00 KiB there, 5.00 KiB back, at most 2.00 KiB at once; compute waits 12 ms"
     assert said in plan_lines(found)
     assert "copied to the host" not in "\n".join(plan_lines({k: v for k, v in found.items() if k != "copies"}))
+
+
+def test_the_text_of_a_plan_with_overlap_says_what_compute_waits_and_how_much_faster_it_is() -> None:
+    lines = plan_lines(test_overlap.planned(test_overlap.step()))
+    assert lines[0].endswith("11.4% faster")
+    assert "collectives take 8 ms beside compute, which waits 4 ms for them; without a plan 8 ms" in lines

@@ -12,8 +12,9 @@ import pytest
 
 import remat
 from app.cli.typer_app import run
-from app.render.plan.trace import COPIES, TRACKS, trace
+from app.render.plan.trace import PHASES, trace
 from tests.app.conftest import chain
+from tests.planner.pipeline import test_overlap
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def test_slices_follow_each_other_and_memory_peaks_as_planned(saved: Path) -> No
         by_kind[event["ph"]].append(event)
         assert event["pid"] == 1
     named = {event["tid"]: event["args"]["name"] for event in by_kind["M"] if event["name"] == "thread_name"}
-    assert tuple(named.values()) == TRACKS[:-COPIES]
+    assert tuple(named.values()) == PHASES
     slices = by_kind["X"]
     for before, after in itertools.pairwise(slices):
         assert after["ts"] == pytest.approx(before["ts"] + before["dur"], abs=0.002)
@@ -51,3 +52,12 @@ def test_the_command_writes_the_trace(saved: Path, tmp_path: Path, capsys: pytes
     assert run(["explain", str(saved), "--trace", str(tmp_path / "trace.json")]) == 0
     assert json.loads((tmp_path / "trace.json").read_text()) == trace(json.loads(saved.read_text()))
     assert "recomputed" in capsys.readouterr().out
+
+
+def test_collectives_beside_compute_have_a_track_of_their_own() -> None:
+    events = trace(test_overlap.planned(test_overlap.step()))["traceEvents"]
+    named = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert tuple(named.values()) == (*PHASES, "communication")
+    beside = [event for event in events if event["ph"] == "X" and named[event["tid"]] == "communication"]
+    assert {event["name"] for event in beside} == {"gather0", "gather1", "reduce1", "reduce2"}
+    assert {event["dur"] for event in beside} == {2000}
