@@ -4,8 +4,8 @@
                  │ over budget, or proven unreachable
     0 ───────────┴──▶ lowest peak P ──▶ least time within P ──▶ plan
 
-A budget that is not met gets the plan of budget 0, so its peak, given as a budget, can be met. Runs that nothing reads
-are removed from what `auto` finds.
+A budget that is not met gets the plan of budget 0, so its peak, given as a budget, can be met. By the clock, `auto`
+searches for the lowest peak as `peak_descent.py` says. Runs that nothing reads are removed from what `auto` finds.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from planner.problem.monitor import CostBound, Monitor
 from planner.problem.plan import Candidate, Goal, Order, Score
 from planner.problem.recompute import base_order
 from planner.search import portfolio
+from planner.search.peak_descent import lowest_peak
 from planner.search.time_slices import TimeSlices
 from planner.search.unread_runs import without_unread_runs
 
@@ -87,6 +88,8 @@ def _lowest_peak(
     part.on_progress = monitor.on_progress
     if planner == "auto" and not slices.by_clock:
         lowest = portfolio.search_by_iterations(problem, goal, part, seeds, search)
+    elif planner == "auto":
+        lowest = lowest_peak(problem, goal, part, [*seeds, *missed], budget_bytes)
     else:
         lowest = portfolio.search(problem, goal, planner, part, seeds)
     if goal.max_overhead is not None:

@@ -101,7 +101,7 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
     if planner != "auto":
         return _better(problem, goal, known, _search_choices(problem, goal, planner, monitor))
     if problem.tasks <= TINY_TASKS:
-        known = _exact_over_choices(problem, goal, _or_as_given(problem, goal, known), slices)
+        known = _exact_over_choices(problem, goal, or_as_given(problem, goal, known), slices)
         if monitor.is_optimal:
             return known
     part = slices.part(monitor.judge, QUICK_SHARE)
@@ -129,7 +129,7 @@ def search_by_iterations(
 
     With an infeasible budget only the quick planners and `exact` run.
     """
-    found, slices = _or_as_given(problem, goal, _best_of(problem, goal, seeds, monitor)), TimeSlices(monitor)
+    found, slices = or_as_given(problem, goal, _best_of(problem, goal, seeds, monitor)), TimeSlices(monitor)
     names = (*QUICK_PLANNERS, "exact") if is_infeasible(problem, goal, monitor.peak_bound) else STANDALONE_PLANNERS
     if problem.tasks <= TINY_TASKS:
         names = ("exact", *names)
@@ -172,7 +172,7 @@ def _cheaper_near_budget(
     return min(near, key=lambda pair: pair[0], default=(0, None))[1]
 
 
-def _or_as_given(problem: Problem, goal: Goal, known: Candidate | None) -> Candidate:
+def or_as_given(problem: Problem, goal: Goal, known: Candidate | None) -> Candidate:
     """`known`, or the order of the document if that is as good."""
     return _better(problem, goal, known, Candidate(base_order(problem, goal.strict_phases), "as_given"))
 

@@ -55,6 +55,16 @@ def initial_order(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     return monitor.best
 
 
+def sunk(problem: Problem, order: Order, floor: int, monitor: Monitor, cost_limit: int | None) -> Order:
+    """The order with gaps closed until its peak is `floor` bytes or falls no further, at up to `cost_limit` ticks.
+
+    Each step is offered to the monitor.
+    """
+    search = _GreedySearch(problem, monitor, order)
+    search.sink(order, floor, cost_limit)
+    return search.best.order
+
+
 class _GreedySearch:
     """One problem, and the best order so far."""
 
