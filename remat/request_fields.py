@@ -58,6 +58,7 @@ class PlanCurveFit(TypedDict, total=False):
 
 class PlanBatch(TypedDict, total=False):
     shapes: list[Mapping[str, Any]] | tuple[Mapping[str, Any], ...]
+    overlap: bool
     advise: bool
     advise_checkpoints: bool
     share_buffers: bool
