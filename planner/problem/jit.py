@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 Kernel = Callable[..., Any]
 
 #: Files that decide how kernels are compiled.
-COMPILER_FILES = (__file__, str(Path(__file__).with_name("kernel_compiler.py")))
+# `columns.py` has constants that kernels hold as numbers.
+COMPILER_FILES = tuple(str(Path(__file__).with_name(name)) for name in ("columns.py", "jit.py", "kernel_compiler.py"))
 
 # Arrays in annotations of kernels: dtype and dimensions, C-contiguous. Interpreted, a row may be a list.
 Row = Annotated[Any, "int64", 1]

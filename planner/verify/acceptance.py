@@ -12,6 +12,8 @@ from planner.verify.acceptance_kernels import KERNELS, Claims, Ranges, Rules, Sc
 
 #: Fewer tasks are checked as fast in Python.
 MIN_TASKS = 1000
+#: Sums of bytes or ticks from here on might overflow in the kernels; Python has whole numbers of any size.
+MAX_SUM = 2.0**62
 
 
 def applies(problem: Problem) -> bool:
@@ -22,11 +24,12 @@ def applies(problem: Problem) -> bool:
 def is_accepted(problem: Problem, goal: Goal, plan: Plan, alignment: int) -> bool:
     """Whether the kernels accept a plan: order, lifetimes, bytes, cost, score and layout.
 
-    False also for a plan on engines side by side or with choices, which they do not know. O(k log k) time for k reads
-    and writes. The kernels are compiled or loaded if they are not yet.
+    False also for what they do not know: a plan on engines side by side or with choices, columns that are not of whole
+    numbers, and sums that might overflow. O(k log k) time for k reads and writes. The kernels are compiled or loaded if
+    they are not yet.
     """
     is_plain = plan.schedule is None and not len(plan.choices) and plan.host_arena_bytes is None
-    if not is_plain or np.isin(problem.engine, (TO_HOST, FROM_HOST)).any():
+    if not is_plain or np.isin(problem.engine, (TO_HOST, FROM_HOST)).any() or not _is_exact(problem, plan):
         return False
     kernels, claims = KERNELS.compiled(), _claims(plan)
     if claims is None or plan.score.bytes_over_budget != max(0, plan.score.peak_bytes - (goal.budget_bytes or 0)):
@@ -36,6 +39,28 @@ def is_accepted(problem: Problem, goal: Goal, plan: Plan, alignment: int) -> boo
         return False
     ranges = None if plan.offsets is None else _ranges(problem, plan, alignment)
     return plan.offsets is None or (ranges is not None and kernels["accepts_addresses"](ranges))
+
+
+def _is_exact(problem: Problem, plan: Plan) -> bool:
+    """Whether the columns of a plan and its score are whole numbers, and no sum of bytes or ticks overflows."""
+    lives = plan.lifetimes
+    columns = [plan.order, plan.step_bytes, lives.buffer, lives.writer_step, lives.start, lives.stop, lives.taken_from]
+    columns += [
+        column for rows in (lives.read_instance, lives.written_instance) for column in (rows.pointer, rows.index)
+    ]
+    columns += [] if plan.offsets is None else [plan.offsets]
+    if any(column.dtype != np.int64 or column.ndim != 1 for column in columns):
+        return False
+    if not all(isinstance(number, (int, np.integer)) for number in (plan.score.cost, plan.score.peak_bytes)):
+        return False
+    parts = (problem.cost, problem.workspace, problem.size)
+    cost, workspace, size = (float(column.max(initial=0)) for column in parts)
+    return (
+        min(int(column.min(initial=0)) for column in parts) >= 0
+        and cost * len(plan.order) < MAX_SUM
+        and size * (len(lives.buffer) + problem.buffers) + workspace < MAX_SUM
+        and max(abs(plan.score.cost), abs(plan.score.peak_bytes)) < MAX_SUM
+    )
 
 
 def _rules(problem: Problem, goal: Goal) -> Rules:
@@ -100,9 +125,9 @@ def _ranges(problem: Problem, plan: Plan, alignment: int) -> Ranges | None:
     bytes = np.append(size, problem.workspace[plan.order])
     used = np.flatnonzero((bytes > 0) & (first < end))
     low = offsets[used]
-    high = low + bytes[used]
-    if (low < 0).any() or (high > arena_bytes).any() or (low % alignment).any():
+    if (low < 0).any() or (low > arena_bytes - bytes[used]).any() or (low % alignment).any():
         return None
+    high = low + bytes[used]
     first, end = first[used], end[used]
     by_first, by_end = (np.argsort(column, kind="stable") for column in (first, end))
     columns = map(_integers, (low, high, by_first, by_end, first, end))

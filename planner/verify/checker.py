@@ -1,5 +1,7 @@
 """Independent checker: replays a plan step by step in plain Python and recomputes every claimed number.
 
+Plans of large problems that the kernels of `acceptance.py` accept, a second independent replay, are not replayed again.
+
 Shares no code with `liveness.py`. Raises IllegalPlan at the first violation of the fixed semantics;
 returns nothing if the plan is correct. O(k log k) time for k reads and writes.
 """

@@ -30,6 +30,7 @@ UNSHARED_FIELDS = frozenset(
         "frozen",
         "max",
         "offload",
+        "overlap",
     }
 )
 VALUE_LIST_FIELDS = frozenset({"checkpoints", "keep", "recompute"})  # request fields that are lists of value names

@@ -105,3 +105,36 @@ def test_a_large_plan_is_accepted_without_a_replay_in_python_and_refused_with_it
 
     monkeypatch.setattr(checker, "Replay", replay)
     checker.check(problem, Goal(0), plan, ALIGNMENT)
+
+
+def overflowing(plan: Plan) -> Iterator[Plan]:
+    """The plan with numbers near 2^63, and with columns that are not of whole numbers."""
+    assert plan.offsets is not None
+    for far in (2**63 - 512, 2**62):
+        yield replace(plan, offsets=np.append(plan.offsets[:-1], far))
+    yield replace(plan, offsets=plan.offsets + 0.5)
+    yield replace(plan, step_bytes=plan.step_bytes + 0.5)
+    yield replace(plan, step_bytes=plan.step_bytes.astype(np.uint64) + np.uint64(2**63))
+    for number in (2**64, plan.score.cost + 0.5, float("nan")):
+        yield replace(plan, score=plan.score._replace(cost=number))  # type: ignore[arg-type]
+
+
+def test_numbers_that_overflow_and_columns_of_other_types_are_not_accepted() -> None:
+    problem = random_problem(random.Random(3), 6)
+    problem = replace(problem, workspace=np.full(problem.tasks, 1024))
+    plan = planned(problem, Goal(0), np.arange(problem.tasks))
+    assert acceptance.is_accepted(problem, Goal(0), plan, ALIGNMENT)
+    for each in overflowing(plan):
+        assert not acceptance.is_accepted(problem, Goal(0), each, ALIGNMENT)
+        with pytest.raises(IllegalPlan):
+            checker.check(problem, Goal(0), each, ALIGNMENT)
+
+
+@pytest.mark.parametrize("column", ["cost", "size"])
+def test_sums_that_overflow_in_the_evaluator_too_are_left_to_python(column: str) -> None:
+    problem = random_problem(random.Random(3), 6)
+    large = replace(problem, **{column: np.full(len(getattr(problem, column)), 2**62)})
+    plan = evaluate(large, Goal(), np.arange(problem.tasks), "test")
+    assert not acceptance.is_accepted(large, Goal(), plan, ALIGNMENT)
+    with pytest.raises(IllegalPlan):
+        checker.check(large, Goal(), plan, ALIGNMENT)
