@@ -45,6 +45,13 @@ def format_seconds(span: float | None) -> str:
     return f"{span:.3g} s"
 
 
+def format_slowdown(overhead: float) -> str:
+    """Extra time of a plan over the step without one; below 0 where collectives run beside compute."""
+    if not overhead:
+        return "no slowdown"
+    return f"{format_percent(abs(overhead))} {'slower' if overhead > 0 else 'faster'}"
+
+
 def line_width() -> int:
     """Width of the terminal in columns, clamped to `MIN_WIDTH` and `MAX_WIDTH`."""
     return min(MAX_WIDTH, max(MIN_WIDTH, shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns))
@@ -96,10 +103,7 @@ def headline(report: Mapping[str, Any]) -> str:
     """One line: whether the plan fits the budget or device, its peak and its slowdown."""
     plan, device = report["plan"], report["device"]
     budget, peak = plan["budget_bytes"], plan["peak_bytes"]
-    overhead = plan["overhead"]
-    slowdown = (
-        f"{format_percent(abs(overhead))} {'slower' if overhead > 0 else 'faster'}" if overhead else "no slowdown"
-    )
+    slowdown = format_slowdown(plan["overhead"])
     fits_device = report.get("fits_device", report["fits"])
     memory = f"the device, {device if isinstance(device, str) else device.get('name', 'custom')}"
     if plan["status"] == "over_budget":
@@ -167,8 +171,7 @@ def _savings(report: Mapping[str, Any]) -> list[str]:
     if reference:
         name = "MXNet mirroring" if reference["planner"] == "mirror" else reference["planner"]
         lines.append(
-            f"for comparison, {name}: {format_bytes(reference['peak_bytes'])}, "
-            f"{format_percent(reference['overhead'])} slower"
+            f"for comparison, {name}: {format_bytes(reference['peak_bytes'])}, {format_slowdown(reference['overhead'])}"
         )
     lines.append(f"{len(plan['recomputed'])} nodes recomputed; planner {plan['planner']}; {optimality(plan)}")
     return lines + _copies(report) + _overlap(report)

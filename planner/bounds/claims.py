@@ -16,9 +16,13 @@ COLUMNS = ("cost", "workspace", "phase", "repeat", "recompute", "optional", "siz
 RELATIONS = ("reads", "shape_reads", "writes", "takeover", "after_every", "after_first")
 
 
-def problem_columns(problem: Problem) -> dict[str, Any]:
-    """All columns that a bound can depend on, as lists of ints; one row per alternative of a choice."""
-    columns: dict[str, Any] = {name: getattr(problem, name).astype(np.int64).tolist() for name in COLUMNS}
+def problem_columns(problem: Problem, engines: bool = False) -> dict[str, Any]:
+    """All columns that a bound can depend on, as lists of ints; one row per alternative of a choice.
+
+    The engines of tasks are columns of bounds on the makespan only.
+    """
+    names = (*COLUMNS, "engine") if engines else COLUMNS
+    columns: dict[str, Any] = {name: getattr(problem, name).astype(np.int64).tolist() for name in names}
     columns |= {name: getattr(problem, name).lists() for name in RELATIONS}
     table = problem.choices
     reads, (task_of, buffer_of) = table.reads.lists(), (table.tasks.pointer, table.buffers.pointer)
@@ -55,6 +59,11 @@ def cost_claim(goal: Goal, budget_bytes: int, ticks: int, kind: str, steps: list
 def single_run_claim(ticks: int) -> Claim:
     """Claim: no order takes fewer ticks than one run of every non-optional task."""
     return _claim("cost", ANY_ORDER, ticks, "every-task-once", [], {})
+
+
+def makespan_claim(ticks: int) -> Claim:
+    """Claim: on engines side by side, no order ends before so many ticks."""
+    return _claim("cost", ANY_ORDER, ticks, certificate.MAKESPAN, [], {})
 
 
 def peak_claim(
@@ -109,12 +118,13 @@ def other_scope(claim: Claim, goal: Goal, alignment: int) -> str:
 
 def proven_value(problem: Problem, claim: Claim) -> int:
     """The largest value that the proof supports. Raises CertificateRejected."""
-    return certificate.proven_value(problem_columns(problem), claim)
+    return certificate.proven_value(certificate_document(problem, [claim])["problem"], claim)
 
 
 def certificate_document(problem: Problem, claims: list[Claim]) -> dict[str, Any]:
     """The certificate: all that a third party needs to check the claims."""
-    return {"format": certificate.FORMAT, "problem": problem_columns(problem), "claims": claims}
+    engines = any(claim.get("kind") == certificate.MAKESPAN for claim in claims)
+    return {"format": certificate.FORMAT, "problem": problem_columns(problem, engines), "claims": claims}
 
 
 def rejection_reason(problem: Problem, claims: list[Claim]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from planner.problem.alternatives import relax_choices
-from planner.problem.columns import Problem
+from planner.problem.columns import RESIDENT, Problem
 
 
 def bound(problem: Problem) -> int:
@@ -29,12 +29,12 @@ def _longest_chain(problem: Problem) -> int:
     """
     reads, cost, must = problem.reads.lists(), problem.cost.tolist(), (~problem.optional).tolist()
     writers = np.bincount(problem.writes.index, minlength=problem.buffers).tolist()
-    producer = problem.producer().tolist()
+    producer, hold = problem.producer().tolist(), problem.hold.tolist()
     start, longest = [0] * problem.tasks, 0
     for task, row in enumerate(reads):
         for buffer in row:
             p = producer[buffer]
-            if 0 <= p < task:
+            if 0 <= p < task and hold[buffer] != RESIDENT:  # a resident exists from the start
                 start[task] = max(start[task], start[p] + (cost[p] if writers[buffer] == 1 else 0))
         if must[task]:
             longest = max(longest, start[task] + cost[task])

@@ -43,12 +43,12 @@ class Formulation:
     memory_bytes: int  # of the device, or `request.fits`
     warnings: tuple[str, ...] = ()
     objective: Objective | None = None  # the function that the graph's gradients belong to; None: not known
-    may_copy: bool = False  # plans may have copies to the host; `lowered` has those of one plan
+    may_copy: bool = False  # copies to the host were searched for; `lowered` has those of one plan
     overlaps: bool = False  # collectives run beside compute
     places: bool = False  # the runtime uses the planned addresses, so that the budget limits the arena
 
     @property
-    def is_timed(self) -> bool:
+    def has_engines(self) -> bool:
         """Whether engines run side by side, so that the cost of a plan is the makespan and its schedule has times."""
         return self.overlaps or self.lowered.copies is not None
 
@@ -63,7 +63,10 @@ class Formulation:
         The peak; where the runtime uses the planned addresses, with all sizes rounded up to the alignment.
         """
         rounded = self.in_arena_bytes()
-        return rounded.count.counted(liveness.peak(rounded.lowered.problem, self.baseline.order))
+        problem, order = rounded.lowered.problem, self.baseline.order
+        unlimited = replace(self.goal, budget_bytes=None)
+        peak = schedule.score(problem, unlimited, order).peak_bytes if self.overlaps else liveness.peak(problem, order)
+        return rounded.count.counted(peak)
 
     def in_arena_bytes(self) -> Formulation:
         """The formulation with sizes and budget in bytes of the arena, for searches; unchanged if nothing is rounded.
@@ -103,7 +106,7 @@ class Formulation:
 
     def evaluated(self, order: Order, planner: str, choices: Sequence[int] = ()) -> Plan:
         """Evaluate an order into a plan; with copies or overlap, on engines side by side."""
-        if self.is_timed:
+        if self.has_engines:
             return schedule.evaluate(self.lowered.problem, self.goal, order, planner, choices)
         return evaluate(self.lowered.problem, self.goal, order, planner, choices)
 
@@ -136,7 +139,9 @@ class Formulation:
         if self.lowered.plain is not None:
             return replace(self, lowered=self.lowered.plain).mirrored()
         found = portfolio.search(self.lowered.problem, self.goal, "mirror", self.monitor())
-        return self.checked(self.evaluated(found.order, "mirror"))
+        # On engines side by side, a budget would delay steps.
+        free = replace(self, goal=replace(self.goal, budget_bytes=None)) if self.overlaps else self
+        return free.checked(free.evaluated(found.order, "mirror"))
 
     def overhead(self, cost: int) -> float:
         """Extra time of so many ticks over the baseline: 0.034 = 3.4%."""
@@ -180,7 +185,7 @@ class Formulation:
         workspace = problem.workspace[plan.order]
         offsets, arena_bytes = find(plan.lifetimes, _on_device(problem), workspace, ALIGNMENT, monitor)
         found = replace(plan, offsets=offsets, arena_bytes=arena_bytes)
-        return self.with_host_addresses(found) if self.is_timed else found
+        return self.with_host_addresses(found) if self.has_engines else found
 
     def with_host_addresses(self, plan: Plan) -> Plan:
         """The plan with addresses in host memory, which follow from its lifetimes; those on the device stay."""

@@ -62,7 +62,8 @@ class LowerBound:
         task, end = largest_task.bound(relaxed), held_at_end.bound(relaxed)
         once = makespan.bound(relaxed) if overlaps else relaxed.single_run_ticks()
         peak = largest_task.claim(task) if task.bytes >= end else held_at_end.claim(end)
-        return cls.of_claims(peak, claims.single_run_claim(once), once)
+        cost = claims.makespan_claim(once) if overlaps else claims.single_run_claim(once)
+        return cls.of_claims(peak, cost, once)
 
     @classmethod
     def of_claims(

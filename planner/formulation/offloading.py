@@ -1,4 +1,4 @@
-"""Plans with copies to host memory: the link of the device, when there can be copies, and the search for them.
+"""Plans with copies to host memory or collectives beside compute: when there can be some, and the search for them.
 
 plan without copies ──▶ search with copies ──▶ addresses ──▶ over the budget? search in fewer bytes ──▶ the better plan
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from graph.analysis.devices import SHARED, resolve_device
 from planner.errors import BadRequest
-from planner.formulation.formulation import Formulation
+from planner.formulation.formulation import Formulation, with_limit
 from planner.formulation.metrics import LowerBound
 from planner.lowering.copies import copied_buffers, copyable_buffers, renumbered, with_copy_nodes, without_empty_copies
 from planner.problem import COMMUNICATION, schedule
@@ -81,22 +81,37 @@ def why_no_overlap(formulation: Formulation, request: Request) -> str:
 def _why_not_timed(formulation: Formulation, request: Request) -> str:
     if not runtime_named(request.runtime).engines:
         return f"the runtime {request.runtime} runs nothing beside compute"
-    return "" if formulation.goal.budget_bytes else "a budget in bytes or as a share is needed"
+    return "" if formulation.goal.budget_bytes else "a budget above 0, in bytes or as a share, is needed"
 
 
 def with_overlap(formulation: Formulation, request: Request) -> Formulation:
-    """The formulation with collectives beside compute if the request wants that and they can; its baseline too."""
+    """The formulation with collectives beside compute if `overlap` is requested and has an effect; its baseline too.
+
+    A budget as a share is one of the bytes of that baseline.
+    """
     if not request.overlap or why_no_overlap(formulation, request):
         return formulation
     problem, goal = formulation.lowered.problem, replace(formulation.goal, budget_bytes=None)
     baseline = schedule.evaluate(problem, goal, formulation.baseline.order, formulation.baseline.planner)
-    return replace(formulation, overlaps=True, baseline=baseline, bound=LowerBound.without_search(problem, True))
+    bound = LowerBound.without_search(problem, overlaps=True)
+    overlapped = replace(formulation, overlaps=True, baseline=baseline, bound=bound)
+    is_share = request.budget is not None and request.budget.bytes is None and request.fraction_of == "baseline"
+    return with_limit(overlapped, request, None) if is_share else overlapped
 
 
-def in_line(formulation: Formulation) -> Formulation:
+def with_collectives_in_line(formulation: Formulation) -> Formulation:
     """The formulation of plans whose collectives run in line with compute, to begin a search with."""
     bound = LowerBound.without_search(formulation.lowered.problem)
     return replace(formulation, overlaps=False, bound=bound) if formulation.overlaps else formulation
+
+
+def with_bounds_of(plain: Formulation, formulation: Formulation) -> Formulation:
+    """The formulation with bounds of its plans in line that hold for others too: with overlap, that on the peak."""
+    if not formulation.overlaps:
+        return replace(plain, goal=formulation.goal)
+    peak, bound = plain.bound.claims[0], formulation.bound
+    bound = LowerBound.of_claims(peak, bound.claims[1], bound.single_run_cost, plain.bound.proof)
+    return replace(formulation, bound=bound, warnings=plain.warnings)
 
 
 def without_copies(request: Request) -> Request:
@@ -159,7 +174,7 @@ def with_copies_searched(
     part = monitor.child(monitor.judge, PREPARE_SHARE)
     search.prepare(part)
     monitor.absorb(part)
-    best = beside_compute(formulation, plain, request, monitor)
+    best = with_collectives_beside(formulation, plain, request, monitor)
     for budget in (budgets := _Budgets(first, goal.budget_bytes or 0)):
         part = monitor.child(monitor.judge, SEARCH_SHARE)
         candidate = search.within(budget, part)
@@ -173,15 +188,15 @@ def with_copies_searched(
             break
         if goal.iterations is None and time.monotonic() - monitor.started + took > seconds:
             break  # no time is left for addresses of another plan
-        if monitor.should_stop() or (not best[0].is_timed and not search.gains):
+        if monitor.should_stop() or (not best[0].has_engines and not search.gains):
             break
     return (*best, monitor.stopped_by_clock)
 
 
-def beside_compute(
+def with_collectives_beside(
     formulation: Formulation, plain: Plan, request: Request, monitor: Monitor
 ) -> tuple[Formulation, Plan]:
-    """(formulation without copies, a plan in line with its collectives beside compute if the formulation has that)."""
+    """(formulation without copies, `plain` with its collectives beside compute if the formulation overlaps them)."""
     none = np.zeros(0, np.int64)
     planned = with_copies_of(formulation, request, none, plain.order) if request.offload else formulation
     if not planned.overlaps:

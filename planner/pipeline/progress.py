@@ -20,7 +20,7 @@ from planner.formulation import arena_repair
 from planner.formulation.execution_check import ExecutionResult, RealizedPlan
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
-from planner.formulation.offloading import PLAIN_SHARE, beside_compute, with_copies_searched
+from planner.formulation.offloading import PLAIN_SHARE, with_collectives_beside, with_copies_searched
 from planner.formulation.proven_bound import with_lower_bound, with_multi_step_bound
 from planner.formulation.search_result import SearchResult
 from planner.lowering.lower import BodyAlternatives
@@ -161,7 +161,7 @@ class SolveStages:
         self.emit_incumbent(
             None if missed else formulation.overhead(score.cost),
             formulation.count.counted(score.peak_bytes),
-            formulation.overhead(cost_bound),
+            formulation.overhead(cost_bound) if formulation.baseline.schedule is None else None,
         )
 
     def formulate(self, source: Graph, request: Request, groups: tuple[BodyAlternatives, ...] = ()) -> Formulation:
@@ -210,10 +210,10 @@ class SolveStages:
         seconds = goal.seconds if math.isinf(self.until) else max(0.0, self.until - time.monotonic())
         if is_given and not request.offload:
             monitor = Monitor(lambda order: plain.score, seconds, goal.iterations, cancel_event=self.cancel)
-            return beside_compute(formulation, plain, request, monitor)
+            return with_collectives_beside(formulation, plain, request, monitor)
         found, plan, stopped = with_copies_searched(formulation, plain, request, self.cancel, seconds)
         self.stopped_by_clock |= stopped
-        if not found.is_timed and goal.iterations is None and not self.cancel.is_set():
+        if not found.has_engines and goal.iterations is None and not self.cancel.is_set():
             return found, self._continued(formulation, plan, request)
         return found, plan
 

@@ -125,10 +125,10 @@ def _search(
         formulation = stages.formulate(source, request)
         stages.start_clock(formulation)
         beside = ReportBeside(formulation, source)
-        is_timed = formulation.overlaps or (request.offload and not offloading.why_no_copies(formulation, request))
+        has_engines = formulation.overlaps or (request.offload and not offloading.why_no_copies(formulation, request))
         whole, is_given = formulation, given is not None or request.planner == "as_given"
-        if is_timed:
-            formulation = offloading.in_line(stages.with_share(formulation, offloading.PLAIN_SHARE))
+        if has_engines:
+            formulation = offloading.with_collectives_in_line(stages.with_share(formulation, offloading.PLAIN_SHARE))
         formulation = stages.bounded(formulation)
         if given is None:
             plan = stages.search(stages.for_search(formulation, request), request.planner, seeds)
@@ -137,8 +137,8 @@ def _search(
     with stages("layout"):
         plan, layout_notes = stages.placed(formulation, plan, request, seeds)
     with stages.resumed("plan"):
-        if is_timed:
-            beginning = whole if whole.overlaps else replace(formulation, goal=whole.goal)
+        if has_engines:
+            beginning = offloading.with_bounds_of(formulation, whole)
             formulation, plan = stages.with_engines(beginning, plan, request, is_given)
         else:
             formulation = stages.with_tight_bound(formulation, plan)

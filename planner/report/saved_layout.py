@@ -47,7 +47,7 @@ def with_layout(
         offsets[count + step_at[place]] = offset + below
     total_bytes = arena_bytes - formulation.count.reserve_bytes + below
     placed = replace(plan, offsets=offsets, arena_bytes=total_bytes)
-    if formulation.is_timed:
+    if formulation.has_engines:
         placed = formulation.with_host_addresses(placed)
     derived = layout_section(lowered, placed, runs, below)
     for name in ("from_step", "to_step", "bytes", "workspace"):

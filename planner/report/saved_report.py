@@ -48,7 +48,7 @@ def verify(document: Mapping[str, Any]) -> dict[str, Any]:
     formulation.check(plan)
     if plan.offsets is None and claimed["arena_bytes"] is not None:
         plan = replace(plan, arena_bytes=claimed["arena_bytes"] - formulation.count.reserve_bytes)
-        if formulation.is_timed:
+        if formulation.has_engines:
             plan = formulation.with_host_addresses(plan)
     bound = claimed["bound"]
     formulation = with_claims(formulation, bound["certificate"].get("claims", ()), bound["proof"])

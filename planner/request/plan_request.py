@@ -280,6 +280,10 @@ def parse_request(fields: Mapping[str, Any]) -> Request:
             for name in ("advise", "advise_checkpoints", "offload", "overlap")
             if found.get(name)
         ]
+    for name in ("advise", "advise_checkpoints"):
+        if found.get("overlap") and found.get(name):
+            pair, remedy = f"overlap together with {name}", "request them one after the other"
+            findings.append(Finding("bad_field", "overlap", pair, "one of them", remedy))
     if found.get("host_memory") is not None and not found.get("offload"):
         pair, remedy = "host_memory without offload", "add offload, or remove host_memory"
         findings.append(Finding("bad_field", "host_memory", pair, "both or neither", remedy))

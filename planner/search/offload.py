@@ -130,10 +130,11 @@ class CopySearch:
         if not self.copies.overlaps:
             return
         scheduler = ListScheduler(self.copies.original, self.goal, order)
-        for hoist, ahead, margin in WINDOWS:
-            if self.monitor.should_stop():
+        for hoist, ahead, share in WINDOWS:
+            found = scheduler.run(hoist, ahead, share * self.budget, self.monitor.should_stop)
+            if found is None:
                 return
-            yield scheduler.run(hoist, ahead, (1 - margin) * self.budget)
+            yield found
 
     def _with_copies(self, order: Order, budget_bytes: int) -> Order:
         if not len(self.copies.buffer):

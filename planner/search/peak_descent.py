@@ -102,11 +102,14 @@ class _PeakSearch:
         return sorted(found, key=self.score)
 
     def lowered(self, starts: Sequence[Candidate]) -> Candidate:
-        """The best of the orders after closing gaps in each, with all runs at one price and then priced by ticks."""
+        """The best of the orders after closing gaps in each, with all runs at one price and then priced by ticks.
+
+        Within `goal.max_overhead` ticks count, so that only the second price is used.
+        """
         found, best = starts[0], self.score(starts[0])
         whole = self.slices.part(self.monitor.judge, LOWER_SHARE)
         tried = set[bytes]()
-        for by_ticks in (False, True):
+        for by_ticks in (False, True) if self.goal.max_overhead is None else (True,):
             for start in (found, *starts):
                 if (key := start.order.tobytes() + bytes([by_ticks])) in tried:
                     continue

@@ -27,6 +27,9 @@ that the others have not run.
 With an "alignment", the budget limits an arena, from address 0 to the end of its last byte, in which every address is a
 multiple of the alignment. Each storage then takes its size rounded up, and all together the budget rounded up, because
 only the last storage may end at any byte.
+
+A claim of kind "makespan" is about engines side by side, each of which runs one task at a time: no sequence ends before
+the busiest engine has run its tasks once, or before the longest chain of tasks that read what the task before writes.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ from functools import cached_property
 from typing import Any
 
 FORMAT = "remat-certificate/1"
+MAKESPAN = "makespan"  # kind of a claim about engines side by side
 NEVER, FORBID, DEVICE, TO_LAST_READ, RESIDENT = 1, 1, 0, 0, 3  # in the columns `repeat`, `recompute`, `space`, `hold`
 Variable = tuple[Any, ...]  # ("D", k, t), ("L", k, b) or ("A", j, k, t)
 
@@ -80,6 +84,8 @@ def _proven(columns: _ProblemColumns, claim: dict[str, Any]) -> int:
         return _minimum(columns, claim, None) if claim["moments"] else columns.held_at_end()
     if claim["of"] != "cost":
         raise CertificateRejected(f"unknown bound {claim['of']!r}; use 'cost' or 'peak'")
+    if claim["kind"] == MAKESPAN:
+        return columns.makespan()
     once = int(sum(cost for cost, optional in zip(columns.cost, columns.optional, strict=True) if not optional))
     extra = _minimum(columns, claim, columns.rounded(_weight(claim["budget_bytes"]))) if claim["moments"] else 0
     ticks = once + extra
@@ -104,6 +110,8 @@ def _verified(columns: _ProblemColumns, claim: dict[str, Any]) -> str:
         raise CertificateRejected(f"{value} is claimed, {proven} is proven")
     if of == "peak":
         return f"no sequence peaks below {value:,} bytes ({under})"
+    if claim["kind"] == MAKESPAN:
+        return f"no sequence takes fewer than {value} ticks on engines side by side ({under})"
     aligned = "" if _alignment(claim) == 1 else f" of addresses that are multiples of {_alignment(claim)}"
     within = f" within {claim['budget_bytes']:,} bytes{aligned}" if claim["moments"] else ""
     return f"no sequence{within} takes fewer than {value} ticks ({under})"
@@ -146,6 +154,22 @@ class _ProblemColumns:
             )
         ]
         self.shape_reads, self.after_first = problem["shape_reads"], problem["after_first"]
+        self.engine = problem.get("engine", [])
+
+    def makespan(self) -> int:
+        """Ticks of the busiest engine, or of the longest chain. The second writer of a storage may end first."""
+        busy: dict[int, int] = {}
+        start, longest = [0] * self.tasks, 0
+        for t, (engine, optional) in enumerate(zip(self.engine, self.optional, strict=True)):
+            for b in self.reads[t]:
+                first = self.writers[b][0] if self.writers[b] and self.hold[b] != RESIDENT else t
+                if first < t:
+                    end = start[first] + (self.cost[first] if len(self.writers[b]) == 1 else 0)
+                    start[t] = max(start[t], end)
+            if not optional:
+                busy[engine] = busy.get(engine, 0) + self.cost[t]
+                longest = max(longest, start[t] + self.cost[t])
+        return max([*busy.values(), longest], default=0)
 
     @cached_property
     def precedence(self) -> tuple[list[list[int]], list[list[int]]]:

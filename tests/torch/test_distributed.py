@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as collectives
 import torch.multiprocessing
+from functorch.compile import aot_module
 from torch import nn
 from torch._subclasses import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
@@ -25,6 +26,9 @@ from graph.formats.readers import load
 from planner.pipeline import progress
 from planner.request.plan_request import parse_request
 from planner.wraps.wraps import wraps_for
+from remat.torch.step.document import TANGENTS
+from remat.torch.step.joint import Joint, is_wait
+from remat.torch.step.split import split
 from tests.torch.modules import VOCABULARY, Block, Decoder
 from tests.torch.steps import equal, peak_bytes
 
@@ -194,6 +198,45 @@ def runs_collectives_beside_compute(rank: int, _: str) -> None:
     assert equal([p.grad for p in plain.parameters()], [p.grad for p in planned.parameters()])
 
 
+class Gathered(nn.Module):
+    """A gathered value that is read after one that is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gathered, self.own = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        whole = collectives.all_gather_tensor_autograd(self.gathered(x), 0, dist.group.WORLD)
+        return self.own(x).sin().sum() + whole.sin().sum()
+
+
+def copies_wait_for_collectives(rank: int, _: str) -> None:
+    """The result of a collective is copied to the host once it is there, wherever the plan waits for it."""
+    copied: list[str] = []
+
+    def partition(module: Any, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
+        joint = Joint(module, num_fwd_outputs)
+        wait = next(node for node in joint.nodes if is_wait(node))
+        gather = joint.result(wait).node
+        names = [task.name for task in joint.tasks if not joint.is_backward(task)]
+        behind = names.index(gather.name) + 1
+        out, back = f"offload:{gather.name}", f"fetch:{gather.name}"
+        names[behind:behind] = [out, names.pop(behind), back, wait.name]
+        names += [TANGENTS, *(task.name for task in joint.tasks if joint.is_backward(task))]
+        waits: list[list[int]] = [[] for _ in names]
+        waits[names.index(back)] = [names.index(out)]
+        waits[names.index(back) + 1] = [names.index(back)]
+        forward, backward = split(joint, [(name, 0) for name in names], waits=waits)
+        begun = (node for node in forward.graph.nodes if getattr(node.target, "__name__", "") == "begin_out")
+        copied.extend(str(node.args[0].target) for node in begun)
+        return forward, backward
+
+    module, x = Gathered(), torch.randn(2, WIDTH)
+    compilers = dict.fromkeys(("fw_compiler", "bw_compiler"), lambda graph, _: graph)
+    aot_module(module, **compilers, partition_fn=partition)(x)
+    assert copied == ["_c10d_functional.wait_tensor.default"]
+
+
 def predicts_the_peak_of_its_rank(rank: int, _: str) -> None:
     """Recorded FSDP2 steps, with planned blocks and without, peak where the allocator does on this rank."""
     one = remat.torch.capture(decoder().blocks[0], example())
@@ -272,5 +315,9 @@ def test_plans_and_wraps_train_in_two_processes(tmp_path: Path) -> None:
     plan = wraps_for(load(captured.to_json().encode()), parse_request({"device": "cpu-reference", "budget": "80%"}))
     assert plan.modules
     checks = [trains, refuses_other_steps, runs_collectives_as_requested, runs_collectives_beside_compute]
-    checks += [predicts_the_peak_beside_what_earlier_steps_left, predicts_the_peak_of_its_rank]
+    checks += [
+        copies_wait_for_collectives,
+        predicts_the_peak_beside_what_earlier_steps_left,
+        predicts_the_peak_of_its_rank,
+    ]
     torch.multiprocessing.spawn(in_process, (str(tmp_path / "store"), plan.patch, checks), nprocs=2)

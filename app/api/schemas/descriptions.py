@@ -203,6 +203,7 @@ OF_SCHEMA: Mapping[str, Mapping[str, str]] = {
         "reference": "figures of mirroring, for comparison",
         "plan": "the plan and its figures",
         "copies": "copies to host memory and back",
+        "overlap": "collectives beside compute",
         "timeline": "bytes live at each step",
         "layout": "addresses of values",
         "allocator": "simulation of a caching allocator",
@@ -237,7 +238,7 @@ OF_SCHEMA: Mapping[str, Mapping[str, str]] = {
     "Timeline": {
         "holder": "largest value live at the peak of the plan; null: none",
         "baseline_holder": "largest value live at the peak of the baseline; null: none",
-        "engines": "when each entry of the order runs; present with copies",
+        "engines": "when each entry of the order runs; present with copies and with collectives beside compute",
     },
     "ValueRow": {
         "name": "name of the value, unique",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from app.atomic_files import write_atomic
 from app.cli.console.files import is_report, read_format, read_report, to_json
-from app.render.text import format_bytes, format_percent
+from app.render.text import format_bytes, format_slowdown
 from planner.errors import IllegalPlan
 from planner.report import saved_report
 from planner.verify import certificate
@@ -25,7 +25,7 @@ def run(plan: str, as_json: bool) -> int:
         laid_out = ", addresses included" if found["layout"] else ""
         print(
             f"valid: {found['steps']} steps, peak {format_bytes(found['peak_bytes'])} ({found['peak_bytes']:,} bytes), "
-            f"{format_percent(found['overhead'])} slower{laid_out}"
+            f"{format_slowdown(found['overhead'])}{laid_out}"
         )
         if found["not_recomputed"]:
             print(f"cannot be recomputed from the file: {', '.join(found['not_recomputed'])}")

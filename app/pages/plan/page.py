@@ -96,8 +96,8 @@ def headline(report: Mapping[str, Any]) -> dict[str, Any]:
 def _labelled(row: Mapping[str, Any]) -> dict[str, Any]:
     """Option of the list of plans to compare with."""
     budget = f"budget {text.format_bytes(row['budget_bytes'])}" if row["budget_bytes"] else "lowest peak"
-    peak, overhead = text.format_bytes(row["peak_bytes"]), text.format_percent(row["overhead"])
-    return {"id": row["id"], "label": f"{row['planner']}, {budget}: {peak}, {overhead} slower"}
+    peak, slowdown = text.format_bytes(row["peak_bytes"]), text.format_slowdown(row["overhead"])
+    return {"id": row["id"], "label": f"{row['planner']}, {budget}: {peak}, {slowdown}"}
 
 
 def curve_context(report: Mapping[str, Any], points: list[dict[str, Any]]) -> dict[str, Any]:

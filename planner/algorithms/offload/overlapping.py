@@ -15,10 +15,11 @@ Source: Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math
 
 from __future__ import annotations
 
+import math
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 
 import numpy as np
 
@@ -27,14 +28,16 @@ from planner.problem.columns import DEVICE, RESIDENT, Problem
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import first_run_step
 
-#: No limit of `hoist`, steps.
-ANY = 2**62
-#: Limits to try: `hoist` and `ahead` in steps, and the part of the budget that stays free.
+#: Limits to try: `hoist` and `ahead` in steps, and bytes as a share of the budget.
 WINDOWS = tuple(
-    (hoist, ahead, margin)
-    for margin in (0.0, 0.03, 0.1, -1.0)
-    for hoist, ahead in ((4, 0), (64, 0), (ANY, 0), (16, 16), (64, 64), (ANY, 256))
+    (hoist, ahead, share)
+    for share in (1.0, 0.97, 0.9, math.inf)
+    for hoist, ahead in ((64, 64), (16, 16), (1024, 256), (4, 0), (64, 0), (1024, 0))
 )
+#: Runs that are tried at a step, on each engine; limits the time where none of many fits.
+MAX_TRIED = 32
+#: Steps between looks whether to stop.
+LOOK_EVERY = 256
 
 
 class ListScheduler:
@@ -103,8 +106,13 @@ class ListScheduler:
                         yield last[buffer], step
                     last[buffer] = step
 
-    def run(self, hoist: int, ahead: int, most_bytes: float) -> Order:
-        """The order under limits in steps, and in bytes for runs that start earlier. O(n · ahead)."""
+    def run(
+        self, hoist: int, ahead: int, most_bytes: float, should_stop: Callable[[], bool] = lambda: False
+    ) -> Order | None:
+        """The order under limits in steps, and in bytes for runs that start earlier; None once `should_stop`.
+
+        O(n · min(ahead, MAX_TRIED)) and the maxima of as many ranges of steps.
+        """
         live = self.bytes.begin()
         steps = len(self.order)
         before, ends, is_done = list(self.before), [0] * steps, [False] * (steps + 1)
@@ -126,11 +134,13 @@ class ListScheduler:
                 add(step)
         free, now, frontier, result = [0, 0], 0, 0, list[int]()
         while len(result) < steps:
+            if len(result) % LOOK_EVERY == 0 and should_stop():
+                return None
             while is_done[frontier]:
                 frontier += 1
             best: tuple[int, bool, int, int] | None = None
             for engine, limit in ((1, hoist), (0, ahead)):
-                for step in ready[engine]:
+                for step in islice(ready[engine], MAX_TRIED):
                     if step > frontier + limit:
                         break
                     if step > frontier and not live.fits(frontier, step, most_bytes):
@@ -195,12 +205,12 @@ class _Bytes:
 class _Live:
     """Bytes while the steps of an order run in another sequence."""
 
-    bytes: _Bytes
+    known: _Bytes
     live: int
     users: list[int]  # of each instance, those that have not run
 
     def run(self, step: int) -> None:
-        known = self.bytes
+        known = self.known
         self.live += sum(known.size[k] for k in known.written[step])
         for k in known.used[step]:
             self.users[k] -= 1
@@ -209,6 +219,6 @@ class _Live:
 
     def fits(self, frontier: int, step: int, most_bytes: float) -> bool:
         """Whether `step` may run now and all steps from the frontier to its place still fit."""
-        known = self.bytes
+        known = self.known
         ahead = int(known.peak[frontier : step + 1].max())
         return self.live - known.before[frontier] + known.added(step) + ahead <= most_bytes

@@ -269,6 +269,7 @@ class _Pass:
         self.values: dict[Result, fx.Node] = {}  # the latest run's results
         self.states: dict[fx.Node, fx.Node] = {}  # random task -> state of the generator before its first run
         self.hosts: dict[Result, fx.Node] = {}  # in host memory
+        self._waits = {self.joint.result(node): node for node in self.joint.nodes if is_wait(node)}
         self._copies: dict[int, fx.Node] = {}  # copies that run, by their places in the order
         self._views: dict[fx.Node, tuple[fx.Node, fx.Node]] = {}  # view -> (what it was taken of, view in this graph)
 
@@ -313,12 +314,16 @@ class _Pass:
             node = tensor_node(self.joint, step.result)
             if not step.is_wait:
                 begin = engine.begin_out if step.is_out else engine.begin_in
-                source = self.value(step.result) if step.is_out else self.hosts[step.result]
+                source = self._written(step.result) if step.is_out else self.hosts[step.result]
                 self._copies[step.place] = self._create(begin, (source,), {}, {})
                 continue
             meta = {"val": fake_on_host(node.meta["val"])} if step.is_out else node.meta
             copied = self._create(engine.wait, (self._copies.pop(step.place),), {}, meta)
             (self.hosts if step.is_out else self.values)[step.result] = copied
+
+    def _written(self, result: Result) -> fx.Node:
+        """The latest value of a result, once the collective that writes it has ended."""
+        return self.argument(self._waits[result]) if result in self._waits else self.value(result)
 
     def add_run(self, run: _Run) -> None:
         self.add_copies(run.before)

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.bounds import makespan
+from planner.bounds import claims, makespan
 from planner.problem import COMMUNICATION, COMPUTE, Problem, schedule
 from planner.problem.copies import Link, copyable, with_copies
 from planner.problem.plan import Goal
-from planner.problem.recompute import base_order
+from tests import oracles
 from tests.planner.drawn import problem_of
-from tests.planner.random_problems import training_problem
+from tests.planner.random_problems import random_order, random_problem
 
 
 def two_engines(reads: list[list[int]]) -> Problem:
@@ -37,12 +37,16 @@ def test_a_second_writer_of_a_buffer_may_end_before_the_first() -> None:
 
 def test_no_order_takes_less_than_the_bound() -> None:
     rng = random.Random(3)
-    for _ in range(100):
-        problem = training_problem(rng, 9)
+    for _ in range(300):
+        problem = random_problem(rng)
         engine = np.array([rng.choice([COMPUTE, COMMUNICATION]) for _ in range(problem.tasks)], np.int8)
         problem = replace(problem, engine=engine)
-        order = base_order(problem, True)
+        order = random_order(rng, problem)
+        if not oracles.legal(problem, Goal(strict_phases=False), order):
+            continue
         copies = with_copies(problem, Link(8, 8), copyable(problem), overlaps=True)
         least = makespan.bound(problem)
-        assert least <= schedule.score(problem, Goal(), order).cost
+        assert least <= schedule.score(problem, Goal(strict_phases=False), np.array(order, np.int64)).cost
+        assert claims.rejection_reason(problem, [claims.makespan_claim(least)]) == ""
+        assert claims.rejection_reason(problem, [claims.makespan_claim(least + 1)])
         assert makespan.bound(copies.problem) <= least

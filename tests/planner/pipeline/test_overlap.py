@@ -10,8 +10,10 @@ import pytest
 
 from planner.errors import BadRequest, IllegalPlan
 from planner.pipeline.solve import solve
-from planner.report.saved_report import verify
+from planner.report.saved_report import certificate, verify
 from planner.request.plan_request import parse_request
+from planner.verify.certificate import CertificateRejected
+from planner.verify.certificate import verify as verify_certificate
 
 UNIT = 1e-3  # seconds
 BYTES = 4096
@@ -65,10 +67,37 @@ def test_collectives_start_early_and_compute_does_not_wait_for_them() -> None:
     }
 
 
-def test_a_budget_limits_how_early_collectives_start() -> None:
-    loose, tight = planned(step()), planned(step(), budget="100%")
-    assert tight["fits"] and tight["plan"]["peak_bytes"] <= tight["baseline"]["needed_bytes"]
-    assert loose["plan"]["seconds"] <= tight["plan"]["seconds"] <= tight["baseline"]["seconds"]
+def test_a_budget_limits_what_runs_beside_collectives() -> None:
+    loose, tight = planned(step(), budget=10 * BYTES), planned(step(), budget=9 * BYTES)
+    assert loose["fits"] and tight["fits"] and tight["plan"]["peak_bytes"] <= 9 * BYTES
+    assert loose["plan"]["seconds"] == pytest.approx(31 * UNIT)
+    assert tight["plan"]["seconds"] > loose["plan"]["seconds"]
+
+
+def test_a_share_of_the_budget_is_one_of_the_step_with_collectives_beside_compute() -> None:
+    """A gather of each weight may begin at once: all of them are held where in line one is."""
+    report = planned(wide(3), budget="100%", planner="as_given")
+    assert report["fits"] and report["plan"]["overhead"] == 0 and report["plan"]["saved_bytes"] == 0
+    assert report["baseline"]["needed_bytes"] == report["baseline"]["peak_bytes"] == report["plan"]["budget_bytes"]
+    assert report["baseline"]["peak_bytes"] > planned(wide(3), overlap=False)["baseline"]["peak_bytes"]
+
+
+def wide(layers: int) -> bytes:
+    """Layers in turn; the gather of the next weight stands before each of them."""
+    rows: list[tuple[str, list[str], int, dict[str, str]]] = [("use0", ["x"], 1, {})]
+    for layer in range(1, layers + 1):
+        rows.append((f"gather{layer}", [f"w{layer}"], 9, {"effect": "collective"}))
+        rows.append((f"use{layer}", [f"gather{layer}", f"use{layer - 1}"], 3, {}))
+    document = json.loads(step())
+    weights = [{"name": f"w{layer}", "role": "parameter"} for layer in range(1, layers + 1)]
+    values = [*weights, {"name": "x", "role": "input"}, *({"name": name, "role": "activation"} for name, *_ in rows)]
+    document["values"] = [{**value, "bytes": BYTES} for value in values]
+    document["nodes"] = [
+        {"name": name, "op": "Op", "inputs": reads, "outputs": [name], "cost": {"seconds": ticks * UNIT}, **more}
+        for name, reads, ticks, more in rows
+    ]
+    document["outputs"] = [f"use{layers}"]
+    return json.dumps(document).encode()
 
 
 def test_times_of_engines_are_those_of_the_plan() -> None:
@@ -95,6 +124,13 @@ def test_the_order_of_a_document_is_evaluated_without_a_search() -> None:
 def test_a_saved_report_is_verified_and_an_edited_one_is_refused() -> None:
     report = json.loads(json.dumps(planned(step())))
     assert verify(report)["seconds"] == report["plan"]["seconds"]
+    (text,) = [text for text in verify_certificate(certificate(report)) if "ticks" in text]
+    assert text.endswith("on engines side by side (order free, phases mixed)")
+    edited = copy.deepcopy(certificate(report))
+    (claim,) = [claim for claim in edited["claims"] if claim["of"] == "cost"]
+    claim["value"] += 1
+    with pytest.raises(CertificateRejected, match=f"{claim['value']} is claimed, {claim['value'] - 1} is proven"):
+        verify_certificate(edited)
     inline = json.loads(json.dumps(planned(step(), overlap=False)))
     edited = copy.deepcopy(report)
     edited["plan"]["bound"]["certificate"] = inline["plan"]["bound"]["certificate"]
@@ -112,12 +148,24 @@ def test_a_saved_report_is_verified_and_an_edited_one_is_refused() -> None:
     [
         (step(collective=False), {}, "the graph has no collectives"),
         (step(), {"runtime": "ort"}, "the runtime ort runs nothing beside compute"),
-        (step(), {"budget": None, "max_overhead": 0.1}, "a budget in bytes or as a share is needed"),
+        (step(), {"budget": None, "max_overhead": 0.1}, "a budget above 0, in bytes or as a share, is needed"),
+        (step(), {"budget": 0}, "a budget above 0, in bytes or as a share, is needed"),
     ],
 )
 def test_a_plan_in_line_says_why(document: bytes, fields: dict[str, Any], why: str) -> None:
     report = planned(document, **fields)
     assert "overlap" not in report and f"collectives run in line with compute: {why}" in report["warnings"]
+
+
+@pytest.mark.parametrize("name", ["advise", "advise_checkpoints"])
+def test_advice_is_refused(name: str) -> None:
+    with pytest.raises(BadRequest, match=f"overlap together with {name}"):
+        parse_request({"overlap": True, name: True})
+
+
+def test_the_reference_does_not_depend_on_the_budget() -> None:
+    references = [planned(step(), budget=count * BYTES, planner="as_given")["reference"] for count in (6, 32)]
+    assert references[0] == references[1]
 
 
 def test_sets_of_shapes_are_refused() -> None:

@@ -7,12 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.algorithms.offload.overlapping import ANY, WINDOWS, ListScheduler
+from planner.algorithms.offload.overlapping import LOOK_EVERY, WINDOWS, ListScheduler
 from planner.problem import COMMUNICATION, COMPUTE, TO_LAST_READ, TO_THE_END, Problem, liveness, schedule
 from planner.problem.plan import Goal
 from tests import oracles
 from tests.planner.drawn import problem_of
 from tests.planner.random_problems import random_order, random_problem
+
+#: No limit.
+ANY = 2**62
 
 
 def gathered() -> Problem:
@@ -33,14 +36,21 @@ def gathered() -> Problem:
     )
 
 
+def listed(order: np.ndarray | None) -> list[int]:
+    assert order is not None
+    return [int(task) for task in order]
+
+
 def test_compute_that_does_not_wait_runs_while_a_collective_does() -> None:
     problem, goal, order = gathered(), Goal(strict_phases=False), np.arange(7)
     scheduler = ListScheduler(problem, goal, order)
     assert schedule.score(problem, goal, order).cost == 11
     found = scheduler.run(ANY, ANY, ANY)
-    assert found.tolist() == [0, 2, 1, 4, 5, 3, 6] and schedule.score(problem, goal, found).cost == 8
-    assert scheduler.run(1, 0, ANY).tolist() == [0, 2, 1, 3, 4, 5, 6]  # the collective alone moves
-    assert scheduler.run(ANY, ANY, 0).tolist() == order.tolist()  # nothing more may be held
+    assert (
+        found is not None and found.tolist() == [0, 2, 1, 4, 5, 3, 6] and schedule.score(problem, goal, found).cost == 8
+    )
+    assert listed(scheduler.run(1, 0, ANY)) == [0, 2, 1, 3, 4, 5, 6]  # the collective alone moves
+    assert listed(scheduler.run(ANY, ANY, 0)) == order.tolist()  # nothing more may be held
 
 
 def test_list_schedules_are_legal_and_keep_within_their_bytes() -> None:
@@ -55,11 +65,11 @@ def test_list_schedules_are_legal_and_keep_within_their_bytes() -> None:
         problem = replace(problem, engine=engine)
         scheduler = ListScheduler(problem, goal, np.array(order))
         peak = liveness.peak(problem, np.array(order))
-        for hoist, ahead, margin in rng.sample(WINDOWS, 4):
-            found = scheduler.run(hoist, ahead, peak if margin >= 0 else ANY)
-            assert oracles.legal(problem, goal, found.tolist())
+        for hoist, ahead, share in rng.sample(WINDOWS, 4):
+            found = scheduler.run(hoist, ahead, max(share, 1) * peak)
+            assert found is not None and oracles.legal(problem, goal, found.tolist())
             assert sorted(found.tolist()) == sorted(order)
-            if margin >= 0:
+            if share <= 1:
                 assert liveness.peak(problem, found) <= peak
             moved += found.tolist() != order
     assert moved > 100
@@ -67,4 +77,18 @@ def test_list_schedules_are_legal_and_keep_within_their_bytes() -> None:
 
 def test_an_order_on_one_engine_keeps_its_places_without_a_limit_ahead() -> None:
     problem = replace(gathered(), engine=np.zeros(7, np.int8))
-    assert ListScheduler(problem, Goal(strict_phases=False), np.arange(7)).run(ANY, 0, ANY).tolist() == list(range(7))
+    assert listed(ListScheduler(problem, Goal(strict_phases=False), np.arange(7)).run(ANY, 0, ANY)) == list(range(7))
+
+
+def test_a_long_order_is_left_once_the_search_stops() -> None:
+    tasks, looks = 4 * LOOK_EVERY, list[int]()
+    reads = [[], *([t - 1] for t in range(1, tasks))]
+    problem = problem_of(reads, [[t] for t in range(tasks)], tasks, size=[1] * tasks, cost=[1] * tasks)
+    scheduler = ListScheduler(problem, Goal(strict_phases=False), np.arange(tasks))
+
+    def should_stop() -> bool:
+        looks.append(len(looks))
+        return len(looks) > 2
+
+    assert scheduler.run(4, 4, ANY, should_stop) is None and len(looks) == 3
+    assert len(listed(scheduler.run(4, 4, ANY))) == tasks
