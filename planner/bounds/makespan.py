@@ -12,6 +12,7 @@ import numpy as np
 
 from planner.problem.alternatives import relax_choices
 from planner.problem.columns import RESIDENT, Problem
+from planner.problem.copies import CopyProblem
 
 
 def bound(problem: Problem) -> int:
@@ -20,6 +21,11 @@ def bound(problem: Problem) -> int:
     must = ~problem.optional
     engines = [int(problem.cost[must & (problem.engine == engine)].sum()) for engine in np.unique(problem.engine)]
     return max(*engines, _longest_chain(problem), 0)
+
+
+def bound_with_copies(copies: CopyProblem) -> int:
+    """Ticks that no order with copies takes less than; collectives that do not overlap count as compute."""
+    return bound(copies.original) if copies.overlaps else copies.original.single_run_ticks()
 
 
 def _longest_chain(problem: Problem) -> int:

@@ -73,9 +73,8 @@ class CopyChoiceSearch:
         best: tuple[Score, Candidate] | None = None
         promising = sorted(self.searches.items(), key=lambda item: (item[1].best, item[0]))
         for k, (vector, search) in enumerate(promising):
-            original = search.copies.original
-            cost = makespan.bound(original) if search.copies.overlaps else original.single_run_ticks()
-            if best is not None and (monitor.should_stop() or best[0][:2] <= (0, cost)):
+            least = makespan.bound_with_copies(search.copies)
+            if best is not None and (monitor.should_stop() or best[0][:2] <= (0, least)):
                 continue
             part = monitor.child(monitor.judge, 1.0 if k == len(promising) - 1 else 0.5)
             order = search.within(budget_bytes, part)

@@ -194,6 +194,6 @@ def _excess(copies: CopyProblem, goal: Goal, found: Score) -> float:
     check(copies.problem, goal, plan)
     assert plan.score[:2] == (0, ticks), sequence
     relaxed = relax_choices(copies.original)
-    assert (makespan.bound(relaxed) if copies.overlaps else relaxed.single_run_ticks()) <= ticks
+    assert makespan.bound_with_copies(replace(copies, original=relaxed)) <= ticks
     assert max(largest_task.bound(relaxed).bytes, held_at_end.bound(relaxed)) <= plan.score.peak_bytes
     return found.cost / ticks - 1

@@ -22,7 +22,7 @@ from planner.algorithms.offload.task_places import TaskPlaces
 from planner.bounds import makespan
 from planner.errors import IllegalPlan
 from planner.problem import schedule
-from planner.problem.columns import COMMUNICATION, Problem
+from planner.problem.columns import COMMUNICATION
 from planner.problem.copies import CopyProblem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
@@ -84,11 +84,9 @@ class _Moves:
             *((self._slide_run,) * SLIDES if self.copies.overlaps else ()),
         )
         best = now = schedule.score(self.copies.problem, self.goal, self.order)[:2]
-        once = makespan.bound if self.copies.overlaps else Problem.single_run_ticks
-        result, wander, least = self.order, 0, (0, once(self.copies.original))
-        while (
-            (self.count or self.places.optional or self.copies.overlaps) and best > least and not monitor.should_stop()
-        ):
+        result, wander, least = self.order, 0, (0, makespan.bound_with_copies(self.copies))
+        has_moves = self.count or self.places.optional or self.copies.overlaps
+        while has_moves and best > least and not monitor.should_stop():
             if self.accepted >= GAPS_EVERY:
                 self.uses, self.accepted = gaps(self.copies, self.order, least_steps=0), 0
                 self.gaps = [gap for gap in self.uses if gap.before > gap.after + 1]
@@ -135,9 +133,8 @@ class _Moves:
         step = self._one(order >= self.tasks)
         if step is None:
             return None
-        distance = self.random.choice((-1, 1)) * self.random.randint(1, 1 << self.random.randint(0, MAX_SLIDE_POWER))
         rest = np.delete(order, step)
-        return np.insert(rest, min(max(step + distance, 0), len(rest)), order[step])
+        return np.insert(rest, self._near(step, len(rest)), order[step])
 
     def _slide_run(self, order: Order) -> Order | None:
         """A run of a collective, or of any task, some steps earlier or later."""
@@ -148,13 +145,17 @@ class _Moves:
         if step is None:
             return None
         task, rest = int(order[step]), np.delete(order, step)
-        distance = self.random.choice((-1, 1)) * self.random.randint(1, 1 << self.random.randint(0, MAX_SLIDE_POWER))
-        place = min(max(step + distance, 0), len(rest))
+        place = self._near(step, len(rest))
         if (order[:step] == task).any():
             may = self.places.may_repeat(rest, task, place)
         else:
             may = not (rest[:place] == task).any() and self.places.may_begin(rest, task, place)
         return np.insert(rest, place, task) if may else None
+
+    def _near(self, step: int, last: int) -> int:
+        """A place some steps earlier or later, from 0 to `last`."""
+        distance = self.random.choice((-1, 1)) * self.random.randint(1, 1 << self.random.randint(0, MAX_SLIDE_POWER))
+        return min(max(step + distance, 0), last)
 
     def _insert_pair(self, order: Order) -> Order | None:
         """Copies of a buffer in one of its gaps."""
