@@ -8,8 +8,8 @@ Each network trains three steps with SGD, without and with each plan, in a proce
 Budgets are spread evenly from the lowest peak found to the peak without a plan. Columns: status of the plan; peak
 measured beyond what is held before the step, in MiB, and how far the predictions are off, with measured workspaces and
 without; extra time predicted and measured, in seconds of the processor, over the step that runs every op once in the
-same way, with the standard error of what was measured (median of runs, each beside two of the other step, repeated
-until the standard error is half a point or 12 seconds are over); whether losses, gradients, buffers and the state of
+same way, with the standard error of what was measured (`remat/torch/time_ratio.py`: repeated until the standard error
+is half a point or `--timing-seconds` are over); whether losses, gradients, buffers and the state of
 the generator are equal bit for bit. The table at the end has for each network the tasks of the step, seconds of the
 processor to record it without and with a profile and to plan, the largest errors of its rows, the rank correlation of
 predicted and measured peaks and times, how many plans have their times within 2 points, and the time of the step that
@@ -27,6 +27,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,10 @@ from planner.formulation.formulate import formulate
 from planner.problem.plan import Candidate
 from planner.request.plan_request import parse_request
 from remat.report import Report
+from remat.torch.time_ratio import MAX_SECONDS, TimeRatio, time_ratio
 from tests.torch.steps import equal, peak_bytes
 
 STEPS = 3
-MIN_RUNS, MAX_SECONDS = 9, 12.0  # timed runs of a plan, and processor seconds after which no more are begun
-MAX_ERROR = 0.005  # standard error of the extra time at which no more runs are needed
-NORMAL_SPREAD = 1.4826  # standard deviation of normal noise over its median absolute deviation
-MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, for normal noise
 WITHIN = 0.02  # difference of predicted and measured extra time that is asked for
 MIB = 2**20
 RESULTS = Path(__file__).parent / "results" / "torch_training.json"
@@ -96,12 +94,8 @@ def peak_of(step: Callable[[], Any], module: nn.Module) -> int:
     return peak_bytes(once)
 
 
-def time_ratio(base: nn.Module, other: nn.Module, inputs: dict[str, Any]) -> tuple[float, float]:
-    """(time of a step of one module over that of another one, its standard error), in seconds of the processor.
-
-    Each run is compared with the mean of the two runs of the other module beside it, since the speed of a machine that
-    others use too changes within seconds.
-    """
+def compared(base: nn.Module, other: nn.Module, inputs: dict[str, Any], max_seconds: float) -> TimeRatio:
+    """Time of a step of one module over that of another one, in seconds of the processor."""
 
     def seconds(module: nn.Module) -> float:
         module.zero_grad(set_to_none=True)
@@ -109,21 +103,8 @@ def time_ratio(base: nn.Module, other: nn.Module, inputs: dict[str, Any]) -> tup
         module(**inputs).backward()
         return time.process_time() - began
 
-    ratios: list[float] = []
-    began, before = time.process_time(), seconds(base)
-    while True:
-        own, after = seconds(other), seconds(base)
-        ratios.append(2 * own / (before + after))
-        before = after
-        error = standard_error(ratios)
-        if len(ratios) >= MIN_RUNS and (error <= MAX_ERROR or time.process_time() - began > MAX_SECONDS):
-            return float(np.median(ratios)), error
-
-
-def standard_error(found: list[float]) -> float:
-    """Standard error of the median of some figures, little moved by outliers."""
-    deviation = NORMAL_SPREAD * float(np.median(np.abs(np.array(found) - np.median(found))))
-    return MEDIAN_ERROR * deviation / len(found) ** 0.5
+    own = partial(seconds, base), partial(seconds, other)
+    return time_ratio(*own, max_seconds=max_seconds, clock=time.process_time)
 
 
 def plans_of(captured: remat.torch.Capture, given: argparse.Namespace) -> list[Report]:
@@ -153,14 +134,14 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
     expected = trained(lambda: plain(**inputs), plain)
     once = remat.torch.optimize(copy.deepcopy(module), inputs, plan=captured.plan("100%", iterations=1))
     once(**inputs).backward()
-    own_time, _ = time_ratio(plain, once, inputs)
+    own_time = compared(plain, once, inputs, given.timing_seconds)
     found = []
     for report in reports:
         own = copy.deepcopy(module)
         planned = remat.torch.optimize(own, inputs, plan=report)
         same = equal(expected, trained(lambda run=planned: run(**inputs), planned))  # type: ignore[misc]
         peak = peak_of(lambda run=planned: run(**inputs), planned)  # type: ignore[misc]
-        time_of_plan, error = time_ratio(once, planned, inputs)
+        times = compared(once, planned, inputs, given.timing_seconds)
         row: Row = {
             "budget": (report.budget_bytes or 0) / report.baseline_peak_bytes,
             "status": report.status,
@@ -169,8 +150,8 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
             "off": peak / (report.peak_bytes - held) - 1,
             "without profile": peak / (peak_on(unmeasured.to_json().encode(), report) - held) - 1,
             "extra": report.overhead,
-            "measured": time_of_plan - 1,
-            "error": error,
+            "measured": times.ratio - 1,
+            "error": times.error,
             "equal": same,
         }
         found.append(row)
@@ -185,7 +166,7 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
         "without profile": max((row["without profile"] for row in found), key=abs),
         "points": max((row["measured"] - row["extra"] for row in found), key=abs),
         "within": sum(abs(row["measured"] - row["extra"]) <= WITHIN for row in found),
-        "once": own_time - 1,
+        "once": own_time.ratio - 1,
         "peak rank": correlation([(row["predicted"], row["peak"]) for row in found]),
         "time rank": correlation([(row["extra"], row["measured"]) for row in found]),
     }
@@ -241,6 +222,9 @@ def main() -> int:
     parser.add_argument("--plans", type=int, default=10, help="plans of each network")
     parser.add_argument("--budgets", help="budgets of the plans, in place of a number of them")
     parser.add_argument("--seconds", type=float, default=3.0, help="search time of each plan")
+    parser.add_argument(
+        "--timing-seconds", type=float, default=MAX_SECONDS, help="processor seconds of the timed steps of each plan"
+    )
     parser.add_argument("--full", action="store_true", help="networks at their full size")
     parser.add_argument("--shown", action="store_true", help="the table of the last runs")
     given = parser.parse_args()

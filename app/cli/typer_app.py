@@ -291,7 +291,21 @@ def measure(
         bool,
         typer.Option("--arena", help="Place the values of the step in one block, where the plan's layout puts them."),
     ] = False,
-    steps: Annotated[int, typer.Option(metavar="N", min=1, help="Timed steps without and with the plan.")] = 5,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Timed steps with the plan, each beside two without; default: until the standard error of the "
+            "overhead is half a point.",
+        ),
+    ] = None,
+    timing_seconds: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", min=0, help="Begin no more timed steps after so long; default: 12, none with --steps."
+        ),
+    ] = None,
     server: options.ResultServer = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the JSON document.")
@@ -305,7 +319,8 @@ def measure(
     """
     from app.cli.commands.measure import run
 
-    return run(target, options.request_fields(None, flags), plan, arena, steps, server, output, as_json)
+    timing = {"steps": steps, "timing_seconds": timing_seconds}
+    return run(target, options.request_fields(None, flags), plan, arena, timing, server, output, as_json)
 
 
 @_plans()

@@ -12,8 +12,8 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import math
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,10 +30,10 @@ from remat.torch.step.aot import allocated_peak
 from remat.torch.step.errors import BudgetNotMet, NotCaptured, OtherStep
 from remat.torch.step.heap import keep_memory
 from remat.torch.step.planning import PlanSource
+from remat.torch.time_ratio import MAX_SECONDS, time_ratio
 from remat.torch.training import Budget, arguments, optimize, report_of
 
 FORMAT = "remat-measurement/1"
-STEPS = 5  # timed steps of each kind, by default
 Step = Callable[[], None]
 
 
@@ -44,7 +44,8 @@ def measure_plan(
     *,
     loss: Loss | None = None,
     plan: PlanSource | None = None,
-    steps: int = STEPS,
+    steps: int | None = None,
+    timing_seconds: float | None = None,
     **request: Any,
 ) -> dict[str, Any]:
     """Run training steps with and without a plan: a `remat-measurement/1` document of what was measured and predicted.
@@ -52,19 +53,24 @@ def measure_plan(
     >>> found = remat.torch.measure_plan(model, (batch,), budget="50%", loss=lambda logits: logits.square().mean())
     >>> found["plan"]["peak_bytes"] / found["plan"]["predicted_peak_bytes"]
 
-    Gradients of the module are cleared, parameters stay as they are. Steps without and with the plan alternate, and the
-    median time of each kind counts. Both kinds run in this process as it is: call `keep_memory` before, if the training
-    loop does. Peaks are those of one step and include parameters, buffers and inputs.
+    Gradients of the module are cleared, parameters stay as they are. Steps without and with the plan alternate. The
+    overhead is the median over the steps with the plan, each beside the two steps without it before and after it, and
+    `overhead_error` its standard error. Both kinds run in this process as it is: call `keep_memory` before, if the
+    training loop does. Peaks are those of one step and include parameters, buffers and inputs.
 
     Parameters:
         module: Returns its loss, unless `loss` computes it from what the module returns.
-        steps: Timed steps of each kind.
+        steps: Timed steps with the plan; None: until the standard error of the overhead is half a point.
+        timing_seconds: After so many seconds, and five steps with the plan, no more of them begin; None: 12, and with
+            `steps` no bound.
         example_inputs, budget, plan, request: As in `optimize`. A plan over its budget is measured as well.
 
     Raises:
         TypeError: What the step returns is not a loss.
+        ValueError: `steps` below 1, or `timing_seconds` that are no finite number from 0 on.
         NotCaptured, OtherStep, AlreadyPlanned, BadInput: As in `optimize`.
     """
+    max_seconds = _max_seconds(steps, timing_seconds)
     trained = module if loss is None else WithLoss(module, loss)
     planned = optimize(trained, example_inputs, budget, plan=plan, over_budget="train", **request)
     found: Mapping[str, Any] | None = report_of(planned)
@@ -77,21 +83,22 @@ def measure_plan(
     device = next(iter(trained.parameters())).device
     kinds = {"baseline": trained, "plan": planned}
     calls = {kind: functools.partial(_step, each, args, kwargs) for kind, each in kinds.items()}
-    for call in calls.values():
-        call()
     peaks = {}
-    for kind, call in calls.items():
-        trained.zero_grad(set_to_none=True)  # gradients of the step before are not held before this one
-        peaks[kind] = _peaks(call, device)
-    seconds: dict[str, list[float]] = {kind: [] for kind in calls}
-    for _ in range(steps):
+    try:
+        for call in calls.values():
+            call()
         for kind, call in calls.items():
-            seconds[kind].append(_seconds(call, device))
-    trained.zero_grad(set_to_none=True)
+            trained.zero_grad(set_to_none=True)  # gradients of the step before are not held before this one
+            peaks[kind] = _peaks(call, device)
+        base, other = (functools.partial(_seconds, calls[kind], device) for kind in ("baseline", "plan"))
+        times = time_ratio(base, other, runs=steps, max_seconds=max_seconds)
+    finally:
+        trained.zero_grad(set_to_none=True)
+    seconds = {"baseline": times.base_seconds, "plan": times.other_seconds}
     rows = {
         kind: {
             **{name: None if peak is None else peak + sum(held.values()) for name, peak in peaks[kind].items()},
-            "seconds": statistics.median(seconds[kind]),
+            "seconds": seconds[kind],
             "predicted_peak_bytes": found[kind]["peak_bytes"],
             "predicted_seconds": found[kind]["seconds"],
         }
@@ -103,13 +110,25 @@ def measure_plan(
         "device": "cpu" if device.type == "cpu" else torch.cuda.get_device_name(device),
         "torch": torch.__version__,
         "counter": "allocator events" if device.type == "cpu" else "max_memory_allocated",
-        "steps": steps,
+        "steps": times.runs,
         "status": found["plan"]["status"],
         "budget_bytes": found["plan"]["budget_bytes"],
         **rows,
-        "overhead": rows["plan"]["seconds"] / rows["baseline"]["seconds"] - 1,
+        "overhead": times.ratio - 1,
+        "overhead_error": times.error,
         "predicted_overhead": found["plan"]["overhead"],
     }
+
+
+def _max_seconds(steps: int | None, timing_seconds: float | None) -> float:
+    """Seconds after which no more timed steps begin. Raises ValueError for steps or seconds that cannot be."""
+    if steps is not None and steps < 1:
+        raise ValueError(f"steps={steps}: time at least one step")
+    if timing_seconds is None:
+        return MAX_SECONDS if steps is None else math.inf
+    if not 0 <= timing_seconds < math.inf:
+        raise ValueError(f"timing_seconds={timing_seconds}: give a finite number from 0 on")
+    return timing_seconds
 
 
 def _step(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ from app.api.schemas.plans import Open, Strict
 Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=-1, le=1e9, allow_inf_nan=False)]
+StandardError = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=200)]
 
 
@@ -32,12 +33,18 @@ class StepMeasurement(Strict):
     device: Text = Field(description="cpu, or the name of the GPU")
     torch: Text = Field(description="version of PyTorch")
     counter: Text = Field(description="what counted the bytes")
-    steps: Annotated[int, Field(ge=1, le=10**6)] = Field(description="timed steps of each kind")
+    steps: Annotated[int, Field(ge=1, le=10**6)] = Field(description="timed steps with the plan")
     status: Literal["proven", "found", "over_budget"]
     budget_bytes: Bytes | None
     baseline: MeasuredSteps = Field(description="without a plan")
     plan: MeasuredSteps = Field(description="with the plan")
-    overhead: Share = Field(description="measured extra time as a fraction of the time without a plan")
+    overhead: Share = Field(
+        description="measured extra time as a fraction of the time without a plan: the median over the steps with the "
+        "plan, each beside the steps without it before and after it"
+    )
+    overhead_error: StandardError | None = Field(
+        default=None, description="standard error of `overhead`, in the same unit; null: not known"
+    )
     predicted_overhead: Share
 
 

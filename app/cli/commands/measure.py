@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,20 +25,30 @@ def run(
     fields: Mapping[str, Any],
     plan: Path | None,
     arena: bool,
-    steps: int,
+    timing: Mapping[str, float | None],
     server: str | None,
     output: Path | None,
     as_json: bool,
 ) -> int:
-    """Exit code: 1 if the plan is over its budget. Prints the measurement, and sends it to the service of the plan."""
+    """Measure steps, print the measurement, and send it to the service of the plan.
+
+    Parameters:
+        timing: `steps` and `timing_seconds` of `remat.torch.measure_plan`.
+
+    Returns:
+        The exit code: 1 if the plan is over its budget.
+    """
     if (plan is None) == (fields.get("budget") is None):
         raise BadUsage("give --budget or --plan, and not both", code="conflicting_flags")
     if plan is None and server is not None:
         raise BadUsage("--server needs a plan of that service: save the file of its page, and name it with --plan")
+    seconds = timing["timing_seconds"]
+    if seconds is not None and not math.isfinite(seconds):
+        raise BadUsage(f"--timing-seconds {seconds}: give a finite number")
     if output is not None:
         check_writable(output)
     report = None if plan is None else read_report(str(plan))
-    request = {"target": target, "steps": steps, "memory": "arena" if arena else "allocator", **fields}
+    request = {"target": target, **timing, "memory": "arena" if arena else "allocator", **fields}
     if plan is not None:
         request["plan"] = str(plan)
     document = framework_process.answer(CHILD, request, target, "ran the steps", code="not_measured")
@@ -62,6 +73,12 @@ def lines(document: Mapping[str, Any]) -> list[str]:
             found, predicted = document[kind][figure], document[kind][f"predicted_{figure}"]
             off = f"{found / predicted - 1:+.1%}" if predicted else ""
             rows.append((f"{name} {words}", form(found), form(predicted), off))
-    rows.append(("overhead", format_percent(document["overhead"]), format_percent(document["predicted_overhead"]), ""))
+    rows.append(("overhead", _overhead(document), format_percent(document["predicted_overhead"]), ""))
     head = ("", "measured", "predicted", "measured / predicted")
     return [f"{first}; peaks by {document['counter']}", "", *table(head, rows, (1, 2, 3))]
+
+
+def _overhead(document: Mapping[str, Any]) -> str:
+    """Measured overhead with its standard error in points: `10.0% ± 0.4`."""
+    error = document["overhead_error"]
+    return format_percent(document["overhead"]) + ("" if error is None else f" ± {100 * error:.1f}")

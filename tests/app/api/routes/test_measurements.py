@@ -39,6 +39,7 @@ MEASURED: dict[str, Any] = {
     "baseline": {**STEPS, "peak_bytes": 200 * MIB},
     "plan": STEPS,
     "overhead": 0.25,
+    "overhead_error": 0.004,
     "predicted_overhead": 0.125,
 }
 SNAPSHOT = {
@@ -78,10 +79,26 @@ def test_the_pages_show_measured_figures(client: TestClient, path: str) -> None:
     plan_id = path.split("/")[3]
     page = client.get(f"/plans/{plan_id}").text
     assert f'data-path="{path}"' in page and "NVIDIA H100" in page and "99.00 MiB" in page
+    assert "25.0% ± 0.4" in page
     made = client.get(f"/plans/{plan_id}/trace.json")
     assert made.status_code == 200 and {"M", "X", "C"} == {event["ph"] for event in made.json()["traceEvents"]}
     (row,) = [row for row in client.get("/savings.csv").text.splitlines() if f"{99 * MIB},0.25" in row]
     assert row
+
+
+def test_a_measurement_of_before_standard_errors_is_listed_and_shown(client: TestClient) -> None:
+    path = f"/v1/plans/{planned(client, budget='70%')}/measurements"
+    older = {name: figure for name, figure in MEASURED.items() if name != "overhead_error"}
+    store = client.app.state.service.store  # type: ignore[attr-defined]
+    measurements.save_measurement(store, path.split("/")[3], None, measurements.STEP, older)
+    assert client.post(path, json={**older, "model": "of a client from before"}).status_code == 201
+    listed = client.get(path).json()
+    jsonschema_rs.validate(
+        {"$ref": "#/components/schemas/Measurements", "components": {"schemas": components()}}, listed
+    )
+    assert [row["step"].get("overhead_error") for row in listed["measurements"]] == [None, None]
+    page = client.get(f"/plans/{path.split('/')[3]}").text
+    assert page.count("<td>25.0%</td>") == 2
 
 
 def test_the_python_client_posts_and_lists(client: TestClient, path: str) -> None:
@@ -96,6 +113,7 @@ def test_the_python_client_posts_and_lists(client: TestClient, path: str) -> Non
     [
         ({"overhead": "much"}, "overhead"),
         ({"steps": 0}, "steps"),
+        ({"overhead_error": -0.1}, "overhead_error"),
         ({"other": 1}, "other"),
         ({"model": "m" * 201}, "model"),
         ({"plan": {**STEPS, "peak_bytes": 2**63}}, "plan.peak_bytes"),
