@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import fcntl
+import pickle
+import platform
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from onnx import TensorProto, defs, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
+from app.atomic_files import write_atomic
+from graph.formats.onnx.read import protos
 from graph.formats.onnx.read.protos import raw_node
+from graph.ops.registry import onnx_fallback
 from graph.ops.registry.onnx_fallback import dtype_name
 
+FOLDER = Path(__file__).parents[2] / ".pytest_cache" / "onnx-node-tests"  # of files with all tests, one per version
 NEWEST = defs.onnx_opset_version()
 #: Reason -> ops of the standard of which no node test can be run.
 NO_CASE = {
@@ -53,7 +63,22 @@ def ops_with_cases() -> set[str]:
 
 @cache
 def cases_by_op() -> dict[str, list[NodeCase]]:
-    """Tests of one node on tensors of numbers, in the order of their names."""
+    """Tests of one node on tensors of numbers, in the order of their names.
+
+    Made by the first process that needs them, in 11 s; the others read its file.
+    """
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    sources = "".join(Path(file).read_text() for file in (__file__, protos.__file__, onnx_fallback.__file__))
+    key = sha256(repr((onnx.__version__, np.__version__, platform.python_version(), sources)).encode()).hexdigest()[:16]
+    file = FOLDER / f"{key}.pickle"
+    with (FOLDER / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not file.exists():
+            write_atomic(file, pickle.dumps(_made_cases()))
+    return pickle.loads(file.read_bytes())  # type: ignore[no-any-return]
+
+
+def _made_cases() -> dict[str, list[NodeCase]]:
     np.random.seed(0)  # noqa: NPY002  the package draws its inputs from the global generator
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
