@@ -259,11 +259,10 @@ MODULES = {dotted(path) for path in FILES}
 @cache
 def imports(path: Path) -> tuple[tuple[str, int, bool], ...]:
     """(module, line, inside a function) of everything a file imports; modules of ours in full, others by name."""
-    tree = ast.parse(path.read_text())
     found: list[tuple[str, int, bool]] = []
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    inside = {id(node) for function in functions for node in ast.walk(function)}
-    for node in ast.walk(tree):
+    left: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text()), False)]
+    while left:
+        node, is_inside = left.pop()
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -271,7 +270,10 @@ def imports(path: Path) -> tuple[tuple[str, int, bool], ...]:
             assert node.level == 0 and node.module, f"{path} imports relatively"
             whole = [f"{node.module}.{alias.name}" for alias in node.names]
             names = [name if name in MODULES else node.module for name in whole]
-        found += [(name, node.lineno, id(node) in inside) for name in names]
+        found += [(name, node.lineno, is_inside) for name in names]
+        is_inside |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if not isinstance(node, ast.expr):  # no import is in an expression
+            left += [(child, is_inside) for child in ast.iter_child_nodes(node)]
     return tuple(found)
 
 
