@@ -13,7 +13,7 @@ from planner.problem.plan import Goal, Order
 from planner.verify.order_rules import check_order
 from tests.planner.drawn import problem_of
 
-LAYERS = 12
+LAYERS = 8
 #: Looks at a cancel event that is set, until a planner has ended: by its loops, and those of a planner that called it.
 MAX_LATER_LOOKS = 4
 
