@@ -27,15 +27,16 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 def test_a_timeline_is_drawn_where_asked_and_not_where_nobody_looks(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, _ = run(capsys, "plan", model, "--budget", "80%", "--draw")
+    plan = ["plan", model, "--budget", "80%", "--iterations", "20"]
+    code, out, _ = run(capsys, *plan, "--draw")
     assert code == 0
     assert "memory over steps" in out and "▼" in out and "\x1b" not in out
-    report = json.loads(run(capsys, "plan", model, "--budget", "80%", "--json")[1])
+    report = json.loads(run(capsys, *plan, "--json")[1])
     holder, peak = report["timeline"]["baseline_holder"], max(report["timeline"]["baseline_step_bytes"])
     step = report["timeline"]["baseline_step_bytes"].index(peak)
     assert f"at step {step} of 8; largest value {holder['value']}, 16.00 KiB" in out
     for quiet in ([], ["--no-draw"]):
-        assert "memory over steps" not in run(capsys, "plan", model, "--budget", "80%", *quiet)[1]
+        assert "memory over steps" not in run(capsys, *plan, *quiet)[1]
 
 
 def test_a_curve_is_drawn_where_asked(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
