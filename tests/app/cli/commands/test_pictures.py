@@ -63,7 +63,7 @@ def test_the_holder_is_one_that_counts(model: Path, capsys: pytest.CaptureFixtur
 def test_a_plot_is_written_beside_the_answer(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str
 ) -> None:
-    for command in (["plan", model, "--budget", "80%"], ["curve", model, *CURVE]):
+    for command in (["plan", model, "--budget", "80%", "--iterations", "20"], ["curve", model, *CURVE]):
         target = tmp_path / f"{command[0]}.{suffix}"
         _, out, err = run(capsys, *command, "--plot", target, "--json")
         assert f"written: {target}" in err
