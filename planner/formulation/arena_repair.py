@@ -11,6 +11,8 @@
 
 By the clock, `auto` walks on from the plan: it reorders the same runs, then changes recomputation too. All tasks are
 charged what the addresses waste, so that the peak falls by as much. If no addresses fit, quick plans follow.
+With LOWERED_TASKS and more, where walks make few moves in the time, gaps are closed in the plan first, which takes less
+time than a new plan.
 
 Other planners re-plan, and under an iteration limit `auto` walks on after that. The first charges are to the tasks that
 run during the excess, the last lower the budget for all tasks, which is more likely to succeed.
@@ -25,7 +27,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -55,6 +57,9 @@ NEAR_EXCESS, NEAR_PACK = 0.01, 0.6
 #: Bisections between the last charge that missed and the first that fitted; by the clock until they are so near, as a
 #: share of the budget.
 BISECTIONS, MIN_CHARGE = 5, 2e-3
+#: With so many tasks, the peak of the plan is lowered before walks, each time within such a share of the time left, and
+#: after so many charges whose addresses miss nothing more is tried.
+LOWERED_TASKS, LOWER_PART, MAX_LOWERED = 2_000, 0.4, 8
 #: Walks without a better plan that end the repair by the clock, once the addresses of one fit.
 MAX_IDLE = 4
 
@@ -75,7 +80,7 @@ def repair_arena(
     planner: str,
     cancel: threading.Event,
     until: float = math.inf,
-    seeds: Iterable[Candidate] = (),
+    seeds: Sequence[Candidate] = (),
     goes_on: bool = False,
 ) -> Repaired:
     """`plan` with addresses if they fit the budget, else the plan with the least time found whose addresses fit.
@@ -152,7 +157,7 @@ class _Repair:
         """Whether the peak of a plan exceeds the budget, with sizes as in the arena: no addresses help."""
         return bool(self.raised.plan_of(plan.candidate).score.bytes_over_budget)
 
-    def run(self, first: Plan, seeds: Iterable[Candidate]) -> None:
+    def run(self, first: Plan, seeds: Sequence[Candidate]) -> None:
         """Find `best`, starting from the first plan: first by quick plans, then by walks from the plan."""
         if self._walks_by_clock():
             self._run_by_clock(first, seeds)
@@ -165,16 +170,52 @@ class _Repair:
         if self.planner == "auto":
             self._descend(first, self._walk, BISECTIONS)
 
-    def _run_by_clock(self, first: Plan, seeds: Iterable[Candidate]) -> None:
+    def _run_by_clock(self, first: Plan, seeds: Sequence[Candidate]) -> None:
         """Walk on from the plan in most of the time; quick plans follow if the addresses of none fit."""
         if self._is_large():
             self.shares = LARGE_SHARES
         packed = self._tried(first, pack=not self._is_near(first))  # `_pack_near` has more time for it
         missed = self._try_seeds(packed, seeds)
         self._pack_near([packed, *missed])
+        if self.formulation.lowered.problem.tasks >= LOWERED_TASKS:
+            self._lower_down(packed)
         self.walk_on(packed)
         if self.best is None:
             self._descend(packed, self._quick_plan, BISECTIONS, uniform_first=True)
+
+    def _lower_down(self, first: Plan) -> None:
+        """Charge all tasks what the addresses of a plan waste, and close gaps in it; once they fit, bisect the charge.
+
+        Each charge is met from the plan with the largest charge below it, which has the fewest recomputations too many.
+        """
+        budget, tasks = self.rounded.goal.budget_bytes or 0, self.formulation.lowered.problem.tasks
+        loose, missed, charge, fitting = first, 0, self._wasted(first), None
+        for _ in range(MAX_LOWERED):
+            if self._is_over(first) or charge >= budget:
+                return
+            found = self._tried(self._lowered(self._charged(np.full(tasks, charge)), loose), pack=False)
+            if found.score.bytes_over_budget or (over := self.formulation.bytes_over_budget(found)):
+                if fitting is None and found is loose:
+                    return
+                loose, missed = found, charge
+                charge = max(self._wasted(found), charge) + over if fitting is None else (missed + fitting) // 2
+            else:
+                fitting, charge = charge, (missed + charge) // 2
+            if fitting is not None and (self._is_large() or fitting - missed < MIN_CHARGE * budget):
+                return
+
+    def _lowered(self, charged: Formulation, start: Plan) -> Plan:
+        """Plan with addresses for the charged problem, by closing gaps in `start`; `start` if that changes none."""
+        monitor = self._monitor(charged, LOWER_PART, PLAN_ITERATIONS)
+        found = continuation.lowered(charged.lowered.problem, charged.goal, start.candidate, monitor)
+        self.stopped_by_clock |= monitor.stopped_by_clock
+        return start if found.order is start.order else self._swept(found, self.shares.layout)
+
+    def _place_lowest(self, seeds: Sequence[Candidate]) -> None:
+        """Offer the seed with the lowest peak, whatever the time: a sweep is quick, and the last chance of a plan."""
+        lowest = min(map(self.rounded.plan_of, seeds), key=lambda plan: plan.score.peak_bytes, default=None)
+        if lowest is not None:
+            self._tried(self._swept(lowest.candidate, self.shares.seed), pack=False)
 
     def walk_on(self, first: Plan) -> None:
         """Walk on from a plan in the time left, if a clock limits that, for plans whose addresses fit."""
@@ -236,11 +277,13 @@ class _Repair:
         self.stopped_by_clock |= monitor.stopped_by_clock
         self._offer(self._swept(found, self.shares.layout))
 
-    def _try_seeds(self, first: Plan, seeds: Iterable[Candidate]) -> list[Plan]:
+    def _try_seeds(self, first: Plan, seeds: Sequence[Candidate]) -> list[Plan]:
         """Offer other plans, then pack that of these with the least excess; returns those that do not fit."""
         missed, tried = list[Plan](), {first.order.tobytes()}
-        for seed in seeds:
+        for k, seed in enumerate(seeds):
             if self._is_over(first):
+                if self.best is None and self._walks_by_clock() and not self.cancel.is_set():
+                    self._place_lowest([each for each in seeds[k:] if each.order.tobytes() not in tried])
                 return missed
             if (order := seed.order.tobytes()) in tried:
                 continue

@@ -29,7 +29,7 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.report.report import ReportData
 from planner.request.plan_request import Request
-from planner.search import lexicographic, portfolio
+from planner.search import first_plan, lexicographic, portfolio
 from planner.search.improver_beside import cores
 
 OnPlanned = Callable[[dict[str, Any]], None]  # gets a report
@@ -108,6 +108,7 @@ class SolveStages:
         self.until = math.inf  # end of `search_seconds` on the monotonic clock, once that runs
         self.notes: list[str] = []
         self.incumbents: list[Candidate] = []  # of the last search, within the budget, best first
+        self.first_found: Candidate | None = None  # of the last search of a large graph, at once and within the budget
         self.beside: BoundBeside | None = None  # bounds of the last search
         self.is_shortened = False  # whether the last search left time to the repair of the arena
 
@@ -250,14 +251,14 @@ class SolveStages:
 
     def _stop_of_bound(self, formulation: Formulation, until: float) -> Deadline:
         """Set once `cancel` is, or when only the time to verify the bound is left."""
-        problem = formulation.lowered.problem
-        return Deadline(self.cancel, until - VERIFY_SECONDS * (problem.tasks + len(problem.reads.index)))
+        return Deadline(self.cancel, until - _verify_seconds(formulation))
 
     def _last_bound_part(self, formulation: Formulation) -> float:
-        """Share of the time kept for bounds after addresses."""
+        """Share of the time kept for bounds after addresses; none if that is too short to verify one."""
         if not formulation.goal.budget_bytes:
             return 0.0
-        return BESIDE_BOUND_PART if is_bounded_beside(formulation) else LAST_BOUND_PART
+        part = BESIDE_BOUND_PART if is_bounded_beside(formulation) else LAST_BOUND_PART
+        return part if part * formulation.goal.seconds > _verify_seconds(formulation) else 0.0
 
     def for_search(self, formulation: Formulation, request: Request) -> Formulation:
         """The formulation with the time of the search: what is left, less that for arena repair and the last bounds."""
@@ -286,6 +287,8 @@ class SolveStages:
         def note(order: Order, score: Score) -> None:
             nonlocal reserved, next_look
             self.emit_found(searched, order, score)
+            if self.first_found is not None and order is self.first_found.order:
+                return  # by far not the best: nothing is shortened for it
             if self.beside is not None and not score.bytes_over_budget:
                 self.beside.least_cost = min(self.beside.least_cost, score.cost)
             if not score.bytes_over_budget and not len(searched.lowered.problem.choices):
@@ -310,8 +313,12 @@ class SolveStages:
             # Limits of bounds follow from the requested seconds, not from those that a busy machine has left.
             requested = replace(formulation, goal=replace(formulation.goal, seconds=self.seconds))
             self.beside = BoundBeside(requested, stop, monitor.cost_bound)
+        problem, self.first_found = searched.lowered.problem, None
+        if planner == "auto" and not seeds:
+            self.first_found = first_plan.first_within(problem, searched.goal, monitor)
+        first = [] if self.first_found is None else [self.first_found]
         try:
-            found = lexicographic.search(searched.lowered.problem, searched.goal, planner, monitor, seeds)
+            found = lexicographic.search(problem, searched.goal, planner, monitor, [*seeds, *first])
         finally:
             if self.beside is not None:
                 self.beside.end_if_proven()
@@ -336,7 +343,7 @@ class SolveStages:
         """
         if until is None:
             until = self.until + self.left_outside - self._last_bound_part(formulation) * formulation.goal.seconds
-        known = (*self.incumbents, *seeds)
+        known = (*self.incumbents, *seeds, *([] if self.first_found is None else [self.first_found]))
         with nullcontext() if self.beside is None else self.beside.paused():
             repaired = arena_repair.repair_arena(
                 formulation, plan, request.layout, request.planner, self.cancel, until, known, self.is_shortened
@@ -365,3 +372,9 @@ class SolveStages:
             self.cancel.is_set(),
             request,
         )
+
+
+def _verify_seconds(formulation: Formulation) -> float:
+    """Seconds to verify a bound."""
+    problem = formulation.lowered.problem
+    return VERIFY_SECONDS * (problem.tasks + len(problem.reads.index))

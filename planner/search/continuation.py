@@ -1,4 +1,4 @@
-"""Continue from a known order: reorder its runs, or walk on from it, without a new start of the portfolio."""
+"""Continue from a known order: reorder its runs, lower its peak, or walk on, without a new start of the portfolio."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 
 from planner.algorithms import planner_named
 from planner.algorithms.annealing.reorder_runs import reorder_runs
+from planner.algorithms.greedy import planner as greedy
 from planner.problem import Problem
 from planner.problem.alternatives import resolve_choices
 from planner.problem.monitor import Monitor
@@ -30,6 +31,18 @@ def reordered(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monit
 def replanned(problem: Problem, goal: Goal, planner: str, candidate: Candidate, monitor: Monitor) -> Candidate:
     """The best order of `planner` under the candidate's choices, or the candidate if that is better; "auto": greedy."""
     return _improved(problem, goal, QUICK if planner == "auto" else planner, candidate, monitor, from_it=False)
+
+
+def lowered(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monitor) -> Candidate:
+    """The candidate with gaps closed until it is within the budget or its peak falls no further.
+
+    Takes a small part of the time of `replanned`, since the gaps that the candidate has closed stay closed.
+    """
+    columns = resolve_choices(problem, candidate.choices)
+    under = goal_for_choices(problem, goal, candidate.choices)
+    monitor.judge = partial(portfolio.goal_score, columns, under)
+    order = greedy.sunk(columns, candidate.order, under.budget_bytes or 0, monitor, None)
+    return candidate if order is candidate.order else Candidate(order, QUICK, candidate.choices)
 
 
 def walk_on(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monitor) -> Candidate:

@@ -35,6 +35,8 @@ QUICK_PLANNERS = ("as_given", "greedy", "mirror", "segments", "revolve")
 QUICK_BY_CLOCK = (*QUICK_PLANNERS[:-1], "min_cut", QUICK_PLANNERS[-1])
 #: Share of the search for the quick planners.
 QUICK_SHARE = 0.5
+#: The same above MAX_SLOW_TASKS tasks, where `greedy` needs seconds and one improver follows.
+LARGE_QUICK_SHARE = 0.8
 #: Planners that improve the best order, each with its share of the remaining search.
 IMPROVERS = (("blocks", 0.4), ("moment", 0.5), ("anneal", 1.0))
 #: The same under a time limit: `moment` first, since its plans often meet the bound, which ends the search.
@@ -104,8 +106,10 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
         known = _exact_over_choices(problem, goal, or_as_given(problem, goal, known), slices)
         if monitor.is_optimal:
             return known
-    part = slices.part(monitor.judge, QUICK_SHARE)
-    part.on_progress = monitor.on_progress
+    if known is not None and monitor.best is None:
+        monitor.best, monitor.best_score = known.order, goal_score(problem, goal, known.order, known.choices)
+    part = slices.part(monitor.judge, LARGE_QUICK_SHARE if problem.tasks > MAX_SLOW_TASKS else QUICK_SHARE)
+    part.on_progress = _ending_with(part, monitor, monitor.on_progress if known is None else slices.report_best)
     found = _better(problem, goal, known, _search_choices(problem, goal, planner, part))
     slices.absorb(part)
     if problem.tasks > TINY_TASKS:
@@ -279,6 +283,19 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) 
         if beside is not None:
             beside.end()
     return found if beside is None else _better_of(beside, found, best)[0]
+
+
+def _ending_with(
+    part: Monitor, whole: Monitor, report: Callable[[Order, Score], None] | None
+) -> Callable[[Order, Score], None]:
+    """Progress callback of a slice that ends with the whole search, which a report may have shortened."""
+
+    def improved(order: Order, score: Score) -> None:
+        if report is not None:
+            report(order, score)
+        part.seconds = min(part.seconds, whole.started + whole.seconds - part.started)
+
+    return improved
 
 
 def _going_on(part: Monitor, slices: TimeSlices, most: float) -> Callable[[Order, Score], None]:

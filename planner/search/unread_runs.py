@@ -15,6 +15,9 @@ from planner.problem import FROM_HOST, RESIDENT, TO_HOST, Problem, liveness
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import first_run_step, is_first_run
 
+#: Steps walked in all rounds together: of a very long order, runs that nothing reads may be left.
+MAX_STEPS_WALKED = 1_000_000
+
 
 def without_unread_runs(problem: Problem, goal: Goal, order: Order) -> Order:
     """The legal order that is left without unread runs; peak and time are no higher. O(steps log steps) a round.
@@ -22,14 +25,17 @@ def without_unread_runs(problem: Problem, goal: Goal, order: Order) -> Order:
     A first run stays where its task could not run first at its next run: order given, phases, `after_first`, or another
     task that needs the shape or writes to the same buffer in between.
     """
-    while True:
+    walked = 0
+    while walked < MAX_STEPS_WALKED:
+        walked += len(order)
         unread, first = ~read_steps(problem, order, liveness.lifetimes(problem, order)), is_first_run(problem, order)
         dropped = np.flatnonzero(unread & ~first)
         if not len(dropped):
             dropped = np.array(_movable(problem, goal, order, np.flatnonzero(unread)), np.int64)
         if not len(dropped):
-            return order
+            break
         order = np.delete(order, dropped)
+    return order
 
 
 def _movable(problem: Problem, goal: Goal, order: Order, firsts: np.ndarray) -> list[int]:

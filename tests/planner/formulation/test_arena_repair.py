@@ -247,6 +247,43 @@ def test_by_the_clock_plans_that_nearly_fit_are_packed_in_most_of_the_time(monke
     assert ends == [until]
 
 
+def test_by_the_clock_gaps_are_closed_in_the_plan_of_a_large_graph_until_its_addresses_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = formulate(load(DOCUMENT), parse_request({"budget": "70%", "search_seconds": 60}))
+    searched = asked.in_arena_bytes()
+    plan = asked.plan_of(searched.search("greedy", searched.monitor()).candidate)
+    monkeypatch.setattr(_Repair, "walk_on", lambda *_: None)
+    monkeypatch.setattr(_Repair, "_descend", lambda *_, **__: None)
+    monkeypatch.setattr(_Repair, "_packed", lambda _, plan: plan)
+
+    def repaired() -> Plan:
+        return repair_arena(asked, plan, "fast", "auto", threading.Event(), time.monotonic() + 60).plan
+
+    assert asked.bytes_over_budget(repaired())
+    monkeypatch.setattr(arena_repair, "LOWERED_TASKS", 1)
+    charges, lowered = list[int](), _Repair._lowered
+
+    def counted(repair: _Repair, charged: Formulation, start: Plan) -> Plan:
+        charges.append(int(charged.lowered.problem.workspace.min()))
+        return lowered(repair, charged, start)
+
+    monkeypatch.setattr(_Repair, "_lowered", counted)
+    best = repaired()
+    assert not asked.bytes_over_budget(best) and best.score.cost > plan.score.cost
+    assert 1 < len(charges) <= arena_repair.MAX_LOWERED and charges[-1] < max(charges)  # bisected back
+
+
+def test_where_time_is_over_the_known_plan_with_the_lowest_peak_is_placed() -> None:
+    asked = formulate(load(DOCUMENT), parse_request({"budget": "85%", "search_seconds": 60}))
+    tight = formulate(load(DOCUMENT), parse_request({"budget": 0, "search_seconds": 60})).in_arena_bytes()
+    rounded, low = asked.in_arena_bytes(), tight.search("greedy", tight.monitor()).candidate
+    plan = asked.plan_of(rounded.search("greedy", rounded.monitor()).candidate)
+    known = [plan.candidate, low, plan.candidate]
+    found = repair_arena(asked, plan, "fast", "auto", threading.Event(), time.monotonic() - 1, known).plan
+    assert not asked.bytes_over_budget(found) and np.array_equal(found.order, low.order)
+
+
 def test_a_known_plan_whose_addresses_fit_replaces_one_whose_do_not() -> None:
     asked = formulate(load(DOCUMENT), parse_request({"budget": "70%", "planner": "greedy", "iterations": 80}))
     rounded, known = asked.in_arena_bytes(), solved()

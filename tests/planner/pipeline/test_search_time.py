@@ -65,6 +65,17 @@ def test_bounds_and_repair_leave_the_search_the_rest_of_the_time() -> None:
     assert stages.for_search(counted, request).goal == counted.goal
 
 
+def test_no_time_is_kept_for_a_last_bound_that_cannot_be_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = solve(json.dumps(chain(6)).encode(), parse_request({"iterations": 1, "budget": "60%"})).source
+    stages = SolveStages(None, threading.Event())
+    request = parse_request({"budget": "60%", "search_seconds": 40, "layout": "none"})
+    formulation = stages.formulate(source, request)
+    stages.start_clock(formulation)
+    assert stages.for_search(formulation, request).goal.seconds <= 40 * (1 - progress.BESIDE_BOUND_PART)
+    monkeypatch.setattr(progress, "VERIFY_SECONDS", 1.0)
+    assert stages.for_search(formulation, request).goal.seconds > 39
+
+
 @pytest.mark.parametrize("kind", ["curve", "shapes"])
 def test_bounds_of_curves_and_of_several_shapes_end_with_the_time(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ends: list[float] = []
@@ -100,9 +111,9 @@ def test_a_search_of_a_large_graph_leaves_time_to_what_surrounds_it_once_a_plan_
     def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Any) -> Candidate:
         order = base_order(problem)
         assert monitor.on_progress is not None
-        for over in (5, 0, 0):
+        for reported, over in ((order, 5), *((seed.order, 0) for seed in seeds), (order, 0), (order, 0)):
             left.append(monitor.seconds)
-            monitor.on_progress(order, Score(over, 100, 100))
+            monitor.on_progress(reported, Score(over, 100, 100))
         left.append(monitor.seconds)
         return Candidate(order, "as_given")
 
@@ -124,6 +135,10 @@ def test_a_search_of_a_large_graph_leaves_time_to_what_surrounds_it_once_a_plan_
     assert stages.until == pytest.approx(until - outside)
     stages, until = searched(100)
     assert left == [40] * 4 and stages.until == until
+    first = Candidate(base_order(stages.formulate(source, request).lowered.problem), "segments")
+    monkeypatch.setattr(progress.first_plan, "first_within", lambda *_: first)
+    searched(1)  # the plan found at once shortens nothing, the next does
+    assert left == pytest.approx([40, 40, 40, 40 - outside, 40 - outside])
 
 
 def test_a_bound_whose_time_is_over_keeps_what_it_has() -> None:
