@@ -193,8 +193,8 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "planner.layout": "planner.errors planner.problem planner.request planner.verify",
     "planner.lowering": (
-        "graph.analysis graph.cancellation graph.formats.onnx graph.ir graph.loop_remat graph.ops.registry "
-        "graph.transforms planner.problem planner.request"
+        "graph.analysis graph.cancellation graph.formats.onnx graph.gc_pause graph.ir graph.loop_remat "
+        "graph.ops.registry graph.transforms planner.problem planner.request"
     ),
     "planner.pipeline": (
         "graph.autodiff graph.buffer_sharing graph.cancellation graph.errors graph.execution graph.formats.native "

@@ -27,7 +27,7 @@ from graph.training.gradient_check import NOT_COMPARED, GradientCheck, GradientP
 from planner.formulation.formulation import Formulation
 from planner.formulation.offloading import with_copies_of
 from planner.formulation.scheduled_arena import scheduled_arena
-from planner.lowering.realize import NodeSequence, node_sequence, realize, value_instances
+from planner.lowering.realize import NodeSequence, node_sequence, value_instances
 from planner.problem.plan import Candidate, Plan
 from planner.request.plan_request import Request
 
@@ -68,13 +68,11 @@ class RealizedPlan:
     formulation: Formulation
     plan: Plan
     runs: NodeSequence
-    rewritten: Graph
 
     @classmethod
     def from_plan(cls, formulation: Formulation, plan: Plan) -> RealizedPlan:
         """Realize a plan as it is, without a check."""
-        runs = node_sequence(formulation.lowered, plan)
-        return cls(formulation, plan, runs, realize(runs))
+        return cls(formulation, plan, node_sequence(formulation.lowered, plan))
 
     @classmethod
     def of(cls, formulation: Formulation, candidate: Candidate) -> RealizedPlan:
@@ -82,6 +80,10 @@ class RealizedPlan:
         plan = formulation.placed(formulation.plan_of(candidate), "fast")
         formulation.check(plan)
         return cls.from_plan(formulation, plan)
+
+    @property
+    def rewritten(self) -> Graph:
+        return self.runs.rewritten
 
     @property
     def source(self) -> Graph:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from graph.gc_pause import gc_paused
 from graph.ir import Graph
 from graph.transforms.replay import replay
 from planner.lowering.lower import LoweredGraph
@@ -21,7 +23,7 @@ from planner.problem.liveness import phase_ends
 from planner.problem.plan import Lifetimes, Plan
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class NodeSequence:
     """Nodes in the order they run, with views."""
 
@@ -30,6 +32,12 @@ class NodeSequence:
     position: np.ndarray  # int64[steps]: index in `nodes` of each step of the plan
     step_bytes: np.ndarray  # int64[len(nodes)]: bytes live at each entry
     returned: dict[int, int]  # output value -> index of the entry whose copy is returned
+
+    @cached_property
+    def rewritten(self) -> Graph:
+        """The rewritten graph, made when it is first needed: many callers need the report alone."""
+        with gc_paused():
+            return realize(self)
 
     def runs(self, lowered: LoweredGraph) -> list[tuple[str, int]]:
         """(node name, run number) of each entry; runs of a node count from 0."""

@@ -127,7 +127,7 @@ def curve(
         data = stages.report_data(each, reference, result, warnings, point_request)
         graph = {"graph": document(each.rewritten)} if "graph" in request.returns else {}
         report = build_report(data, model_identity(source), sections | graph)
-        outcomes.append(Outcome(report, source, each.rewritten, each.plan))
+        outcomes.append(Outcome(report, source, each.runs, each.plan))
     found = _document(curve_request, base, source, notes, outcomes, stages)
     if curve_request.request.offload:
         for point, with_copies in zip(found["points"], copied, strict=True):

@@ -95,10 +95,10 @@ def solve(
             formulation.check(plan)
     with stages("rewrite"):
         realized = [RealizedPlan.from_plan(*pair) for pair in zip(formulations, plans, strict=True)]
-        sections = graph_sections(formulations[worst], realized[worst].rewritten, request, stages.cancel)
+        sections = graph_sections(formulations[worst], realized[worst].runs, request, stages.cancel)
         if request.gradient_events:
             sections["gradients"] = gradient_report(cases[worst].source, cases[worst].events, gradient_targets(request))
-    source, rewritten = cases[worst].source, realized[worst].rewritten
+    source, runs = cases[worst].source, realized[worst].runs
     mirrored = formulations[worst].mirrored()
     notes = dict.fromkeys(note for case in cases for note in (*case.notes, *case.formulation.warnings))
 
@@ -112,8 +112,8 @@ def solve(
         on_planned(report_of([ExecutionResult(NOT_EXECUTED)] * len(cases)))
     with stages.executing():
         executed = [_execute(model, case, each, limits, stages) for case, each in zip(cases, realized, strict=True)]
-    sections |= graph_documents(request, source, rewritten)
-    return Outcome(report_of(executed), source, rewritten, plans[worst])
+    sections |= graph_documents(request, source, runs)
+    return Outcome(report_of(executed), source, runs, plans[worst])
 
 
 def _cases(model: bytes, request: Request, limits: Limits | None, stages: SolveStages) -> list[ShapeCase]:

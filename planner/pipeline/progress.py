@@ -24,6 +24,7 @@ from planner.formulation.offloading import PLAIN_SHARE, with_collectives_beside,
 from planner.formulation.proven_bound import with_lower_bound, with_multi_step_bound
 from planner.formulation.search_result import SearchResult
 from planner.lowering.lower import BodyAlternatives
+from planner.lowering.realize import NodeSequence
 from planner.pipeline.bound_beside import BoundBeside, is_bounded_beside
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Order, Plan, Score
@@ -72,13 +73,18 @@ class Progress:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Outcome:
-    """Result of a solve: the report, the planned graph, the rewritten graph and the plan."""
+    """Result of a solve: the report, the planned graph, the plan and its node sequence."""
 
     report: dict[str, Any]
     source: Graph  # the graph that was planned
-    graph: Graph  # the rewritten graph
+    runs: NodeSequence  # of the plan
     plan: Plan
     search: SearchResult | None = None  # serves equivalent graphs; None: of a curve, or of several sets of shapes
+
+    @property
+    def graph(self) -> Graph:
+        """The rewritten graph, made when it is first needed."""
+        return self.runs.rewritten
 
     @property
     def exit_code(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,17 +17,18 @@ from planner.advice import advice, checkpoint_advice
 from planner.advice.techniques import TechniqueContext
 from planner.formulation.formulation import Formulation
 from planner.formulation.training_graph import gradient_targets
+from planner.lowering.realize import NodeSequence
 from planner.request.plan_request import Request
 
 NO_TIME_FOR_ADVICE = "stopped before the advice section was computed"
 
 
 def optional_sections(
-    formulation: Formulation, rewritten: Graph, events: Sequence[GradientEvent], context: TechniqueContext
+    formulation: Formulation, runs: NodeSequence, events: Sequence[GradientEvent], context: TechniqueContext
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """(sections by name, warnings about sections left out because `context.cancel` is set)."""
     request, cancel = context.request, context.cancel
-    sections = graph_sections(formulation, rewritten, request, cancel)
+    sections = graph_sections(formulation, runs, request, cancel)
     if request.advise:
         sections |= unless_cancelled(
             cancel, lambda _: {"advice": advice.advice_section(formulation, context)}, dict[str, Any]()
@@ -38,12 +39,12 @@ def optional_sections(
 
 
 def graph_sections(
-    formulation: Formulation, rewritten: Graph, request: Request, cancel: threading.Event
+    formulation: Formulation, runs: NodeSequence, request: Request, cancel: threading.Event
 ) -> dict[str, Any]:
     """Sections about one planned graph: buffer sharing and checkpoint advice."""
     sections: dict[str, Any] = {}
     if request.share_buffers:
-        sections["sharing"] = sharing.sharing_report(rewritten)
+        sections["sharing"] = sharing.sharing_report(runs.rewritten)
     if request.advise_checkpoints:
         problem = formulation.lowered.problem
         given = np.flatnonzero(problem.checkpoint)
@@ -54,7 +55,7 @@ def graph_sections(
     return sections
 
 
-def graph_documents(request: Request, source: Graph, rewritten: Graph) -> dict[str, Any]:
+def graph_documents(request: Request, source: Graph, runs: NodeSequence) -> dict[str, Any]:
     """Documents of the planned and of the rewritten graph, if the request returns them."""
-    graphs = {"source": source, "graph": rewritten}
-    return {name: document(graph) for name, graph in graphs.items() if name in request.returns}
+    graphs: dict[str, Callable[[], Graph]] = {"source": lambda: source, "graph": lambda: runs.rewritten}
+    return {name: document(graph()) for name, graph in graphs.items() if name in request.returns}

@@ -88,7 +88,7 @@ def _solve(
         formulation.check(plan)
         realized = execution_check.RealizedPlan.from_plan(formulation, plan)
         context = TechniqueContext(model, forward, source, request, limits, stages.cancel)
-        sections, section_notes = optional_sections(formulation, realized.rewritten, events, context)
+        sections, section_notes = optional_sections(formulation, realized.runs, events, context)
         mirrored = found.beside.mirrored(formulation)
     warnings = (*notes, *formulation.warnings, *found.notes, *section_notes)
 
@@ -101,10 +101,10 @@ def _solve(
     with stages.executing():
         executed = found.executed or _execute(model, forward, realized, request, limits, stages.cancel)
     with gc_paused():
-        sections |= graph_documents(request, source, realized.rewritten)
+        sections |= graph_documents(request, source, realized.runs)
         report = report_of(executed)
         search = SearchResult.of(formulation, plan, found.notes, stages.stopped_by_clock, executed)
-        return Outcome(report, source, realized.rewritten, plan, search)
+        return Outcome(report, source, realized.runs, plan, search)
 
 
 class _PlacedPlan(NamedTuple):

@@ -34,7 +34,7 @@ from planner.formulation.execution_check import (
     run_and_compare,
 )
 from planner.formulation.formulation import Formulation
-from planner.lowering.realize import NodeSequence, realize
+from planner.lowering.realize import NodeSequence
 from planner.problem.plan import Plan
 from planner.report.report import ReportData, build_report
 from planner.request.plan_request import Request
@@ -53,7 +53,7 @@ def check_report(
 ) -> list[str]:
     """Fields that were not recomputed. Raises IllegalPlan naming the first field that differs from what follows."""
     claimed = document["plan"]
-    realized = RealizedPlan(formulation, plan, runs, realize(runs))
+    realized = RealizedPlan(formulation, plan, runs)
     executed, unchecked = _executed(document["executed"], realized, request)
     formulation.check_baseline()
     data = ReportData(

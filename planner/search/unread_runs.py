@@ -15,8 +15,8 @@ from planner.problem import FROM_HOST, RESIDENT, TO_HOST, Problem, liveness
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import first_run_step, is_first_run
 
-#: Steps walked in all rounds together: of a very long order, runs that nothing reads may be left.
-MAX_STEPS_WALKED = 1_000_000
+#: Above so many tasks, steps walked in all rounds together: some runs that nothing reads may then be left.
+LARGE_TASKS, MAX_STEPS_WALKED = 20_000, 1_000_000
 
 
 def without_unread_runs(problem: Problem, goal: Goal, order: Order) -> Order:
@@ -26,7 +26,7 @@ def without_unread_runs(problem: Problem, goal: Goal, order: Order) -> Order:
     task that needs the shape or writes to the same buffer in between.
     """
     walked = 0
-    while walked < MAX_STEPS_WALKED:
+    while problem.tasks <= LARGE_TASKS or walked < MAX_STEPS_WALKED:
         walked += len(order)
         unread, first = ~read_steps(problem, order, liveness.lifetimes(problem, order)), is_first_run(problem, order)
         dropped = np.flatnonzero(unread & ~first)

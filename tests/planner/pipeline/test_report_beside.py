@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from graph.ir import Graph
 from planner.errors import IllegalPlan
 from planner.formulation.formulation import Formulation
+from planner.lowering import realize
 from planner.pipeline import report_beside
 from planner.pipeline.solve import solve
 from planner.request.plan_request import parse_request
@@ -48,3 +50,20 @@ def test_a_baseline_that_the_checker_refuses_ends_the_solve(monkeypatch: pytest.
     monkeypatch.setattr(Formulation, "check_baseline", refuse)
     with pytest.raises(IllegalPlan, match="step 0: refused"):
         report()
+
+
+def test_a_report_alone_makes_no_rewritten_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, genuine = list[int](), realize.realize
+
+    def counted(order: realize.NodeSequence) -> Graph:
+        made.append(len(order.nodes))
+        return genuine(order)
+
+    monkeypatch.setattr(realize, "realize", counted)
+    request = {"budget": "60%", "planner": "greedy", "iterations": 5, "execute": "no"}
+    outcome = solve(json.dumps(chain(12)).encode(), parse_request(request))
+    assert not made and outcome.report["checked"]
+    entries = len(outcome.report["plan"]["order"])
+    assert len(outcome.graph.nodes) == entries and outcome.graph is outcome.graph and made == [entries]
+    returned = solve(json.dumps(chain(12)).encode(), parse_request({**request, "return": ["graph"]}))
+    assert made == [entries] * 2 and len(returned.report["graph"]["nodes"]) == entries

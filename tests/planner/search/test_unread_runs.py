@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 
 from planner.algorithms.greedy.gap_closing import read_steps
 from planner.errors import IllegalPlan
 from planner.problem import Problem, liveness
 from planner.problem.plan import Goal
+from planner.search import unread_runs
 from planner.search.unread_runs import without_unread_runs
 from planner.verify.order_rules import check_order
 from tests.planner.drawn import drawn
@@ -36,6 +38,15 @@ def test_a_first_run_that_nothing_reads_goes_and_what_only_it_read():
     assert shortened(drawn(arcs), "abcdabe") == "acdabe"
     assert shortened(drawn(arcs), "abcabcde") == "abcde"
     assert shortened(drawn(arcs), "abcde") == "abcde"  # all are read
+
+
+def test_the_rounds_of_a_large_graph_are_limited(monkeypatch: pytest.MonkeyPatch):
+    arcs, order = "a>b a>c c>d b>e d>e", "abcabcde"
+    monkeypatch.setattr(unread_runs, "MAX_STEPS_WALKED", len(order))
+    assert shortened(drawn(arcs), order) == "abcde"  # a small graph
+    monkeypatch.setattr(unread_runs, "LARGE_TASKS", 4)
+    once = shortened(drawn(arcs), order)
+    assert len("abcde") < len(once) < len(order)
 
 
 def test_a_first_run_stays_where_its_task_may_not_run_first_at_its_next_run():
