@@ -189,7 +189,8 @@ class _Repair:
         Each charge is met from the plan with the largest charge below it, which has the fewest recomputations too many.
         """
         budget, tasks = self.rounded.goal.budget_bytes or 0, self.formulation.lowered.problem.tasks
-        loose, missed, charge, fitting = first, 0, self._wasted(first), None
+        least = int(MIN_CHARGE * budget) if self._is_large() else 0  # a step takes long there
+        loose, missed, charge, fitting = first, 0, max(least, self._wasted(first)), None
         for _ in range(MAX_LOWERED):
             if self._is_over(first) or charge >= budget:
                 return

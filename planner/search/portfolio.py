@@ -354,7 +354,7 @@ def _search(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Can
     best = Candidate(np.arange(problem.tasks), "as_given")
     for name in QUICK_BY_CLOCK:
         known = monitor.best_score
-        if known is not None and (monitor.cancelled or is_proven_cheapest(problem, goal, known, monitor)):
+        if known is not None and (monitor.should_stop() or is_proven_cheapest(problem, goal, known, monitor)):
             break
         if name in SLOW_PLANNERS and problem.tasks > MAX_SLOW_TASKS:
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from planner.pipeline.solve import solve
 from planner.problem import Problem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Goal, Order, Score
+from planner.problem.recompute import base_order
 from planner.request.plan_request import parse_request
 from planner.search import first_plan, portfolio
 
@@ -101,3 +103,35 @@ def test_progress_begins_with_the_first_plan_and_only_improves(monkeypatch: pyte
     overheads = [overhead for overhead in seen if overhead is not None]
     assert len(overheads) == len(seen) >= 2 and overheads == sorted(overheads, reverse=True)
     assert overheads[0] > plan["overhead"]
+
+
+def test_no_quick_planner_begins_once_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    formulation, ran = asked(), list[str]()
+    genuine = portfolio.planner_named
+
+    def named(name: str) -> Any:
+        def planned(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
+            ran.append(name)
+            if name == "greedy":
+                monitor.seconds = 0.0
+            return genuine(name)(problem, goal, monitor)
+
+        return planned
+
+    monkeypatch.setattr(portfolio, "planner_named", named)
+    monkeypatch.setattr(portfolio, "improve", lambda problem, goal, found, slices: found)
+    portfolio.search(formulation.lowered.problem, formulation.goal, "auto", formulation.monitor())
+    assert ran == ["as_given", "greedy"]
+
+
+def test_a_slice_ends_with_a_search_that_its_report_shortens() -> None:
+    formulation = asked()
+    monitor = formulation.monitor()
+
+    def shorten(order: Order, score: Score) -> None:
+        monitor.seconds = 1.0
+
+    part = monitor.child(monitor.judge, 0.5)
+    part.on_progress = portfolio._ending_with(part, monitor, shorten)
+    part.offer(base_order(formulation.lowered.problem))
+    assert part.seconds <= 1.0 < 0.4 * formulation.goal.seconds
