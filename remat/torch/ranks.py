@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -39,8 +40,29 @@ def plan_on_rank_0(
         OtherStep: The step of a rank is not that of rank 0; raised on every rank.
         RuntimeError: Rank 0 has no plan; on rank 0 the error itself is raised.
     """
+
+    def make() -> dict[str, Any]:
+        nodes = captured.document["nodes"]
+        repeated = any(node.get("effect") == "collective" and node.get("recompute") != "never" for node in nodes)
+        return saved_plan(captured.plan(budget, **({"collectives": "repeated"} if repeated else {}) | request))
+
+    return made_on_rank_0(make, fingerprint(captured.document), group)
+
+
+def made_on_rank_0(
+    make: Callable[[], dict[str, Any]], description: str, group: dist.ProcessGroup | None = None
+) -> dict[str, Any]:
+    """What rank 0 makes of the step that all ranks have in common, handed to every rank.
+
+    Parameters:
+        make: Called on rank 0 only.
+        description: Text that is equal for equal steps.
+        group: The processes; all of them by default.
+
+    Raises as `plan_on_rank_0` does.
+    """
     prints: list[str] = [""] * dist.get_world_size(group)
-    dist.all_gather_object(prints, fingerprint(captured.document), group)
+    dist.all_gather_object(prints, description, group)
     others = [rank for rank, found in enumerate(prints) if found != prints[0]]
     if others:
         raise OtherStep(
@@ -50,11 +72,8 @@ def plan_on_rank_0(
     sent: list[Any] = [None, ""]
     failure: Exception | None = None
     if dist.get_rank(group) == 0:
-        nodes = captured.document["nodes"]
-        if any(node.get("effect") == "collective" and node.get("recompute") != "never" for node in nodes):
-            request = {"collectives": "repeated", **request}
         try:
-            sent[0] = saved_plan(captured.plan(budget, **request))
+            sent[0] = make()
         except Exception as error:  # the other ranks wait for an answer
             failure, sent[1] = error, str(error)
     dist.broadcast_object_list(sent, group=group, group_src=0)
@@ -62,5 +81,5 @@ def plan_on_rank_0(
         raise failure
     if sent[0] is None:
         raise RuntimeError(f"rank 0 has no plan: {sent[1]}")
-    plan: dict[str, Any] = sent[0]
-    return plan
+    made: dict[str, Any] = sent[0]
+    return made

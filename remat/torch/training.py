@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
@@ -222,10 +223,7 @@ def optimize(
         BadInput: A request field is invalid.
         ValueError: `new_steps`, `over_budget`, `compiler` or `memory` is none of its choices, or runs no copies.
     """
-    for path, each in module.named_modules():
-        if "remat_backend" in each.__dict__:
-            inside = f"the module {path!r} in it" if path else "the module"
-            raise AlreadyPlanned(f"{inside} trains under a plan already; call optimize on the module it was made of")
+    refuse_planned(module)
     made = backend(
         budget,
         plan=plan,
@@ -236,16 +234,7 @@ def optimize(
         memory=memory,
         **request,
     )
-    planned = copy.copy(module)
-    planned.__dict__["remat_backend"] = made
-    planned._compiled_call_impl = torch.compile(
-        types.MethodType(_call, planned) if _is_of_torch(planned) else planned._call_impl,
-        backend=made,
-        fullgraph=True,
-        dynamic=False,
-        isolate_recompiles=True,
-        recompile_limit=MAX_STEPS,
-    )
+    planned = planned_by(made)(module)
     args, kwargs = arguments(example_inputs)
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     accelerators = sorted({p.device.index or 0 for p in module.parameters() if p.device.type == "cuda"})
@@ -261,6 +250,50 @@ def optimize(
     if not made.reports:
         raise NotCaptured(NO_GRADIENT)
     return planned
+
+
+def planned_by(made: Backend) -> Callable[[M], M]:
+    """A function of modules that train under the plans of a backend; those of equal structure share compiled code."""
+    compiled = compiled_by(made)
+
+    def planned(module: M) -> M:
+        found = compiled(module)
+        found.__dict__["remat_backend"] = made
+        return found
+
+    return planned
+
+
+def compiled_by(compiler: Callable[..., Any]) -> Callable[[M], M]:
+    """A function of modules to modules with the same parameters, whose forward pass a backend of `torch.compile` runs.
+
+    It is compiled once for all modules that differ in the contents of their parameters only. Hooks run outside of it.
+    """
+    call = torch.compile(
+        nn.Module._call_impl,
+        backend=compiler,
+        fullgraph=True,
+        dynamic=False,
+        isolate_recompiles=True,
+        recompile_limit=MAX_STEPS,
+    )
+
+    def compiled(module: M) -> M:
+        copied = copy.copy(module)
+        if type(module).forward.__module__.startswith("torch."):  # in which `torch.compile` does not start
+            copied.__dict__["forward"] = types.MethodType(_forward, copied)
+        copied._compiled_call_impl = functools.partial(call, copied)
+        return copied
+
+    return compiled
+
+
+def refuse_planned(module: nn.Module) -> None:
+    """Raise AlreadyPlanned for a module that trains under a plan, or holds one that does."""
+    for path, each in module.named_modules():
+        if "remat_backend" in each.__dict__:
+            inside = f"the module {path!r} in it" if path else "the module"
+            raise AlreadyPlanned(f"{inside} trains under a plan already; call optimize on the module it was made of")
 
 
 def report_of(module: nn.Module) -> Report | None:
@@ -284,14 +317,9 @@ def arena_of(module: nn.Module) -> Addresses:
     return addresses
 
 
-def _is_of_torch(module: nn.Module) -> bool:
-    """Whether the forward function is one of PyTorch, in which `torch.compile` does not start."""
-    return type(module).forward.__module__.startswith("torch.")
-
-
-def _call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """A call of a module, hooks included, in which `torch.compile` starts."""
-    return self._call_impl(*args, **kwargs)
+def _forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """The forward pass of a module of PyTorch, in a function in which `torch.compile` starts."""
+    return type(self).forward(self, *args, **kwargs)
 
 
 def arguments(given: Sequence[Any] | Mapping[str, Any] | torch.Tensor) -> tuple[Sequence[Any], Mapping[str, Any]]:

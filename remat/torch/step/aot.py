@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch._functorch.config
+import torch.distributed as dist
 import torch.profiler
 from torch import fx
 from torch._C._profiler import _EventType
@@ -23,6 +24,7 @@ from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutpu
 from torch._guards import TracingContext, detect_fake_mode
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch._subclasses import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils._python_dispatch import _disable_current_modes
 
 from remat.torch.step.program import program_of
@@ -31,6 +33,7 @@ __all__ = [
     "BackendCompilerFailed",
     "FakeTensorMode",
     "TorchRuntimeError",
+    "UnknownValue",
     "Unsupported",
     "UserError",
     "allocated_bytes",
@@ -38,6 +41,7 @@ __all__ = [
     "allocations",
     "eager_backend",
     "fake_bytes",
+    "fake_group",
     "fake_on_host",
     "fake_random_state",
     "graph_module",
@@ -54,6 +58,8 @@ __all__ = [
 ]
 
 without_autocast = torch._C._DisableAutocast  # context manager
+#: Errors of fake tensors whose values are asked for.
+UnknownValue = (DataDependentOutputException, DynamicOutputShapeException)
 MARK = "remat: "
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 
@@ -63,6 +69,14 @@ def outside_of_tracing() -> Iterator[None]:
     """Ops run as in training: no mode of the compiler sees them, and no dispatch goes through Python."""
     with _disable_current_modes(), no_python_dispatcher():
         yield
+
+
+def fake_group(ranks: Sequence[int]) -> dist.ProcessGroup:
+    """A group of these ranks, this one among them, that does not communicate. Each of them makes it."""
+    from torch.testing._internal.distributed import fake_pg  # noqa: F401  makes the backend known
+
+    group: dist.ProcessGroup = dist.new_group(list(ranks), backend="fake", use_local_synchronization=True)
+    return group
 
 
 def eager_backend(partition: Partition) -> Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]:

@@ -1,0 +1,160 @@
+"""Blocks of a sharded model: which modules they are, how a step calls them, and which are of one kind."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
+
+from remat.torch.step.document import TANGENTS
+from remat.torch.step.recording import COMPILE_ERRORS, NO_GRADIENT, Passes, Step, capture_error, step_backend
+from remat.torch.step.split import split
+from remat.torch.training import compiled_by
+
+
+@dataclass(frozen=True, eq=False)
+class BlockCall:
+    """How a step calls a block: arguments, element types of its parameters, and that of autocast if it is on."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    dtypes: Mapping[str, torch.dtype]
+    device: str
+    autocast: torch.dtype | None
+
+    def is_like(self, other: BlockCall) -> bool:
+        """Whether both have the same shapes, element types and constants."""
+        return self._kind() == other._kind()
+
+    def _kind(self) -> tuple[object, ...]:
+        leaves, tree = tree_flatten((self.args, dict(self.kwargs)))
+        kinds = [(x.shape, x.dtype, x.requires_grad) if isinstance(x, torch.Tensor) else repr(x) for x in leaves]
+        return kinds, tree, dict(self.dtypes), self.autocast
+
+    @contextlib.contextmanager
+    def context(self) -> Iterator[None]:
+        """Gradients and autocast are on as in the step; random generators are put back."""
+        with torch.random.fork_rng(), torch.enable_grad(), contextlib.ExitStack() as stack:
+            if self.autocast is not None:
+                stack.enter_context(torch.autocast(self.device, self.autocast))
+            yield
+
+
+@dataclass
+class BlockCalls:
+    """Calls of the blocks in a step, by path, and the blocks that cannot have a plan, each with the reason."""
+
+    found: dict[str, BlockCall] = field(default_factory=dict)
+    unplanned: dict[str, str] = field(default_factory=dict)
+
+    def note(self, path: str, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Hook of a block that is about to run, with the parameters of all ranks."""
+        if path in self.unplanned:
+            return
+        if any(isinstance(each, DTensor) for each in (*block.parameters(), *tree_leaves((args, kwargs)))):
+            self.refuse(path, "its parameters or arguments are divided among ranks while it runs (DTensor)")
+        elif not torch.is_grad_enabled():
+            self.refuse(path, "the step calls it without gradients")
+        else:
+            call = _call_of(block, args, kwargs)
+            if not self.found.setdefault(path, call).is_like(call):
+                self.refuse(path, "the step calls it several times with arguments of other shapes")
+
+    def refuse(self, path: str, reason: str) -> None:
+        """A block has no plan."""
+        self.found.pop(path, None)
+        self.unplanned[path] = reason
+
+
+def _call_of(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BlockCall:
+    args, kwargs = tree_map_only(torch.Tensor, _as_argument, (args, kwargs))
+    device = next((p.device.type for p in block.parameters()), "cpu")
+    autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    return BlockCall(args, kwargs, {name: p.dtype for name, p in block.named_parameters()}, device, autocast)
+
+
+def _as_argument(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().requires_grad_(tensor.requires_grad)
+
+
+def note_calls(sharded: nn.Module, calls: BlockCalls) -> None:
+    """Note how the next step calls the blocks of a sharded model. Raises ValueError if it has none."""
+    blocks = blocks_of(sharded)
+    if not blocks:
+        raise ValueError("`shard` has sharded no module inside of the model; let it call fully_shard on the blocks too")
+    for path, block in blocks.items():
+        block.register_forward_pre_hook(functools.partial(calls.note, path), with_kwargs=True)
+
+
+def blocks_of(sharded: nn.Module) -> dict[str, nn.Module]:
+    """Paths of the sharded modules that hold no other sharded module, without the whole."""
+    found = {path: each for path, each in sharded.named_modules() if path and isinstance(each, FSDPModule)}
+    return {
+        path: each
+        for path, each in found.items()
+        if not any(isinstance(inner, FSDPModule) for inner in each.modules() if inner is not each)
+    }
+
+
+def kinds_of(module: nn.Module, calls: BlockCalls) -> tuple[list[Step], dict[str, int]]:
+    """The steps of the blocks, equal ones once, and the number of the step of each block.
+
+    Parameters:
+        module: The model before it is sharded; its parameters get the element types that they have in the step.
+        calls: Calls of the blocks; blocks that cannot be recorded are refused there.
+    """
+    steps: list[Step] = []
+    ran: list[int] = []
+
+    def compiler(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        recorded: list[int] = []
+
+        def record(step: Step) -> Passes:
+            recorded.append(len(steps))
+            steps.append(step)
+            return split(step.joint, order_as_recorded(step))
+
+        run = step_backend(record)(graph, examples)
+
+        def noted(*arguments: Any) -> Any:
+            returned = run(*arguments)
+            ran.extend(recorded)
+            return returned
+
+        return noted
+
+    compiled = compiled_by(compiler)
+    numbers: dict[str, int] = {}
+    for path, call in list(calls.found.items()):
+        block = module.get_submodule(path)
+        for name, parameter in block.named_parameters():
+            parameter.data = parameter.data.to(call.dtypes[name])
+        ran.clear()
+        try:
+            with call.context():
+                compiled(block)(*call.args, **call.kwargs)
+        except COMPILE_ERRORS as error:
+            calls.refuse(path, str(capture_error(error)).partition("\n")[0])
+            continue
+        if ran:
+            numbers[path] = ran[0]
+        else:
+            calls.refuse(path, NO_GRADIENT)
+    return steps, numbers
+
+
+def order_as_recorded(step: Step) -> list[tuple[str, int]]:
+    """The order of a step without a plan."""
+    forward: list[tuple[str, int]] = []
+    backward: list[tuple[str, int]] = []
+    for task in step.joint.tasks:
+        (backward if step.joint.is_backward(task) else forward).append((task.name, 0))
+    return [*forward, (TANGENTS, 0), *backward]

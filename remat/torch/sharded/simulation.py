@@ -1,0 +1,113 @@
+"""Steps of a sharded model on one rank, recorded in one process that neither computes nor communicates.
+
+module ──copy of shapes──▶ plans on some blocks ──`shard`, on a mesh of fake groups──▶ recorded step
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.utils._pytree import tree_map_only
+
+from remat.torch.capturing import Capture, Loss, capture
+from remat.torch.sharded.blocks import BlockCalls, kinds_of, note_calls
+from remat.torch.step.aot import FakeTensorMode, UnknownValue, fake_group
+from remat.torch.step.errors import NotCaptured
+from remat.torch.step.recording import Step
+from remat.torch.training import arguments, backend, planned_by
+
+Shard = Callable[[nn.Module, DeviceMesh], object]
+
+
+class Simulation:
+    """Steps of a module on one rank of a mesh.
+
+    Parameters:
+        module: The model before it is sharded; it stays as it is.
+        inputs: Example inputs, as of `optimize`.
+        shard: Shards a model on a mesh, in place or as a module that it returns.
+        mesh: A mesh whose groups do not communicate.
+        loss: Computes the loss from what the module returns; None if the module returns it.
+    """
+
+    def __init__(self, module: nn.Module, inputs: Any, shard: Shard, mesh: DeviceMesh, loss: Loss | None):
+        self.module, self.shard, self.mesh, self.loss = module, shard, mesh, loss
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.args, self.kwargs = tree_map_only(torch.Tensor, self.mode.from_tensor, arguments(inputs))
+
+    def step(self, plans: Mapping[str, Mapping[str, Any]], calls: BlockCalls | None = None) -> Capture:
+        """One step with plans on some blocks; `calls` notes how it calls the blocks. Raises NotCaptured."""
+        with self._fake():
+            model = with_plans(self._copy(), plans)
+            returned = self.shard(model, self.mesh)
+            sharded = returned if isinstance(returned, nn.Module) else model
+            if calls is not None:
+                note_calls(sharded, calls)
+            return capture(sharded, *self.args, loss=self.loss, recording="eager", **self.kwargs)
+
+    def kinds(self, calls: BlockCalls) -> tuple[list[Step], dict[str, int]]:
+        """As `kinds_of`, of the module before it is sharded."""
+        with self._fake():
+            return kinds_of(self._copy(), calls)
+
+    @contextlib.contextmanager
+    def _fake(self) -> Iterator[None]:
+        with self.mode, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about tensors without contents
+            try:
+                yield
+            except UnknownValue as error:
+                raise NotCaptured(
+                    f"the step reads values of its tensors, which are not computed here: {error}; plan the blocks one "
+                    "by one with remat.torch.optimize before they are sharded"
+                ) from None
+
+    def _copy(self) -> nn.Module:
+        """The module, whose parameters and buffers have the same shapes and no contents."""
+        parameters: dict[int, Any] = {
+            id(p): nn.Parameter(self._empty(p), requires_grad=p.requires_grad) for p in self.module.parameters()
+        }
+        return copy.deepcopy(self.module, parameters | {id(b): self._empty(b) for b in self.module.buffers()})
+
+    def _empty(self, tensor: torch.Tensor) -> torch.Tensor:
+        device = self.mesh.device_type if tensor.device.type == "meta" else tensor.device
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+
+
+def with_plans(module: nn.Module, plans: Mapping[str, Mapping[str, Any]]) -> nn.Module:
+    """The module, whose blocks at these paths train under these plans; equal blocks share compiled code."""
+    planned = {id(plan): planned_by(backend(plan=plan)) for plan in plans.values()}
+    paths = list(module.named_modules(remove_duplicate=False))
+    for path, plan in plans.items():
+        block = module.get_submodule(path)
+        made = planned[id(plan)](block)
+        for other, each in paths:
+            if each is block:
+                module.set_submodule(other, made)
+    return module
+
+
+@contextlib.contextmanager
+def without_communication(mesh: DeviceMesh) -> Iterator[DeviceMesh]:
+    """A mesh of the same ranks whose groups do not communicate. Every rank of the mesh makes one."""
+    groups = [mesh.get_group(dimension) for dimension in range(mesh.ndim)]
+    if all(dist.get_backend(group) == "fake" for group in groups):
+        yield mesh
+        return
+    fakes = [fake_group(dist.get_process_group_ranks(group)) for group in groups]
+    try:
+        if len(fakes) == 1:
+            yield DeviceMesh.from_group(fakes[0], mesh.device_type, mesh_dim_names=mesh.mesh_dim_names)
+        else:
+            yield DeviceMesh.from_group(fakes, mesh.device_type, mesh.mesh, mesh_dim_names=mesh.mesh_dim_names)
+    finally:
+        for fake in fakes:
+            dist.destroy_process_group(fake)
