@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map_only
 
 from remat.torch.capturing import Capture, Loss, capture
 from remat.torch.sharded.blocks import BlockCalls, kinds_of, note_calls
-from remat.torch.step.aot import FakeTensorMode, UnknownValue, fake_group
+from remat.torch.step.aot import FakeTensorMode, UnknownValue, fake_group, forget_meshes
 from remat.torch.step.errors import NotCaptured
 from remat.torch.step.recording import Step
 from remat.torch.training import arguments, backend, planned_by
@@ -103,11 +103,13 @@ def without_communication(mesh: DeviceMesh) -> Iterator[DeviceMesh]:
         yield mesh
         return
     fakes = [fake_group(dist.get_process_group_ranks(group)) for group in groups]
+    forget_meshes()
     try:
         if len(fakes) == 1:
             yield DeviceMesh.from_group(fakes[0], mesh.device_type, mesh_dim_names=mesh.mesh_dim_names)
         else:
             yield DeviceMesh.from_group(fakes, mesh.device_type, mesh.mesh, mesh_dim_names=mesh.mesh_dim_names)
     finally:
+        forget_meshes()
         for fake in fakes:
             dist.destroy_process_group(fake)

@@ -25,6 +25,7 @@ from torch._guards import TracingContext, detect_fake_mode
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch._subclasses import FakeTensorMode
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from remat.torch.step.program import program_of
@@ -44,6 +45,7 @@ __all__ = [
     "fake_group",
     "fake_on_host",
     "fake_random_state",
+    "forget_meshes",
     "graph_module",
     "group_size",
     "has_kernel",
@@ -77,6 +79,12 @@ def fake_group(ranks: Sequence[int]) -> dist.ProcessGroup:
 
     group: dist.ProcessGroup = dist.new_group(list(ranks), backend="fake", use_local_synchronization=True)
     return group
+
+
+def forget_meshes() -> None:
+    """Empties a cache of DTensor in which one of two meshes of the same ranks stands for both."""
+    DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache_clear()
+    torch._C._clear_DTensor_sharding_propagator_cache()
 
 
 def eager_backend(partition: Partition) -> Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
