@@ -239,8 +239,8 @@ MAY_IMPORT: dict[str, str] = {
     "remat.request_fields": "planner.request",
     "remat.steps": ("app.cli app.render graph.formats graph.formats.native planner.errors planner.report remat.report"),
     "remat.torch": (
-        "app.cli app.render graph.errors graph.execution planner.errors planner.pipeline planner.request remat.errors "
-        "remat.facade remat.report remat.steps"
+        "app.atomic_files app.cli app.render graph.errors graph.execution planner.errors planner.pipeline "
+        "planner.request remat.errors remat.facade remat.report remat.steps"
     ),
 }
 

@@ -28,19 +28,19 @@ from remat.torch.step.heap import keep_memory
 if TYPE_CHECKING:
     from remat.torch.measurement import measure_plan
     from remat.torch.ranks import plan_on_rank_0
-    from remat.torch.sharded.planning import ShardedPlan, plan_sharded
+    from remat.torch.sharded import ShardedPlan, plan_sharded
     from remat.torch.training import Backend, arena_of, backend, optimize, report_of
 
 # Names that need the planner are imported at first use, so that a step can be captured where only PyTorch is.
 _LATER = {
     "Backend": "training",
-    "ShardedPlan": "sharded.planning",
+    "ShardedPlan": "sharded",
     "arena_of": "training",
     "backend": "training",
     "measure_plan": "measurement",
     "optimize": "training",
     "plan_on_rank_0": "ranks",
-    "plan_sharded": "sharded.planning",
+    "plan_sharded": "sharded",
     "report_of": "training",
 }
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import functools
-import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
@@ -17,12 +14,11 @@ from remat.torch.step.arena import Addresses, addresses_of, outside_bytes, witho
 from remat.torch.step.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep, compiled_budget_text
 from remat.torch.step.planning import PlanSource, order_for, plan_step, read, with_reserve
 from remat.torch.step.recording import (
-    COMPILE_ERRORS,
     NO_GRADIENT,
     CompilerName,
     Passes,
     Step,
-    capture_error,
+    compiled_by,
     require_choice,
     step_backend,
 )
@@ -36,7 +32,6 @@ if TYPE_CHECKING:
 M = TypeVar("M", bound=nn.Module)
 Budget = str | float | int | None
 MemoryName = Literal["allocator", "arena"]
-MAX_STEPS = 64  # combinations of shapes and modes that one module is planned for
 
 
 class Backend:
@@ -241,8 +236,6 @@ def optimize(
     try:
         with torch.random.fork_rng(accelerators), torch.enable_grad():
             planned(*args, **kwargs)
-    except COMPILE_ERRORS as error:
-        raise capture_error(error) from None
     finally:
         with torch.no_grad():
             for buffer, before in buffers:
@@ -262,30 +255,6 @@ def planned_by(made: Backend) -> Callable[[M], M]:
         return found
 
     return planned
-
-
-def compiled_by(compiler: Callable[..., Any]) -> Callable[[M], M]:
-    """A function of modules to modules with the same parameters, whose forward pass a backend of `torch.compile` runs.
-
-    It is compiled once for all modules that differ in the contents of their parameters only. Hooks run outside of it.
-    """
-    call = torch.compile(
-        nn.Module._call_impl,
-        backend=compiler,
-        fullgraph=True,
-        dynamic=False,
-        isolate_recompiles=True,
-        recompile_limit=MAX_STEPS,
-    )
-
-    def compiled(module: M) -> M:
-        copied = copy.copy(module)
-        if type(module).forward.__module__.startswith("torch."):  # in which `torch.compile` does not start
-            copied.__dict__["forward"] = types.MethodType(_forward, copied)
-        copied._compiled_call_impl = functools.partial(call, copied)
-        return copied
-
-    return compiled
 
 
 def refuse_planned(module: nn.Module) -> None:
@@ -315,11 +284,6 @@ def arena_of(module: nn.Module) -> Addresses:
         raise ValueError('the module has no arena; remat.torch.optimize with memory="arena" gives it one')
     addresses: Addresses = made.addresses[-1]
     return addresses
-
-
-def _forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """The forward pass of a module of PyTorch, in a function in which `torch.compile` starts."""
-    return type(self).forward(self, *args, **kwargs)
 
 
 def arguments(given: Sequence[Any] | Mapping[str, Any] | torch.Tensor) -> tuple[Sequence[Any], Mapping[str, Any]]:

@@ -15,7 +15,7 @@ import torch.multiprocessing
 from functorch.compile import aot_module
 from torch import nn
 from torch._subclasses import FakeTensorMode
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
@@ -46,10 +46,10 @@ def tokens(rank: int = 0, batch: int = 2) -> torch.Tensor:
     return torch.randint(0, VOCABULARY, (batch, LENGTH), generator=torch.Generator().manual_seed(rank))
 
 
-def gradients(trained: nn.Module, rank: int) -> list[torch.Tensor]:
+def gradients(trained: nn.Module, rank: int, batch: int = 2) -> list[torch.Tensor]:
     """Loss and gradients of one step, and what the random generator gives afterwards."""
     torch.manual_seed(rank)
-    loss = trained(tokens(rank))
+    loss = trained(tokens(rank, batch))
     loss.backward()
     found = [p.grad for p in trained.parameters() if p.grad is not None]
     return [loss.detach(), *(g.full_tensor() if isinstance(g, DTensor) else g for g in found), torch.rand(3)]
@@ -298,6 +298,28 @@ def peak_of_fake_tensors(rank: int, plan: dict[str, Any] | None) -> int:
     return captured.plan(planner="as_given").baseline_peak_bytes
 
 
+def trains_within_the_budget_of_a_rank(rank: int, _: str) -> None:
+    """Plans of the blocks for a budget of the whole step of a rank, in full precision and mixed."""
+    mesh, batch = init_device_mesh("cpu", (2,)), tokens(rank, batch=8)
+    for fields in ({}, {"mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32)}):
+
+        def shard(module: Any, mesh: DeviceMesh, fields: Any = fields) -> Decoder:
+            return sharded(module, mesh=mesh, **fields)
+
+        plan = remat.torch.plan_sharded(decoder(), (batch,), "75%", shard=shard, mesh=mesh, **QUICK)
+        assert plan.peak_bytes <= plan.budget_bytes < plan.baseline_peak_bytes and plan.overhead > 0
+        assert list(plan.blocks) == ["blocks.0", "blocks.1"] and not plan.unplanned
+        plain, planned = shard(decoder(), mesh), shard(plan.apply(decoder()), mesh)
+        assert equal(gradients(plain, rank, batch=8), gradients(planned, rank, batch=8))
+        held = sum(p.to_local().untyped_storage().nbytes() for p in planned.parameters()) + batch.nbytes
+        for module, peak in ((planned, plan.peak_bytes), (plain, plan.baseline_peak_bytes)):
+            assert peaks_as_predicted(lambda module=module: module(batch).backward(), module, peak - held)
+    with pytest.raises(remat.torch.OtherStep, match="step of rank 1 is not that of rank 0"):
+        remat.torch.plan_sharded(decoder(), (tokens(batch=2 + rank),), "75%", shard=sharded, mesh=mesh, **QUICK)
+    with pytest.raises(remat.torch.BudgetNotMet if rank == 0 else RuntimeError, match="lowest peak of a rank"):
+        remat.torch.plan_sharded(decoder(), (batch,), "1KiB", shard=shard, mesh=mesh, **QUICK)
+
+
 def in_process(rank: int, store: str, patch: str, checks: list[Callable[[int, str], None]]) -> None:
     torch.set_num_threads(1)
     progress.with_multi_step_bound = lambda formulation, plan=None: formulation
@@ -318,6 +340,7 @@ def test_plans_and_wraps_train_in_two_processes(tmp_path: Path) -> None:
     checks += [
         copies_wait_for_collectives,
         predicts_the_peak_beside_what_earlier_steps_left,
+        trains_within_the_budget_of_a_rank,
         predicts_the_peak_of_its_rank,
     ]
     torch.multiprocessing.spawn(in_process, (str(tmp_path / "store"), plan.patch, checks), nprocs=2)

@@ -5,10 +5,13 @@ module, arguments ──torch.compile──▶ joint graph of the forward and th
 
 from __future__ import annotations
 
+import copy
+import functools
 import re
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import fx, nn
@@ -28,6 +31,8 @@ ALONE = (
     "times were measured op by op on made-up data, because {}: the predicted extra time may be 10 points off and more; "
     "`remat measure` measures it"
 )
+MAX_STEPS = 64  # combinations of shapes and modes that one module is compiled for
+M = TypeVar("M", bound=nn.Module)
 _PART = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]|\[(?:'([^']*)'|(\d+))\]|\.(\w+)")
 
 
@@ -119,6 +124,44 @@ def capture_error(error: Exception) -> Exception:
         "graph out of the module, or plan the parts of the model that can be recorded one by one; "
         'recording="eager" of `capture` records a step of any module, for planning without training under the plan'
     )
+
+
+def compiled_by(compiler: Callable[..., Any]) -> Callable[[M], M]:
+    """A function of modules to modules with the same parameters, whose forward pass a backend of `torch.compile` runs.
+
+    It is compiled once for all modules that differ in the contents of their parameters only. Hooks run outside of it.
+    A call raises NotCaptured for what is not one graph, and errors of the backend as they are.
+    """
+    call = torch.compile(
+        nn.Module._call_impl,
+        backend=compiler,
+        fullgraph=True,
+        dynamic=False,
+        isolate_recompiles=True,
+        recompile_limit=MAX_STEPS,
+    )
+
+    def compiled(module: M) -> M:
+        copied = copy.copy(module)
+        if type(module).forward.__module__.startswith("torch."):  # in which `torch.compile` does not start
+            copied.__dict__["forward"] = types.MethodType(_forward, copied)
+        copied._compiled_call_impl = functools.partial(_called, call, copied)
+        return copied
+
+    return compiled
+
+
+def _called(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A call of a compiled function, with errors of ours."""
+    try:
+        return call(*args, **kwargs)
+    except COMPILE_ERRORS as error:
+        raise capture_error(error) from None
+
+
+def _forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """The forward pass of a module of PyTorch, in a function in which `torch.compile` starts."""
+    return type(self).forward(self, *args, **kwargs)
 
 
 def refuse_lost_dropout(graph: fx.GraphModule) -> None:

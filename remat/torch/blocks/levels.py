@@ -20,7 +20,7 @@ from remat.torch.step.planning import request_fields, saved_plan
 from remat.torch.step.recording import Step
 
 #: What plans hold at most: shares of the way from the least that a plan holds to what the block holds without a plan.
-SHARES = (0.75, 0.5, 0.35, 0.2, 0.1)
+SHARES = (0.75, 0.5, 0.35, 0.2, 0.1, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,16 +54,13 @@ def levels_of(step: Step, request: Mapping[str, Any]) -> list[Level]:
 
     def holding(most: int | None) -> Level:
         """The fastest plan found that holds at most so many bytes; with None, one that holds the least."""
-        beside = peak if most is None else peak - most
-        searched = solved(
-            _with_bytes_between(step.document, beside), fields | {"budget": 0 if most is None else f"{peak}B"}
-        )
+        beside, budget = (peak, 0) if most is None else (peak - most, f"{peak}B")
+        searched = solved(_with_bytes_between(step.document, beside), fields | {"budget": budget})
         return level(solved(document, fields | {"budget": f"{peak}B"}, given=searched.plan.candidate))
 
-    levels = [level(whole), holding(None)]
-    least = levels[-1].held_bytes
-    levels += [holding(least + int(share * (held - least))) for share in SHARES if least < held]
-    return hull(levels)
+    least = holding(None).held_bytes
+    levels = [holding(least + int(share * (held - least))) for share in SHARES if least < held]
+    return hull([level(whole), *(each for each in levels if each.plan["plan"]["peak_bytes"] <= peak)])
 
 
 def _with_bytes_between(document: Mapping[str, Any], nbytes: int) -> bytes:

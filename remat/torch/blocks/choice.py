@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from remat.torch.sharded.levels import Level, price
+from remat.torch.blocks.levels import Level, price
 
 MAX_STEPS = 6  # recorded for choices between none and all of the changes
 CLOSE = 0.01  # of the budget: a peak so near below it ends the search

@@ -17,8 +17,8 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._pytree import tree_map_only
 
+from remat.torch.blocks.calls import BlockCalls, kinds_of, note_calls
 from remat.torch.capturing import Capture, Loss, capture
-from remat.torch.sharded.blocks import BlockCalls, kinds_of, note_calls
 from remat.torch.step.aot import FakeTensorMode, UnknownValue, fake_group, forget_meshes
 from remat.torch.step.errors import NotCaptured
 from remat.torch.step.recording import Step

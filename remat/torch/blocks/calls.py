@@ -15,9 +15,9 @@ from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
 from remat.torch.step.document import TANGENTS
-from remat.torch.step.recording import COMPILE_ERRORS, NO_GRADIENT, Passes, Step, capture_error, step_backend
+from remat.torch.step.errors import NotCaptured
+from remat.torch.step.recording import NO_GRADIENT, Passes, Step, compiled_by, step_backend
 from remat.torch.step.split import split
-from remat.torch.training import compiled_by
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +52,7 @@ class BlockCall:
 class BlockCalls:
     """Calls of the blocks in a step, by path, and the blocks that cannot have a plan, each with the reason."""
 
+    blocks: list[str] = field(default_factory=list)
     found: dict[str, BlockCall] = field(default_factory=dict)
     unplanned: dict[str, str] = field(default_factory=dict)
 
@@ -91,6 +92,7 @@ def note_calls(sharded: nn.Module, calls: BlockCalls) -> None:
     if not blocks:
         raise ValueError("`shard` has sharded no module inside of the model; let it call fully_shard on the blocks too")
     for path, block in blocks.items():
+        calls.blocks.append(path)
         block.register_forward_pre_hook(functools.partial(calls.note, path), with_kwargs=True)
 
 
@@ -131,6 +133,9 @@ def kinds_of(module: nn.Module, calls: BlockCalls) -> tuple[list[Step], dict[str
 
         return noted
 
+    for path in calls.blocks:
+        if path not in calls.found and path not in calls.unplanned:
+            calls.refuse(path, "the step does not call it")
     compiled = compiled_by(compiler)
     numbers: dict[str, int] = {}
     for path, call in list(calls.found.items()):
@@ -141,8 +146,8 @@ def kinds_of(module: nn.Module, calls: BlockCalls) -> tuple[list[Step], dict[str
         try:
             with call.context():
                 compiled(block)(*call.args, **call.kwargs)
-        except COMPILE_ERRORS as error:
-            calls.refuse(path, str(capture_error(error)).partition("\n")[0])
+        except NotCaptured as error:
+            calls.refuse(path, str(error).partition("\n")[0])
             continue
         if ran:
             numbers[path] = ran[0]

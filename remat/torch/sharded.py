@@ -20,12 +20,12 @@ from app.render.text import format_bytes
 from planner.errors import BadRequest
 from planner.request.budget import parse_budget
 from remat.errors import BadInput
+from remat.torch.blocks.calls import BlockCalls
+from remat.torch.blocks.choice import choose
+from remat.torch.blocks.levels import levels_of
 from remat.torch.capturing import Capture, Loss
 from remat.torch.ranks import made_on_rank_0
-from remat.torch.sharded.blocks import BlockCalls
-from remat.torch.sharded.choice import choose
-from remat.torch.sharded.levels import levels_of
-from remat.torch.sharded.simulation import Shard, Simulation, with_plans, without_communication
+from remat.torch.simulation import Shard, Simulation, with_plans, without_communication
 from remat.torch.step.errors import BudgetNotMet
 from remat.torch.training import refuse_planned
 
