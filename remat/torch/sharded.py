@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._pytree import tree_leaves
@@ -79,8 +80,7 @@ class ShardedPlan:
                 raise ValueError(f"the module has no block {path!r}: the plan is for another model") from None
             if isinstance(block, torch.distributed.fsdp.FSDPModule):
                 raise ValueError(f"the block {path!r} is sharded already: apply the plan before fully_shard")
-        with_plans(module, {path: self.plans[number] for path, number in self.blocks.items()})
-        return module
+        return with_plans(module, {path: self.plans[number] for path, number in self.blocks.items()}, {})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to a file, which `ShardedPlan.read` reads. Raises OSError."""
@@ -113,6 +113,7 @@ def plan_sharded(
     shard: Shard,
     mesh: DeviceMesh,
     loss: Loss | None = None,
+    group: dist.ProcessGroup | None = None,
     **request: Any,
 ) -> ShardedPlan:
     """Plan the blocks of a model that FSDP2 shards, so that the step of a rank is within a budget.
@@ -124,7 +125,7 @@ def plan_sharded(
     >>> plan = remat.torch.plan_sharded(model, (tokens,), "20GiB", shard=shard, mesh=mesh)
     >>> shard(plan.apply(model), mesh)
 
-    Every rank of the mesh calls it with inputs of one shape, before the model is sharded. Rank 0 records steps on a
+    Every rank calls it with inputs of one shape, before the model is sharded. Rank 0 records steps on a
     copy of the model without contents (fake tensors, groups that do not communicate): the shards, the parameters that
     FSDP2 gathers and frees, and buffers of collectives count. All ranks get its plans.
 
@@ -139,6 +140,7 @@ def plan_sharded(
         shard: Calls `fully_shard` on the blocks and on the whole, on the mesh that it is given.
         mesh: The mesh that the model will be sharded on.
         loss: Computes the loss from what the module returns; None if the module returns it.
+        group: The processes that call it, those of the mesh; all of them by default.
         request: Other fields of `remat.plan`, such as `device` or `search_seconds`, for the plans of one kind of block.
 
     Raises:
@@ -158,7 +160,7 @@ def plan_sharded(
         def make() -> dict[str, Any]:
             return vars(_planned(Simulation(module, example_inputs, shard, fake, loss), budget, request))
 
-        return ShardedPlan(**made_on_rank_0(make, _description(module, example_inputs)))
+        return ShardedPlan(**made_on_rank_0(make, _description(module, example_inputs), group))
 
 
 def _planned(simulation: Simulation, budget: str | float | int, request: Mapping[str, Any]) -> ShardedPlan:
@@ -179,12 +181,12 @@ def _planned(simulation: Simulation, budget: str | float | int, request: Mapping
     limit = asked.of(peak)
     if peak <= limit:
         return ShardedPlan({}, [], calls.unplanned, peak, peak, seconds[0], seconds[0], limit)
-    steps, numbers = simulation.kinds(calls)
-    kinds = [levels_of(step, request) for step in steps]
+    steps, kinds = simulation.kinds(calls)
+    levels = {kind: levels_of(step, request) for kind, step in steps.items()}
     chosen = choose(
-        {path: kinds[number] for path, number in numbers.items()},
+        {path: levels[kind] for path, kind in kinds.items()},
         limit,
-        lambda levels: peak_of(simulation.step({path: level.plan for path, level in levels.items()})),
+        lambda each: peak_of(simulation.step({path: level.plan for path, level in each.items()})),
     )
     if chosen.peak_bytes > limit:
         raise BudgetNotMet(

@@ -9,12 +9,13 @@ import contextlib
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map_only
 
 from remat.torch.blocks.calls import BlockCalls, kinds_of, note_calls
@@ -25,6 +26,8 @@ from remat.torch.step.recording import Step
 from remat.torch.training import arguments, backend, planned_by
 
 Shard = Callable[[nn.Module, DeviceMesh], object]
+Planned = dict[int, Callable[[nn.Module], nn.Module]]
+M = TypeVar("M", bound=nn.Module)
 
 
 class Simulation:
@@ -41,19 +44,21 @@ class Simulation:
     def __init__(self, module: nn.Module, inputs: Any, shard: Shard, mesh: DeviceMesh, loss: Loss | None):
         self.module, self.shard, self.mesh, self.loss = module, shard, mesh, loss
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.planned: Planned = {}
         self.args, self.kwargs = tree_map_only(torch.Tensor, self.mode.from_tensor, arguments(inputs))
 
     def step(self, plans: Mapping[str, Mapping[str, Any]], calls: BlockCalls | None = None) -> Capture:
         """One step with plans on some blocks; `calls` notes how it calls the blocks. Raises NotCaptured."""
         with self._fake():
-            model = with_plans(self._copy(), plans)
+            model = with_plans(self._copy(), plans, self.planned)
             returned = self.shard(model, self.mesh)
             sharded = returned if isinstance(returned, nn.Module) else model
+            _refuse_communication(sharded)
             if calls is not None:
                 note_calls(sharded, calls)
             return capture(sharded, *self.args, loss=self.loss, recording="eager", **self.kwargs)
 
-    def kinds(self, calls: BlockCalls) -> tuple[list[Step], dict[str, int]]:
+    def kinds(self, calls: BlockCalls) -> tuple[dict[str, Step], dict[str, str]]:
         """As `kinds_of`, of the module before it is sharded."""
         with self._fake():
             return kinds_of(self._copy(), calls)
@@ -82,9 +87,15 @@ class Simulation:
         return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
 
 
-def with_plans(module: nn.Module, plans: Mapping[str, Mapping[str, Any]]) -> nn.Module:
-    """The module, whose blocks at these paths train under these plans; equal blocks share compiled code."""
-    planned = {id(plan): planned_by(backend(plan=plan)) for plan in plans.values()}
+def with_plans(module: M, plans: Mapping[str, Mapping[str, Any]], planned: Planned) -> M:
+    """The module, whose blocks at these paths train under these plans.
+
+    `planned` has what puts modules under a plan, by the number of the plan; plans that it lacks are added. Blocks of
+    one kind under one plan share compiled code.
+    """
+    for plan in plans.values():
+        if id(plan) not in planned:
+            planned[id(plan)] = planned_by(backend(plan=plan), len(plans))
     paths = list(module.named_modules(remove_duplicate=False))
     for path, plan in plans.items():
         block = module.get_submodule(path)
@@ -93,6 +104,18 @@ def with_plans(module: nn.Module, plans: Mapping[str, Mapping[str, Any]]) -> nn.
             if each is block:
                 module.set_submodule(other, made)
     return module
+
+
+def _refuse_communication(sharded: nn.Module) -> None:
+    """Raise ValueError if a group of the shards communicates: tensors without contents would wait for other ranks."""
+    for path, parameter in sharded.named_parameters():
+        if isinstance(parameter, DTensor):
+            groups = parameter.device_mesh.get_all_groups()
+            if any(dist.get_backend(group) != "fake" for group in groups):
+                raise ValueError(
+                    f"`shard` put {path!r} on another mesh than it was given: call fully_shard(module, mesh=mesh) with "
+                    "the mesh that is its argument"
+                )
 
 
 @contextlib.contextmanager

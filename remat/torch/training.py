@@ -245,9 +245,9 @@ def optimize(
     return planned
 
 
-def planned_by(made: Backend) -> Callable[[M], M]:
-    """A function of modules that train under the plans of a backend; those of equal structure share compiled code."""
-    compiled = compiled_by(made)
+def planned_by(made: Backend, modules: int = 1) -> Callable[[M], M]:
+    """A function of so many modules to ones that train under the plans of a backend, with compiled code in common."""
+    compiled = compiled_by(made, modules)
 
     def planned(module: M) -> M:
         found = compiled(module)

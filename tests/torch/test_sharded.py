@@ -16,6 +16,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import remat.torch
+from remat.torch.step import recording
 from tests.torch.modules import VOCABULARY, Block, Decoder
 
 QUICK: dict[str, Any] = {"iterations": 3}
@@ -105,6 +106,37 @@ def test_kinds_are_told_apart_and_blocks_without_a_plan_have_a_reason(mesh: Devi
     assert "the block 'blocks.4' has no plan: the step calls it without gradients" in str(plan)
     random = ["generator::State" in {node["op"] for node in each["source"]["nodes"]} for each in plan.plans]
     assert [random[plan.blocks[path]] for path in plan.blocks] == [False, False, True, False]
+
+
+class Numbered(nn.Module):
+    """A block that computes with its number, which guards of compiled code then compare."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number, self.linear = number, nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x).sin()
+        return y if self.number >= 0 else x
+
+
+class Row(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Numbered(number) for number in range(4)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x.sum()
+
+
+def test_blocks_of_one_kind_that_are_compiled_apart_have_their_plans_in_common(
+    mesh: DeviceMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "MAX_STEPS", 2)  # of one block; sharding it makes the second
+    plan = remat.torch.plan_sharded(Row(), (torch.randn(512, WIDTH),), "85%", shard=shard, mesh=mesh, **QUICK)
+    assert len(plan.blocks) == 4 and plan.blocks["blocks.2"] == plan.blocks["blocks.3"]
 
 
 class Mixed(nn.Module):

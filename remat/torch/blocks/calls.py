@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
 from remat.torch.step.document import TANGENTS
 from remat.torch.step.errors import NotCaptured
+from remat.torch.step.planning import fingerprint
 from remat.torch.step.recording import NO_GRADIENT, Passes, Step, compiled_by, step_backend
 from remat.torch.step.split import split
 
@@ -106,22 +107,22 @@ def blocks_of(sharded: nn.Module) -> dict[str, nn.Module]:
     }
 
 
-def kinds_of(module: nn.Module, calls: BlockCalls) -> tuple[list[Step], dict[str, int]]:
-    """The steps of the blocks, equal ones once, and the number of the step of each block.
+def kinds_of(module: nn.Module, calls: BlockCalls) -> tuple[dict[str, Step], dict[str, str]]:
+    """The steps of the blocks, equal ones once, by fingerprint; and the fingerprint of each block, by path.
 
     Parameters:
         module: The model before it is sharded; its parameters get the element types that they have in the step.
         calls: Calls of the blocks; blocks that cannot be recorded are refused there.
     """
-    steps: list[Step] = []
-    ran: list[int] = []
+    steps: dict[str, Step] = {}  # by fingerprint
+    ran: list[str] = []
 
     def compiler(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        recorded: list[int] = []
+        recorded: list[str] = []
 
         def record(step: Step) -> Passes:
-            recorded.append(len(steps))
-            steps.append(step)
+            recorded.append(fingerprint(step.document))
+            steps.setdefault(recorded[-1], step)
             return split(step.joint, order_as_recorded(step))
 
         run = step_backend(record)(graph, examples)
@@ -136,8 +137,8 @@ def kinds_of(module: nn.Module, calls: BlockCalls) -> tuple[list[Step], dict[str
     for path in calls.blocks:
         if path not in calls.found and path not in calls.unplanned:
             calls.refuse(path, "the step does not call it")
-    compiled = compiled_by(compiler)
-    numbers: dict[str, int] = {}
+    compiled = compiled_by(compiler, len(calls.found))
+    kinds: dict[str, str] = {}
     for path, call in list(calls.found.items()):
         block = module.get_submodule(path)
         for name, parameter in block.named_parameters():
@@ -150,10 +151,10 @@ def kinds_of(module: nn.Module, calls: BlockCalls) -> tuple[list[Step], dict[str
             calls.refuse(path, str(error).partition("\n")[0])
             continue
         if ran:
-            numbers[path] = ran[0]
+            kinds[path] = ran[0]
         else:
             calls.refuse(path, NO_GRADIENT)
-    return steps, numbers
+    return steps, kinds
 
 
 def order_as_recorded(step: Step) -> list[tuple[str, int]]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch._dynamo.config
 import torch._functorch.config
 import torch.distributed as dist
 import torch.profiler
@@ -40,6 +41,7 @@ __all__ = [
     "allocated_bytes",
     "allocated_peak",
     "allocations",
+    "allow_compilations",
     "eager_backend",
     "fake_bytes",
     "fake_group",
@@ -79,6 +81,11 @@ def fake_group(ranks: Sequence[int]) -> dist.ProcessGroup:
 
     group: dist.ProcessGroup = dist.new_group(list(ranks), backend="fake", use_local_synchronization=True)
     return group
+
+
+def allow_compilations(count: int) -> None:
+    """One function may be compiled so many times more in this process, over all uses of `torch.compile`."""
+    torch._dynamo.config.accumulated_recompile_limit += count
 
 
 def forget_meshes() -> None:

@@ -16,7 +16,14 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import fx, nn
 
-from remat.torch.step.aot import BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError, eager_backend
+from remat.torch.step.aot import (
+    BackendCompilerFailed,
+    TorchRuntimeError,
+    Unsupported,
+    UserError,
+    allow_compilations,
+    eager_backend,
+)
 from remat.torch.step.document import document
 from remat.torch.step.errors import NotCaptured
 from remat.torch.step.fusion import Fusion
@@ -126,19 +133,24 @@ def capture_error(error: Exception) -> Exception:
     )
 
 
-def compiled_by(compiler: Callable[..., Any]) -> Callable[[M], M]:
+def compiled_by(compiler: Callable[..., Any], modules: int = 1) -> Callable[[M], M]:
     """A function of modules to modules with the same parameters, whose forward pass a backend of `torch.compile` runs.
 
     It is compiled once for all modules that differ in the contents of their parameters only. Hooks run outside of it.
     A call raises NotCaptured for what is not one graph, and errors of the backend as they are.
+
+    Parameters:
+        compiler: The backend.
+        modules: How many modules the function will be called with.
     """
+    allow_compilations(modules)
     call = torch.compile(
         nn.Module._call_impl,
         backend=compiler,
         fullgraph=True,
         dynamic=False,
         isolate_recompiles=True,
-        recompile_limit=MAX_STEPS,
+        recompile_limit=MAX_STEPS * modules,
     )
 
     def compiled(module: M) -> M:
