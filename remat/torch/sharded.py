@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves
 
 from app.atomic_files import write_atomic
@@ -26,12 +26,12 @@ from remat.torch.blocks.choice import choose
 from remat.torch.blocks.levels import levels_of
 from remat.torch.capturing import Capture, Loss
 from remat.torch.ranks import made_on_rank_0
-from remat.torch.simulation import Shard, Simulation, with_plans, without_communication
+from remat.torch.simulation import Shard, Simulation, group_of, with_plans, without_communication
 from remat.torch.step.errors import BudgetNotMet
 from remat.torch.training import refuse_planned
 
 FORMAT = "remat-sharded/1"
-ENGINES = ("offload", "overlap", "collectives", "shapes")  # request fields that plans of blocks cannot have
+FIELDS = ("device", "search_seconds", "iterations", "seed")  # request fields that plans of blocks may have
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -44,8 +44,8 @@ class ShardedPlan:
         plans: The different plans, as `Report.save` writes them.
         unplanned: Blocks that could not have a plan, each with the reason.
         peak_bytes, baseline_peak_bytes: Predicted peak of the step of one rank, with the plans and without.
-        seconds, baseline_seconds: Predicted time of it with the plans, and with blocks that recompute nothing; as the
-            device profile has it, each collective waited for.
+        seconds, baseline_seconds: Predicted time of it with the plans, and with each block under its fastest plan; as
+            the device profile has it, each collective waited for.
         budget_bytes: The budget that was asked.
     """
 
@@ -60,13 +60,14 @@ class ShardedPlan:
 
     @property
     def overhead(self) -> float:
-        """Extra time over the step that recomputes nothing, as a fraction of it."""
+        """Extra time over the step with each block under its fastest plan, as a fraction of it."""
         return self.seconds / self.baseline_seconds - 1
 
     def apply(self, module: M) -> M:
         """Put planned blocks in place of the blocks of a module, which is sharded after that. Returns the module.
 
-        A block that is not the one that was planned raises OtherStep at its first step.
+        A block that is not the one that was planned raises OtherStep at its first step. Only submodules are replaced: a
+        block that the model also holds in a plain list stays as it is there.
 
         Raises:
             ValueError: The module has no such block, or is sharded already.
@@ -99,8 +100,8 @@ class ShardedPlan:
 
     def __str__(self) -> str:
         return (
-            f"peak of a rank {format_bytes(self.peak_bytes)} of {format_bytes(self.baseline_peak_bytes)}, "
-            f"{self.overhead:+.1%} time, {len(self.blocks)} blocks under {len(self.plans)} plans"
+            f"peak of a rank {format_bytes(self.peak_bytes)}, without plans {format_bytes(self.baseline_peak_bytes)}; "
+            f"{self.overhead:+.1%} time for recomputation; {len(self.blocks)} blocks under {len(self.plans)} plans"
             + _unplanned_text(self.unplanned)
         )
 
@@ -113,7 +114,6 @@ def plan_sharded(
     shard: Shard,
     mesh: DeviceMesh,
     loss: Loss | None = None,
-    group: dist.ProcessGroup | None = None,
     **request: Any,
 ) -> ShardedPlan:
     """Plan the blocks of a model that FSDP2 shards, so that the step of a rank is within a budget.
@@ -125,9 +125,9 @@ def plan_sharded(
     >>> plan = remat.torch.plan_sharded(model, (tokens,), "20GiB", shard=shard, mesh=mesh)
     >>> shard(plan.apply(model), mesh)
 
-    Every rank calls it with inputs of one shape, before the model is sharded. Rank 0 records steps on a
-    copy of the model without contents (fake tensors, groups that do not communicate): the shards, the parameters that
-    FSDP2 gathers and frees, and buffers of collectives count. All ranks get its plans.
+    Every rank of the mesh calls it with inputs of one shape, before the model is sharded. Its first rank records steps
+    on copies of the model without contents (fake tensors, groups that do not communicate): the shards, the parameters
+    that FSDP2 gathers and frees, and buffers of collectives count. All ranks get its plans.
 
     Blocks are the sharded modules that hold no other sharded module. Blocks of one kind have a few plans in common;
     each block gets the one with which the step is fast and within the budget.
@@ -135,13 +135,13 @@ def plan_sharded(
     Parameters:
         module: The model in the mode to plan, on any device; it may be on the meta device.
         example_inputs: Arguments of one call, as of `optimize`.
-        budget: "20GiB", bytes, or "60%" or 0.6 of the peak of a rank without plans: of one step, with the shards of the
-            parameters, gradients and inputs. States of an optimizer come on top.
-        shard: Calls `fully_shard` on the blocks and on the whole, on the mesh that it is given.
-        mesh: The mesh that the model will be sharded on.
+        budget: "20GiB", bytes, "60%" or 0.6 of the peak of a rank without plans, or 0 for the lowest peak: of one step,
+            with the shards of the parameters, gradients and inputs. States of an optimizer come on top.
+        shard: Calls `fully_shard` on the blocks and on the whole, on the mesh that it is given, which it cannot slice.
+        mesh: The mesh that the model will be sharded on. Its ranks call this function.
         loss: Computes the loss from what the module returns; None if the module returns it.
-        group: The processes that call it, those of the mesh; all of them by default.
-        request: Other fields of `remat.plan`, such as `device` or `search_seconds`, for the plans of one kind of block.
+        request: The fields `device`, `search_seconds`, `iterations` and `seed` of `remat.plan`; the seconds are for the
+            plans of all kinds of blocks together.
 
     Raises:
         BudgetNotMet: No plans within the budget were found; the message has the lowest peak.
@@ -149,18 +149,20 @@ def plan_sharded(
         NotCaptured: The step cannot be recorded without contents.
         AlreadyPlanned: The module, or one in it, trains under a plan.
         BadInput: The budget or a request field is invalid.
-        ValueError: `shard` shards no block, or a request field is for whole models.
-        RuntimeError: Rank 0 has no plan; on rank 0 the error itself is raised.
+        ValueError: `shard` shards no block or makes a mesh, the module is sharded, or a field is not for blocks.
+        RuntimeError: The first rank has no plan; there the error itself is raised.
     """
     refuse_planned(module)
-    if odd := [name for name in ENGINES if name in request]:
-        raise ValueError(f"{', '.join(odd)}: plans of sharded blocks have no such field; leave it out")
+    if others := [name for name in request if name not in FIELDS]:
+        raise ValueError(f"{', '.join(others)}: not for plans of sharded blocks, which take {', '.join(FIELDS)}")
+    if divided := [path for path, parameter in module.named_parameters() if isinstance(parameter, DTensor)]:
+        raise ValueError(f"{divided[0]!r} is divided among ranks already: plan the model before it is sharded")
     with without_communication(mesh) as fake:
 
         def make() -> dict[str, Any]:
             return vars(_planned(Simulation(module, example_inputs, shard, fake, loss), budget, request))
 
-        return ShardedPlan(**made_on_rank_0(make, _description(module, example_inputs), group))
+        return ShardedPlan(**made_on_rank_0(make, _description(module, example_inputs, mesh), group_of(mesh)))
 
 
 def _planned(simulation: Simulation, budget: str | float | int, request: Mapping[str, Any]) -> ShardedPlan:
@@ -182,13 +184,13 @@ def _planned(simulation: Simulation, budget: str | float | int, request: Mapping
     if peak <= limit:
         return ShardedPlan({}, [], calls.unplanned, peak, peak, seconds[0], seconds[0], limit)
     steps, kinds = simulation.kinds(calls)
-    levels = {kind: levels_of(step, request) for kind, step in steps.items()}
+    levels = {kind: levels_of(step, request, len(steps)) for kind, step in steps.items()}
     chosen = choose(
         {path: levels[kind] for path, kind in kinds.items()},
         limit,
         lambda each: peak_of(simulation.step({path: level.plan for path, level in each.items()})),
     )
-    if chosen.peak_bytes > limit:
+    if chosen.peak_bytes > limit > 0:
         raise BudgetNotMet(
             None,
             f"no plans of the blocks within {format_bytes(limit)}: the lowest peak of a rank found is "
@@ -204,13 +206,18 @@ def _planned(simulation: Simulation, budget: str | float | int, request: Mapping
 
 
 def _unplanned_text(unplanned: Mapping[str, str]) -> str:
-    return "".join(f"\nthe block {path!r} has no plan: {reason}" for path, reason in unplanned.items())
+    paths: dict[str, list[str]] = {}
+    for path, reason in unplanned.items():
+        paths.setdefault(reason, []).append(path)
+    return "".join(f"\nno plan for {', '.join(found)}: {reason}" for reason, found in paths.items())
 
 
-def _description(module: nn.Module, inputs: Any) -> str:
-    """sha256 of the shapes that a rank brings: of its parameters, buffers and inputs."""
-    named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    given = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
-    rows = [(name, list(t.shape), str(t.dtype), t.requires_grad) for name, t in named.items()]
-    rows += [("", list(t.shape), str(t.dtype), t.requires_grad) for t in given]
-    return hashlib.sha256(json.dumps([rows, str(module)]).encode()).hexdigest()
+def _description(module: nn.Module, inputs: Any, mesh: DeviceMesh) -> str:
+    """sha256 of what a rank brings: shapes of parameters, buffers and inputs, modes of modules, shape of the mesh."""
+    tensors = [*module.named_parameters(), *module.named_buffers(), *(("", leaf) for leaf in tree_leaves(inputs))]
+    shapes = [
+        (name, tuple(t.shape), t.dtype, t.requires_grad) if isinstance(t, torch.Tensor) else type(t).__name__
+        for name, t in tensors
+    ]
+    modes = [each.training for each in module.modules()]
+    return hashlib.sha256(repr((shapes, modes, str(module), mesh.mesh.shape)).encode()).hexdigest()

@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map_only
 
-from remat.torch.blocks.calls import BlockCalls, kinds_of, note_calls
+from remat.torch.blocks.calls import BlockCalls, kinds_of
 from remat.torch.capturing import Capture, Loss, capture
 from remat.torch.step.aot import FakeTensorMode, UnknownValue, fake_group, forget_meshes
 from remat.torch.step.errors import NotCaptured
@@ -48,15 +48,30 @@ class Simulation:
         self.args, self.kwargs = tree_map_only(torch.Tensor, self.mode.from_tensor, arguments(inputs))
 
     def step(self, plans: Mapping[str, Mapping[str, Any]], calls: BlockCalls | None = None) -> Capture:
-        """One step with plans on some blocks; `calls` notes how it calls the blocks. Raises NotCaptured."""
+        """One step with plans on some blocks; `calls` notes how it calls the blocks. Raises NotCaptured, ValueError."""
         with self._fake():
             model = with_plans(self._copy(), plans, self.planned)
+            sharded = self._sharded(model)
+            with contextlib.nullcontext() if calls is None else calls.noted(model):
+                return capture(sharded, *self.args, loss=self.loss, recording="eager", **self.kwargs)
+
+    def _sharded(self, model: nn.Module) -> nn.Module:
+        try:
             returned = self.shard(model, self.mesh)
-            sharded = returned if isinstance(returned, nn.Module) else model
-            _refuse_communication(sharded)
-            if calls is not None:
-                note_calls(sharded, calls)
-            return capture(sharded, *self.args, loss=self.loss, recording="eager", **self.kwargs)
+        except UnknownValue:
+            raise ValueError(
+                "`shard` makes or slices a mesh, which is not possible on copies without contents: give `fully_shard` "
+                "the mesh that is its argument, and True or False as reshard_after_forward"
+            ) from None
+        sharded = returned if isinstance(returned, nn.Module) else model
+        for path, parameter in sharded.named_parameters():
+            groups = parameter.device_mesh.get_all_groups() if isinstance(parameter, DTensor) else []
+            if any(dist.get_backend(group) != "fake" for group in groups):
+                raise ValueError(
+                    f"`shard` put {path!r} on another mesh than it was given: call fully_shard(module, mesh=mesh) with "
+                    "the mesh that is its argument"
+                )
+        return sharded
 
     def kinds(self, calls: BlockCalls) -> tuple[dict[str, Step], dict[str, str]]:
         """As `kinds_of`, of the module before it is sharded."""
@@ -76,15 +91,18 @@ class Simulation:
                 ) from None
 
     def _copy(self) -> nn.Module:
-        """The module, whose parameters and buffers have the same shapes and no contents."""
-        parameters: dict[int, Any] = {
+        """The module with tensors of the same shapes, without contents, on the devices of the mesh."""
+        known: dict[int, Any] = {
             id(p): nn.Parameter(self._empty(p), requires_grad=p.requires_grad) for p in self.module.parameters()
         }
-        return copy.deepcopy(self.module, parameters | {id(b): self._empty(b) for b in self.module.buffers()})
+        for module in self.module.modules():
+            others = (*module.buffers(recurse=False), *vars(module).values())
+            known |= {id(each): self._empty(each) for each in others if isinstance(each, torch.Tensor)}
+            known |= {id(each): each for each in vars(module).values() if isinstance(each, dist.ProcessGroup)}
+        return copy.deepcopy(self.module, known)
 
     def _empty(self, tensor: torch.Tensor) -> torch.Tensor:
-        device = self.mesh.device_type if tensor.device.type == "meta" else tensor.device
-        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=self.mesh.device_type)
 
 
 def with_plans(module: M, plans: Mapping[str, Mapping[str, Any]], planned: Planned) -> M:
@@ -106,18 +124,6 @@ def with_plans(module: M, plans: Mapping[str, Mapping[str, Any]], planned: Plann
     return module
 
 
-def _refuse_communication(sharded: nn.Module) -> None:
-    """Raise ValueError if a group of the shards communicates: tensors without contents would wait for other ranks."""
-    for path, parameter in sharded.named_parameters():
-        if isinstance(parameter, DTensor):
-            groups = parameter.device_mesh.get_all_groups()
-            if any(dist.get_backend(group) != "fake" for group in groups):
-                raise ValueError(
-                    f"`shard` put {path!r} on another mesh than it was given: call fully_shard(module, mesh=mesh) with "
-                    "the mesh that is its argument"
-                )
-
-
 @contextlib.contextmanager
 def without_communication(mesh: DeviceMesh) -> Iterator[DeviceMesh]:
     """A mesh of the same ranks whose groups do not communicate. Every rank of the mesh makes one."""
@@ -136,3 +142,11 @@ def without_communication(mesh: DeviceMesh) -> Iterator[DeviceMesh]:
         forget_meshes()
         for fake in fakes:
             dist.destroy_process_group(fake)
+
+
+def group_of(mesh: DeviceMesh) -> dist.ProcessGroup | None:
+    """The processes of a mesh; None for all that there are."""
+    ranks = mesh.mesh.flatten().tolist()
+    if mesh.ndim == 1:
+        return mesh.get_group()
+    return None if len(ranks) == dist.get_world_size() else dist.new_group(ranks, use_local_synchronization=True)

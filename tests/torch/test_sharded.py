@@ -16,6 +16,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import remat.torch
+from remat.torch.blocks.calls import BlockCalls
+from remat.torch.simulation import Simulation
 from remat.torch.step import recording
 from tests.torch.modules import VOCABULARY, Block, Decoder
 
@@ -103,7 +105,7 @@ def test_kinds_are_told_apart_and_blocks_without_a_plan_have_a_reason(mesh: Devi
         "blocks.4": "the step calls it without gradients",
         "blocks.5": "the step does not call it",
     }
-    assert "the block 'blocks.4' has no plan: the step calls it without gradients" in str(plan)
+    assert "no plan for blocks.4: the step calls it without gradients" in str(plan)
     random = ["generator::State" in {node["op"] for node in each["source"]["nodes"]} for each in plan.plans]
     assert [random[plan.blocks[path]] for path in plan.blocks] == [False, False, True, False]
 
@@ -175,6 +177,10 @@ class ReadsValues(nn.Module):
         return y if y > 0 else -y
 
 
+def on_two_meshes(model: nn.Module, mesh: DeviceMesh) -> None:
+    shard(model, mesh, reshard_after_forward=2)
+
+
 def only_the_whole(model: nn.Module, mesh: DeviceMesh) -> None:
     fully_shard(model, mesh=mesh)
 
@@ -184,7 +190,8 @@ def only_the_whole(model: nn.Module, mesh: DeviceMesh) -> None:
     [
         (ReadsValues, {}, remat.torch.NotCaptured, "reads values of its tensors"),
         (Mixed, {"shard": only_the_whole}, ValueError, "call fully_shard on the blocks too"),
-        (Mixed, {"offload": True}, ValueError, "offload: plans of sharded blocks have no such field"),
+        (Mixed, {"shard": on_two_meshes}, ValueError, "makes or slices a mesh"),
+        (Mixed, {"offload": True, "reserve": 5}, ValueError, "offload, reserve: not for plans of sharded blocks"),
         (Mixed, {"budget": "a lot"}, remat.BadInput, "budget"),
         (Mixed, {"seed": "x"}, remat.BadInput, "seed"),
     ],
@@ -195,6 +202,53 @@ def test_what_cannot_be_planned_is_refused(
     given: dict[str, Any] = {"budget": "80%", "shard": shard, **QUICK, **fields}
     with pytest.raises(error, match=text):
         remat.torch.plan_sharded(model(), (torch.randn(16, 16, WIDTH),), mesh=mesh, **given)
+
+
+class FineTuned(nn.Module):
+    """Frozen blocks before one that is trained, a parameter in two of them, and a tensor that is no buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(WIDTH, 4, 0.0) for _ in range(6)])
+        self.blocks[:4].requires_grad_(False)
+        self.blocks[5].out.weight = self.blocks[4].out.weight
+        self.scale = torch.full((WIDTH,), 2.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x) * self.scale
+        return x.sum()
+
+
+def sharded_whole(model: nn.Module, mesh: DeviceMesh) -> None:
+    for block in model.blocks[:4]:  # type: ignore[index]
+        fully_shard(block, mesh=mesh)
+    fully_shard(list(model.blocks[4:]), mesh=mesh)  # type: ignore[arg-type,index]
+    fully_shard(model, mesh=mesh)
+
+
+def test_what_is_noted_of_blocks_holds_none_of_their_arguments(mesh: DeviceMesh) -> None:
+    simulation = Simulation(FineTuned(), (torch.randn(32, 16, WIDTH),), sharded_whole, mesh, None)
+    calls = BlockCalls()
+    noted, plain = simulation.step({}, calls), simulation.step({})
+    assert len(calls.found) == 6
+    peaks = [captured.plan(planner="as_given").baseline_peak_bytes for captured in (noted, plain)]
+    assert peaks[0] == peaks[1]
+
+
+def test_frozen_blocks_have_no_plan_and_shared_parameters_may_have_one(mesh: DeviceMesh) -> None:
+    x = torch.randn(32, 16, WIDTH)
+    plan = remat.torch.plan_sharded(FineTuned(), (x,), 0, shard=sharded_whole, mesh=mesh, **QUICK)
+    assert list(plan.blocks) == ["blocks.4", "blocks.5"] and plan.peak_bytes < plan.baseline_peak_bytes
+    text = str(plan)
+    assert "no plan for blocks.0, blocks.1, blocks.2, blocks.3: the step has no backward pass" in text
+
+
+def test_a_sharded_model_is_refused(mesh: DeviceMesh) -> None:
+    model = decoder(layers=1)
+    shard(model, mesh)
+    with pytest.raises(ValueError, match="is divided among ranks already"):
+        planned(model, "80%", mesh)
 
 
 def test_a_plan_is_refused_by_another_model_and_a_sharded_one(mesh: DeviceMesh, tmp_path: Path) -> None:

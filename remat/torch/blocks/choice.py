@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from remat.torch.blocks.levels import Level, price
 
-MAX_STEPS = 6  # recorded for choices between none and all of the changes
+MAX_BETWEEN = 6  # steps recorded for choices between none and all of the changes
 CLOSE = 0.01  # of the budget: a peak so near below it ends the search
 
 
@@ -54,7 +54,7 @@ def changes_of(levels: Mapping[str, Sequence[Level]]) -> list[Change]:
 def choose(
     levels: Mapping[str, Sequence[Level]], budget_bytes: int, peak_of: Callable[[Mapping[str, Level]], int]
 ) -> Choice:
-    """The choice of the fewest changes found with which the step is within a budget; all of them if it never is.
+    """The choice of the fewest changes found with which the step is within a budget; the lowest peak if it never is.
 
     Parameters:
         levels: The levels of each block, by path, in the order of the forward pass.
@@ -76,10 +76,11 @@ def choose(
     if above.peak_bytes <= budget_bytes or not changes:
         return above
     below = chosen(len(changes))
+    if below.peak_bytes > budget_bytes:
+        return min(above, below, key=lambda choice: choice.peak_bytes)
     counts = [0, len(changes)]
-    for _ in range(MAX_STEPS):
-        is_met = below.peak_bytes <= budget_bytes
-        if not is_met or counts[1] - counts[0] < 2 or below.peak_bytes > (1 - CLOSE) * budget_bytes:
+    for _ in range(MAX_BETWEEN):
+        if counts[1] - counts[0] < 2 or below.peak_bytes > (1 - CLOSE) * budget_bytes:
             break
         share = (above.peak_bytes - budget_bytes) / (above.peak_bytes - below.peak_bytes)
         wanted = saved[counts[0]] + share * (saved[counts[1]] - saved[counts[0]])

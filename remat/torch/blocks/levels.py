@@ -32,18 +32,19 @@ class Level:
     extra_seconds: float
 
 
-def levels_of(step: Step, request: Mapping[str, Any]) -> list[Level]:
+def levels_of(step: Step, request: Mapping[str, Any], kinds: int = 1) -> list[Level]:
     """Plans of a block, from its order as recorded on: each holds less than the one before, a byte at a higher price.
 
     Parameters:
         step: The step of the block.
         request: Request fields for every plan; `search_seconds` are for all of them together.
+        kinds: How many kinds of blocks share these seconds.
 
     Raises BadInput.
     """
     fields = wire_fields(request_fields(step, {**request, "returns": ("plan", "timeline")}))
     if "iterations" not in fields:
-        fields["search_seconds"] = parse_request(dict(fields)).search_seconds / (1 + len(SHARES))
+        fields["search_seconds"] = parse_request(dict(fields)).search_seconds / (1 + len(SHARES)) / kinds
     document = json.dumps(step.document).encode()
     whole = solved(document, fields | {"planner": "as_given"})
     held, peak = _held_bytes(whole), int(whole.report["baseline"]["peak_bytes"])

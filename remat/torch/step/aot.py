@@ -19,7 +19,7 @@ from torch import fx
 from torch._C._profiler import _EventType
 from torch._dispatch.python import no_python_dispatcher
 from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.exc import BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError
+from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, TorchRuntimeError, Unsupported, UserError
 from torch._export.serde import serialize
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
 from torch._guards import TracingContext, detect_fake_mode
@@ -33,6 +33,7 @@ from remat.torch.step.program import program_of
 
 __all__ = [
     "BackendCompilerFailed",
+    "FailOnRecompileLimitHit",
     "FakeTensorMode",
     "TorchRuntimeError",
     "UnknownValue",

@@ -5,11 +5,11 @@ module, arguments ──torch.compile──▶ joint graph of the forward and th
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import re
-import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -18,6 +18,7 @@ from torch import fx, nn
 
 from remat.torch.step.aot import (
     BackendCompilerFailed,
+    FailOnRecompileLimitHit,
     TorchRuntimeError,
     Unsupported,
     UserError,
@@ -38,7 +39,7 @@ ALONE = (
     "times were measured op by op on made-up data, because {}: the predicted extra time may be 10 points off and more; "
     "`remat measure` measures it"
 )
-MAX_STEPS = 64  # combinations of shapes and modes that one module is compiled for
+MAX_STEPS = 64  # combinations of shapes and modes that each module is compiled for
 M = TypeVar("M", bound=nn.Module)
 _PART = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]|\[(?:'([^']*)'|(\d+))\]|\.(\w+)")
 
@@ -113,7 +114,7 @@ def step_backend(divide: Callable[[Step], Passes], name: str = "", measure: bool
 #: Functions of recurrent layers, with arguments ..., has_biases, num_layers, dropout, train, ...
 RECURRENT = (torch._VF.lstm, torch._VF.gru, torch._VF.rnn_tanh, torch._VF.rnn_relu)
 #: Errors of `torch.compile` that `capture_error` turns into ours.
-COMPILE_ERRORS = (BackendCompilerFailed, TorchRuntimeError, Unsupported, UserError)
+COMPILE_ERRORS = (BackendCompilerFailed, FailOnRecompileLimitHit, TorchRuntimeError, Unsupported, UserError)
 
 
 def capture_error(error: Exception) -> Exception:
@@ -121,6 +122,8 @@ def capture_error(error: Exception) -> Exception:
     if isinstance(error, BackendCompilerFailed):
         return error.inner_exception.with_traceback(None)
     reason = str(error).split("\n\nSet TORCHDYNAMO_VERBOSE")[0].strip()
+    if isinstance(error, FailOnRecompileLimitHit):
+        return NotCaptured(f"the module was called in more than {MAX_STEPS} ways: other shapes, modes or constants")
     if isinstance(error, TorchRuntimeError):
         return NotCaptured(
             f"the module fails on these arguments: {reason}\nCall it once without a plan to see the error"
@@ -136,7 +139,8 @@ def capture_error(error: Exception) -> Exception:
 def compiled_by(compiler: Callable[..., Any], modules: int = 1) -> Callable[[M], M]:
     """A function of modules to modules with the same parameters, whose forward pass a backend of `torch.compile` runs.
 
-    It is compiled once for all modules that differ in the contents of their parameters only. Hooks run outside of it.
+    It is compiled once for all modules that differ in the contents of their parameters only, and once for each that
+    holds a module with hooks, for which compiled code has no guard. Hooks of the modules themselves run outside of it.
     A call raises NotCaptured for what is not one graph, and errors of the backend as they are.
 
     Parameters:
@@ -144,31 +148,54 @@ def compiled_by(compiler: Callable[..., Any], modules: int = 1) -> Callable[[M],
         modules: How many modules the function will be called with.
     """
     allow_compilations(modules)
-    call = torch.compile(
-        nn.Module._call_impl,
-        backend=compiler,
-        fullgraph=True,
-        dynamic=False,
-        isolate_recompiles=True,
-        recompile_limit=MAX_STEPS * modules,
-    )
+
+    @functools.cache
+    def call_of(alone: nn.Module | None, of_torch: bool) -> Callable[..., Any]:
+        return torch.compile(
+            _forward if of_torch else nn.Module._call_impl,
+            backend=compiler,
+            fullgraph=True,
+            dynamic=False,
+            isolate_recompiles=True,
+            recompile_limit=MAX_STEPS * modules,
+        )
+
+    def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        of_torch = type(module).forward.__module__.startswith("torch.")  # in which `torch.compile` does not start
+        call = call_of(module if _holds_hooks(module) else None, of_torch)
+        try:
+            if not of_torch:
+                return call(module, *args, **kwargs)
+            with _forward_replaced(module, call):
+                return module._call_impl(*args, **kwargs)
+        except COMPILE_ERRORS as error:
+            raise capture_error(error) from None
 
     def compiled(module: M) -> M:
         copied = copy.copy(module)
-        if type(module).forward.__module__.startswith("torch."):  # in which `torch.compile` does not start
-            copied.__dict__["forward"] = types.MethodType(_forward, copied)
-        copied._compiled_call_impl = functools.partial(_called, call, copied)
+        copied._compiled_call_impl = functools.partial(called, copied)
         return copied
 
     return compiled
 
 
-def _called(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A call of a compiled function, with errors of ours."""
+def _holds_hooks(module: nn.Module) -> bool:
+    """Whether a module inside of one has hooks."""
+    return any(
+        inner._forward_hooks or inner._forward_pre_hooks or inner._backward_hooks or inner._backward_pre_hooks
+        for inner in module.modules()
+        if inner is not module
+    )
+
+
+@contextlib.contextmanager
+def _forward_replaced(module: nn.Module, call: Callable[..., Any]) -> Iterator[None]:
+    """Inside, the forward pass of a module is another function of it."""
+    module.__dict__["forward"] = functools.partial(call, module)
     try:
-        return call(*args, **kwargs)
-    except COMPILE_ERRORS as error:
-        raise capture_error(error) from None
+        yield
+    finally:
+        module.__dict__.pop("forward", None)
 
 
 def _forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from remat.torch.blocks.choice import MAX_STEPS, changes_of, choose
+from remat.torch.blocks.choice import MAX_BETWEEN, changes_of, choose
 from remat.torch.blocks.levels import Level, hull
 
 Levels = dict[str, list[Level]]
@@ -57,7 +57,7 @@ def test_the_choice_is_within_the_budget_and_near_it(seed: int) -> None:
     found = choose(levels, budget, peak_of)
     largest = max(change.saved_bytes for change in changes_of(levels))
     assert budget - largest - 0.01 * budget <= found.peak_bytes <= budget
-    assert found.peak_bytes == held_by(found.levels) == tried[found.number] and len(tried) <= MAX_STEPS + 2
+    assert found.peak_bytes == held_by(found.levels) == tried[found.number] and len(tried) <= MAX_BETWEEN + 2
 
 
 def test_equal_changes_begin_with_the_first_block() -> None:

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from remat.torch.blocks.calls import order_as_recorded
 from remat.torch.blocks.levels import Level, hull, levels_of, price
 from remat.torch.step.document import TANGENTS
 from remat.torch.step.planning import order_for
-from remat.torch.step.recording import Step, compiled_by, step_backend
+from remat.torch.step.recording import Passes, Step, compiled_by, step_backend
 from remat.torch.step.split import split
 from tests.torch.modules import Block
 
@@ -19,12 +20,9 @@ from tests.torch.modules import Block
 def recorded(module: nn.Module, x: torch.Tensor) -> Step:
     steps: list[Step] = []
 
-    def record(step: Step):  # type: ignore[no-untyped-def]
+    def record(step: Step) -> Passes:
         steps.append(step)
-        tasks = step.joint.tasks
-        forward = [(task.name, 0) for task in tasks if not step.joint.is_backward(task)]
-        backward = [(task.name, 0) for task in tasks if step.joint.is_backward(task)]
-        return split(step.joint, [*forward, (TANGENTS, 0), *backward])
+        return split(step.joint, order_as_recorded(step))
 
     compiled_by(step_backend(record))(module)(x)
     return steps[0]
