@@ -314,12 +314,14 @@ def trains_within_the_budget_of_a_rank(rank: int, _: str) -> None:
         held = sum(p.to_local().untyped_storage().nbytes() for p in planned.parameters()) + batch.nbytes
         for module, peak in ((planned, plan.peak_bytes), (plain, plan.baseline_peak_bytes)):
             assert peaks_as_predicted(lambda module=module: module(batch).backward(), module, peak - held)
-    with pytest.raises(
-        ValueError if rank == 0 else RuntimeError, match="on another mesh than it was given"
-    ):  # that of `sharded` without arguments is the whole world
-        remat.torch.plan_sharded(
-            decoder(), (batch,), "75%", shard=lambda module, _: sharded(module), mesh=mesh, **QUICK
-        )
+    of_its_own: list[Callable[[Any, DeviceMesh], object]] = [
+        lambda module, _: sharded(module),  # which makes a mesh
+        lambda module, _: sharded(module, mesh=mesh),
+    ]
+    for other in of_its_own:
+        error = ValueError if rank == 0 else RuntimeError
+        with pytest.raises(error, match=r"give .*mesh that is its argument|on another mesh than it was given"):
+            remat.torch.plan_sharded(decoder(), (batch,), "75%", shard=other, mesh=mesh, **QUICK)
     with pytest.raises(remat.torch.OtherStep, match="step of rank 1 is not that of rank 0"):
         remat.torch.plan_sharded(decoder(), (tokens(batch=2 + rank),), "75%", shard=shard, mesh=mesh, **QUICK)
     with pytest.raises(remat.torch.BudgetNotMet if rank == 0 else RuntimeError, match="lowest peak of a rank"):
