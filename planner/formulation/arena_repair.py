@@ -59,7 +59,7 @@ NEAR_EXCESS, NEAR_PACK = 0.01, 0.6
 BISECTIONS, MIN_CHARGE = 5, 2e-3
 #: With so many tasks, the peak of the plan is lowered before walks, each time within such a share of the time left, and
 #: after so many charges whose addresses miss nothing more is tried.
-LOWERED_TASKS, LOWER_PART, MAX_LOWERED = 2_000, 0.4, 8
+LOWERED_TASKS, LOWER_PART, MAX_LOWERED = 4_000, 0.4, 8
 #: Walks without a better plan that end the repair by the clock, once the addresses of one fit.
 MAX_IDLE = 4
 

@@ -13,7 +13,7 @@ from planner.problem.plan import Candidate, Goal
 from planner.search import portfolio
 
 #: Fewest tasks of a graph whose search begins with such an order, and share of the search for it.
-MIN_TASKS, SHARE = 2_000, 0.1
+MIN_TASKS, SHARE = 4_000, 0.1
 #: The planner with the quickest orders within a budget.
 PLANNER = "segments"
 #: More ticks than any order takes, so that the first order within the budget ends the search.
