@@ -23,7 +23,7 @@ ANY_COST = 2**63 - 1
 def first_within(problem: Problem, goal: Goal, monitor: Monitor) -> Candidate | None:
     """An order within the budget; None if the graph is small, or none is found in a small share of the search.
 
-    By the clock only. The time it takes is that of the monitor, which is not told of the order.
+    Only with a time limit. The search uses time of the monitor, to which the order is not reported.
     """
     if monitor.iterations is not None or problem.tasks < MIN_TASKS or not goal.budget_bytes or len(problem.choices):
         return None

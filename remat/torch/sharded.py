@@ -46,7 +46,7 @@ class ShardedPlan:
         peak_bytes, baseline_peak_bytes: Predicted peak of the step of one rank, with the plans and without.
         seconds, baseline_seconds: Predicted time of it with the plans, and with each block under its fastest plan; as
             the device profile has it, each collective waited for.
-        budget_bytes: The budget that was asked.
+        budget_bytes: The requested budget.
     """
 
     blocks: Mapping[str, int]
@@ -167,20 +167,20 @@ def plan_sharded(
 
 def _planned(simulation: Simulation, budget: str | float | int, request: Mapping[str, Any]) -> ShardedPlan:
     try:
-        asked = parse_budget(budget)
+        requested = parse_budget(budget)
     except BadRequest as error:
         raise BadInput(error.findings) from None
-    timing = {name: request[name] for name in ("device",) if name in request}
+    device = {"device": request["device"]} if "device" in request else {}
     seconds: list[float] = []  # of the recorded steps
 
     def peak_of(captured: Capture) -> int:
-        report = captured.plan(planner="as_given", **timing)
+        report = captured.plan(planner="as_given", **device)
         seconds.append(report.baseline_seconds)
         return report.baseline_peak_bytes
 
     calls = BlockCalls()
     peak = peak_of(simulation.step({}, calls))
-    limit = asked.of(peak)
+    limit = requested.of(peak)
     if peak <= limit:
         return ShardedPlan({}, [], calls.unplanned, peak, peak, seconds[0], seconds[0], limit)
     steps, kinds = simulation.kinds(calls)

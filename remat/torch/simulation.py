@@ -146,7 +146,8 @@ def without_communication(mesh: DeviceMesh) -> Iterator[DeviceMesh]:
 
 def group_of(mesh: DeviceMesh) -> dist.ProcessGroup | None:
     """The processes of a mesh; None for all that there are."""
-    ranks = mesh.mesh.flatten().tolist()
     if mesh.ndim == 1:
         return mesh.get_group()
-    return None if len(ranks) == dist.get_world_size() else dist.new_group(ranks, use_local_synchronization=True)
+    if mesh.size() == dist.get_world_size():
+        return None
+    return dist.new_group(mesh.mesh.flatten().tolist(), use_local_synchronization=True)

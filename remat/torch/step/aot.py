@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 without_autocast = torch._C._DisableAutocast  # context manager
-#: Errors of fake tensors whose values are asked for.
+#: Errors of code that reads the values of fake tensors.
 UnknownValue = (DataDependentOutputException, DynamicOutputShapeException)
 MARK = "remat: "
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]

@@ -161,7 +161,7 @@ def compiled_by(compiler: Callable[..., Any], modules: int = 1) -> Callable[[M],
         )
 
     def called(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        of_torch = type(module).forward.__module__.startswith("torch.")  # in which `torch.compile` does not start
+        of_torch = _runs_torch(module)
         call = call_of(module if _holds_hooks(module) else None, of_torch)
         try:
             if not of_torch:
@@ -177,6 +177,11 @@ def compiled_by(compiler: Callable[..., Any], modules: int = 1) -> Callable[[M],
         return copied
 
     return compiled
+
+
+def _runs_torch(module: nn.Module) -> bool:
+    """Whether the forward pass is a function of PyTorch, in which `torch.compile` does not start; not one set later."""
+    return "forward" not in module.__dict__ and type(module).forward.__module__.startswith("torch.")
 
 
 def _holds_hooks(module: nn.Module) -> bool:
@@ -195,7 +200,7 @@ def _forward_replaced(module: nn.Module, call: Callable[..., Any]) -> Iterator[N
     try:
         yield
     finally:
-        module.__dict__.pop("forward", None)
+        del module.__dict__["forward"]
 
 
 def _forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:

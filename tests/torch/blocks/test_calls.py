@@ -60,3 +60,13 @@ def test_a_module_of_torch_keeps_its_hooks_and_can_be_copied_and_pickled() -> No
     assert torch.equal(compiled(x), expected) and len(calls) == 1
     for other in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
         assert torch.equal(other(x), expected)
+
+
+def test_a_forward_pass_that_a_module_of_torch_was_given_is_kept() -> None:
+    module, x = nn.Linear(4, 4), torch.randn(2, 4)
+    expected = 3 * module(x)
+    module.forward = lambda x: 3 * nn.functional.linear(x, module.weight, module.bias)  # type: ignore[method-assign]
+    calls, backend = counted()
+    compiled = compiled_by(backend)(module)
+    for _ in range(2):
+        assert torch.equal(compiled(x), expected) and len(calls) == 1
