@@ -30,8 +30,9 @@ from planner.search.offload_choices import PLANNER, CopyChoiceSearch
 PLAIN_SHARE = 0.4
 #: Searches at most within other budgets, until addresses fit; share of the remaining time of each.
 MAX_SEARCHES, SEARCH_SHARE = 8, 0.35
-#: Shares of the remaining time for quick addresses of a plan, and for packing those that exceed the budget.
-SWEEP_SHARE, PACK_SHARE = 0.1, 0.1
+#: Shares of the remaining time for quick addresses of a plan, and for packing those that exceed the budget: until those
+#: of some plan fit, and from then on.
+SWEEP_SHARE, FIRST_PACK_SHARE, PACK_SHARE = 0.1, 0.5, 0.1
 #: Least time for quick addresses, seconds, if so much is left: without them a plan is of no use. One sweep always ends.
 MIN_SWEEP_SECONDS = 0.5
 #: Budgets that differ by this part or less are not searched between.
@@ -168,8 +169,7 @@ def with_copies_searched(
     goal = replace(rounded.goal, host_bytes=request.host_memory, seconds=seconds)
     monitor = Monitor(lambda order: plain.score, seconds, goal.iterations, cancel_event=cancel)
     peak = schedule.score(copies.problem, goal, plain.order, plain.choices).peak_bytes
-    waste = max(0, (plain.arena_bytes or 0) - peak) / max(1, plain.arena_bytes or 0)
-    first = int((1 - waste) * (goal.budget_bytes or 0))  # as if addresses of copies wasted as much
+    first = int((1 - _waste(formulation, plain, peak, monitor)) * (goal.budget_bytes or 0))
     search = CopyChoiceSearch(copies, replace(goal, budget_bytes=first), [plain.candidate])
     part = monitor.child(monitor.judge, PREPARE_SHARE)
     search.prepare(part)
@@ -180,10 +180,12 @@ def with_copies_searched(
         candidate = search.within(budget, part)
         monitor.absorb(part)
         began = time.monotonic()
-        found = _realized(formulation, request, copies, candidate, monitor)
+        planned, plan = _realized(formulation, request, copies, candidate)
+        plan = _swept(planned, plan, request, monitor)
         took = time.monotonic() - began
-        best = min(best, found, key=lambda each: rank(*each))
-        budgets.add(budget, found[0].bytes_over_budget(found[1]))
+        plan = _packed(planned, plan, monitor, PACK_SHARE if budgets.fitted else FIRST_PACK_SHARE)
+        best = min(best, (planned, plan), key=lambda each: rank(*each))
+        budgets.add(budget, planned.bytes_over_budget(plan))
         if is_enough is not None and is_enough(*best):
             break
         if goal.iterations is None and time.monotonic() - monitor.started + took > seconds:
@@ -191,6 +193,17 @@ def with_copies_searched(
         if monitor.should_stop() or (not best[0].has_engines and not search.gains):
             break
     return (*best, monitor.stopped_by_clock)
+
+
+def _waste(formulation: Formulation, plain: Plan, peak_bytes: int, monitor: Monitor) -> float:
+    """The share of its arena that a plan with copies probably wastes: as much as `plain`, whose peak is given.
+
+    If packing has not brought the addresses of `plain` within the budget: as much as quick addresses of it.
+    """
+    arena = plain.arena_bytes or 0
+    if arena and formulation.bytes_over_budget(plain):
+        arena = formulation.swept(plain, monitor).arena_bytes or 0
+    return max(0, arena - peak_bytes) / max(1, arena)
 
 
 def with_collectives_beside(
@@ -227,19 +240,23 @@ class _Budgets:
 
 
 def _realized(
-    formulation: Formulation, request: Request, copies: CopyProblem, candidate: Candidate, monitor: Monitor
+    formulation: Formulation, request: Request, copies: CopyProblem, candidate: Candidate
 ) -> tuple[Formulation, Plan]:
-    """The plan of a candidate of `copies` with addresses, in a formulation with the copies that it uses."""
+    """(formulation with the copies that a candidate of `copies` uses, its plan there)."""
     order = without_empty_copies(copies, candidate)
     buffers = copied_buffers(copies, order)
     order = renumbered(copies, order, buffers)
     planned = with_copies_of(formulation, request, buffers, order) if request.offload else formulation
-    plan = planned.evaluated(order, PLANNER if request.offload else "overlap", candidate.choices)
-    return planned, _placed(planned, plan, request, monitor)
+    return planned, planned.evaluated(order, PLANNER if request.offload else "overlap", candidate.choices)
 
 
 def _placed(planned: Formulation, plan: Plan, request: Request, monitor: Monitor) -> Plan:
     """The plan with addresses if the request wants some: quick ones, packed if they alone exceed the budget."""
+    return _packed(planned, _swept(planned, plan, request, monitor), monitor, PACK_SHARE)
+
+
+def _swept(planned: Formulation, plan: Plan, request: Request, monitor: Monitor) -> Plan:
+    """The plan with quick addresses if the request wants some."""
     if request.layout == "none":
         return plan
     left = monitor.seconds - (time.monotonic() - monitor.started)
@@ -247,8 +264,13 @@ def _placed(planned: Formulation, plan: Plan, request: Request, monitor: Monitor
     part.seconds = max(part.seconds, min(MIN_SWEEP_SECONDS, left))
     plan = planned.swept(plan, part)
     monitor.absorb(part)
+    return plan
+
+
+def _packed(planned: Formulation, plan: Plan, monitor: Monitor, share: float) -> Plan:
+    """The plan packed in a share of the time left, if its addresses alone exceed the budget."""
     if planned.bytes_over_budget(plan) and not plan.score.bytes_over_budget:
-        part = monitor.child(monitor.judge, PACK_SHARE)
+        part = monitor.child(monitor.judge, share)
         plan = planned.packed(plan, part)
         monitor.absorb(part)
     return plan

@@ -39,6 +39,9 @@ LADDER, HALVINGS = 8, 3
 THINNINGS = 8
 #: Share of a search for finding orders to place copies beside; the rest is for copies.
 PREPARE_SHARE = 0.5
+#: Share of the preparation's time that is left for fewer recomputations, of each seed. Iterations are not divided, as
+#: there are few of such orders.
+THIN_SHARE = 0.2
 #: Share of the preparation for the ladder; the rest is for the portfolio at the best budget.
 LADDER_SHARE = 0.6
 #: Share of a search within a tighter budget for placing copies beside the known orders; the rest is for moves.
@@ -68,7 +71,10 @@ class CopySearch:
         for order in (base, *seeds):
             self._offer(order)
             if len(self.copies.buffer):
-                self._thin(order)
+                part = monitor.child(monitor.judge)
+                part.seconds *= THIN_SHARE
+                self._thin(order, part)
+                monitor.absorb(part)
             else:
                 self._beside(order)
         peak = liveness.peak(self.copies.original, base)
@@ -143,7 +149,7 @@ class CopySearch:
             self.copies, order, budget_bytes, self.goal.host_bytes, lambda: self.monitor.cancelled
         )
 
-    def _thin(self, order: Order) -> None:
+    def _thin(self, order: Order, monitor: Monitor) -> None:
         """Offer the order with copies instead of its costliest recomputations, from none to all of them."""
         _, first = np.unique(order, return_index=True)
         repeats = np.delete(np.arange(len(order)), first)
@@ -151,7 +157,7 @@ class CopySearch:
         tried: dict[int, Score] = {}
 
         def attempt(count: int) -> None:
-            if not self.monitor.should_stop():
+            if not monitor.should_stop():
                 tried[count] = self._beside(np.delete(order, costliest[:count]))
 
         for count in np.unique(np.linspace(0, len(repeats), THINNINGS + 1).astype(int)).tolist():

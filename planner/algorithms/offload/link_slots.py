@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 
 
 class LinkSlots:
-    """Busy ranges of one engine, in ticks."""
+    """Busy ranges of one engine, in ticks; those that touch are one."""
 
     def __init__(self) -> None:
         self._begin: list[int] = []
@@ -32,5 +32,11 @@ class LinkSlots:
 
     def take(self, begin: int, length: int) -> None:
         """Mark a free range as busy."""
-        insort(self._begin, begin)
-        insort(self._end, begin + length)
+        at, end = bisect_left(self._begin, begin), begin + length
+        if at < len(self._begin) and self._begin[at] == end:
+            self._begin[at] = begin
+        else:
+            self._begin.insert(at, begin)
+            self._end.insert(at, end)
+        if at and self._end[at - 1] == begin:
+            del self._begin[at], self._end[at - 1]

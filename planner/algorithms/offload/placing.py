@@ -16,6 +16,7 @@ O(g log g) evaluations for g gaps in practice.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -85,7 +86,8 @@ class _Placing:
         self.over = liveness.profile(copies.original, order) - budget_bytes
         times = schedule.evaluate(problem, Goal(), order, "").schedule
         assert times is not None
-        self.start, self.end = times.start, times.end
+        self.start, self.end = times.start.tolist(), times.end.tolist()
+        self.host_is_limited = host_bytes is not None
         self.out_ticks = problem.cost[copies.offload].tolist()
         self.back_ticks = problem.cost[copies.fetch].tolist()
         self.size = problem.size[copies.buffer].tolist()
@@ -123,23 +125,20 @@ class _Placing:
             return 0.0, None
         out, back = self.out_ticks[gap.number], self.back_ticks[gap.number]
         end, begin = self.offloaded.get(gap.instance, -1), -1
-        window = int(self.end[gap.after])
+        window = self.end[gap.after]
         ticks = back
         if end < 0 or end > window:
             begin = self.to_host.earliest(window, out)
             end, ticks = begin + out, out + back
-        fetch = self.from_host.latest(int(self.start[gap.before]), back)
+        fetch = self.from_host.latest(self.start[gap.before], back)
         if fetch < end:
             return 0.0, None
-        first = int(np.searchsorted(self.start, end))
-        last = int(np.searchsorted(self.start, fetch)) - 1
+        first, last = bisect_left(self.start, end), bisect_left(self.start, fetch) - 1
         if last <= first:
             return 0.0, None
-        host_from = int(np.searchsorted(self.start, begin, side="right")) - 1
-        if begin < 0:
-            host_from = self.on_host_to[gap.instance]
-        host_to = int(np.searchsorted(self.start, fetch + back))
-        if self.room[host_from:host_to].min(initial=NO_LIMIT) < self.size[gap.number]:
+        host_from = self.on_host_to[gap.instance] if begin < 0 else bisect_right(self.start, begin) - 1
+        host_to = bisect_left(self.start, fetch + back)
+        if self.host_is_limited and self.room[host_from:host_to].min(initial=NO_LIMIT) < self.size[gap.number]:
             return 0.0, None
         freed = int(self.covered[last] - self.covered[first])
         return self.size[gap.number] * freed / ticks, _Placed(begin, fetch, first, last, host_from, host_to)
