@@ -71,10 +71,7 @@ class CopySearch:
         for order in (base, *seeds):
             self._offer(order)
             if len(self.copies.buffer):
-                part = monitor.child(monitor.judge)
-                part.seconds *= THIN_SHARE
-                self._thin(order, part)
-                monitor.absorb(part)
+                self._thin(order)
             else:
                 self._beside(order)
         peak = liveness.peak(self.copies.original, base)
@@ -149,15 +146,17 @@ class CopySearch:
             self.copies, order, budget_bytes, self.goal.host_bytes, lambda: self.monitor.cancelled
         )
 
-    def _thin(self, order: Order, monitor: Monitor) -> None:
+    def _thin(self, order: Order) -> None:
         """Offer the order with copies instead of its costliest recomputations, from none to all of them."""
         _, first = np.unique(order, return_index=True)
         repeats = np.delete(np.arange(len(order)), first)
         costliest = repeats[np.argsort(-self.copies.original.cost[order[repeats]], kind="stable")]
         tried: dict[int, Score] = {}
+        part = self.monitor.child(self.monitor.judge)
+        part.seconds *= THIN_SHARE
 
         def attempt(count: int) -> None:
-            if not monitor.should_stop():
+            if not part.should_stop():
                 tried[count] = self._beside(np.delete(order, costliest[:count]))
 
         for count in np.unique(np.linspace(0, len(repeats), THINNINGS + 1).astype(int)).tolist():
@@ -165,6 +164,7 @@ class CopySearch:
         for _ in range(HALVINGS):
             for middle in _beside_best(tried):
                 attempt(middle)
+        self.monitor.absorb(part)
 
     def _ladder(self, peak: int) -> int:
         """The budget without copies that leads to the best order with copies, of those tried."""
