@@ -131,6 +131,16 @@ def copied_values(formulation: Formulation) -> list[str]:
     return [] if copies is None else [formulation.lowered.name_of_buffer(b) for b in copies.buffer.tolist()]
 
 
+def planner_limits(request: Request) -> list[str]:
+    """A warning if the requested planner finds only the plan that the search for copies or overlap begins with."""
+    if request.planner in ("auto", "as_given") or not (request.offload or request.overlap):
+        return []
+    return [
+        f"planner {request.planner}: used for the plan in line with compute only; the search for plans with copies or "
+        "overlap, which begins with it, uses several planners"
+    ]
+
+
 def unused_link_fields(request: Request) -> list[str]:
     """Fields of the request's device that describe the link to host memory, which no part of the request uses."""
     if request.offload or request.advise or isinstance(request.device, str):

@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.formulation.formulation import Formulation
-from planner.formulation.offloading import copied_values, rank, why_no_copies, with_copies_again, with_copies_searched
+from planner.formulation.offloading import (
+    copied_values,
+    planner_limits,
+    rank,
+    why_no_copies,
+    with_copies_again,
+    with_copies_searched,
+)
 from planner.pipeline.progress import SolveStages
 from planner.problem.plan import Plan
 from planner.report.copies import copies_section
@@ -44,6 +51,8 @@ def plans_with_copies(
         tighter = min(candidates, key=lambda each: rank(*each))
         tighter[0].check(tighter[1])
         result[k] = tighter
+    if tighter is not None:
+        stages.notes += planner_limits(request)
     return result
 
 

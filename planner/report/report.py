@@ -84,6 +84,8 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
     elif unused := offloading.unused_link_fields(request):
         names = ", ".join(f"device.{name}" for name in unused)
         report["warnings"].append(f"{names}: not used without offload; add offload to plan copies to the host")
+    if formulation.may_copy or formulation.overlaps:
+        report["warnings"] += offloading.planner_limits(request)
     if formulation.overlaps:
         report["overlap"] = copies_report.overlap_section(formulation, data.plan)
     elif request.overlap:

@@ -151,6 +151,16 @@ def test_a_link_that_no_part_of_the_request_uses_is_reported() -> None:
         assert any("device.host_bandwidth: not used" in text for text in warnings) == is_unused
 
 
+def test_a_planner_that_does_not_search_copies_is_reported() -> None:
+    for fields, is_reported in (
+        ({"planner": "greedy"}, True),
+        ({}, False),
+        ({"planner": "greedy", "offload": False}, False),
+    ):
+        warnings = planned(iterations=5, **fields).report["warnings"]
+        assert any("planner greedy: used for the plan in line" in text for text in warnings) == is_reported
+
+
 def test_too_little_host_memory_is_refused_with_the_bytes_that_a_copy_needs() -> None:
     with pytest.raises(BadRequest, match="host_memory: found 10 bytes, expected at least 1,024") as refused:
         planned(host_memory=10)
