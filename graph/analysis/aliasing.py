@@ -24,6 +24,12 @@ def views_of(graph: Graph, node: Node) -> OutputInputPairs:
     return tuple(pairs.items())
 
 
+def nodes_that_may_view(graph: Graph) -> list[int]:
+    """Nodes that declare views, or whose op has views in the op registry; no other node makes a view."""
+    viewing = {op for op in {node.op for node in graph.nodes} if (record := find_op(op)) is not None and record.views}
+    return [n for n, node in enumerate(graph.nodes) if node.views or node.op in viewing]
+
+
 def inplace_candidates(graph: Graph, node: Node, by_registry: bool = True) -> OutputInputPairs:
     """(output, input) pairs where the output may overwrite an input at its last use, in order of preference.
 
@@ -53,13 +59,15 @@ def is_view(graph: Graph, node: Node) -> bool:
     return bool(views) and len(views) == len(node.writes)
 
 
-def storage_roots(graph: Graph) -> list[int]:
+def storage_roots(graph: Graph, may_view: Sequence[int] | None = None) -> list[int]:
     """Per value the value that owns its storage; itself unless it is a view. O(nodes + values).
 
+    `may_view` are the nodes of `nodes_that_may_view`, if they are known.
     An output in place owns its entry: it has the bytes of its input, but another content.
     """
     roots = list(range(len(graph.values)))
-    for node in graph.nodes:
+    for n in nodes_that_may_view(graph) if may_view is None else may_view:
+        node = graph.nodes[n]
         for output, source in views_of(graph, node):
             roots[node.outputs[output]] = roots[node.inputs[source]]
     return roots

@@ -89,10 +89,11 @@ def warnings_of(graph: Graph, device: DeviceProfile) -> list[str]:
 
 def _collectives(graph: Graph) -> Iterator[tuple[Graph, Node]]:
     """Collectives of a graph and of its bodies, each with the graph that it is a node of."""
+    collective = Effect.COLLECTIVE
     for node in graph.nodes:
-        if communicates(node):
+        if node.effect is collective and communicates(node):
             yield graph, node
-        for body in node.bodies.values():
+        for body in node.bodies.values() if node.bodies else ():
             yield from _collectives(body.graph)
 
 

@@ -218,10 +218,11 @@ class Graph(Struct, frozen=True):
 
 def producers(graph: Graph) -> list[int]:
     """Per value the node that writes it, or -1."""
-    producer = [-1] * len(graph.values)
+    producer = [-1] * (len(graph.values) + 1)  # the last entry is that of ABSENT
     for n, node in enumerate(graph.nodes):
-        for v in node.writes:
+        for v in node.outputs:
             producer[v] = n
+    producer.pop()
     return producer
 
 

@@ -40,8 +40,8 @@ def find_pairs(graph: Graph) -> tuple[BodyPair, ...]:
     """
     backward_of: dict[str, list[int]] = {}
     for n, node in enumerate(graph.nodes):
-        of = node.annotations.get("gradient_of")
-        if node.bodies and isinstance(of, str) and node.phase is not Phase.FORWARD:
+        of = node.annotations.get("gradient_of") if node.bodies else None
+        if isinstance(of, str) and node.phase is not Phase.FORWARD:
             backward_of.setdefault(of, []).append(n)
     if not backward_of:
         return ()

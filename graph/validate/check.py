@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from itertools import chain
 
 from graph.errors import Findings, quoted
 from graph.ir import ABSENT, Graph, Node, Role
+from graph.ir.id_columns import writers_of_sound_graph
 from graph.ir.text import format_node_context
 from graph.limits import Limits
 from graph.validate.aliasing_rules import check_storage
@@ -39,8 +41,10 @@ def _check(graph: Graph, where: str, captured: Collection[int], findings: Findin
     if len(findings) > faults:
         return  # the other rules index values by id
     _names(graph, where, findings)
-    writer = _definitions(graph, where, captured, findings)
-    _order(graph, where, writer, captured, findings)
+    writer = writers_of_sound_graph(graph, captured)
+    if writer is None:
+        writer = _definitions(graph, where, captured, findings)
+        _order(graph, where, writer, captured, findings)
     if len(findings) > faults:
         return  # sizes and storages of an unsound graph would repeat the findings
     check_values(graph, where, writer, findings)
@@ -101,16 +105,15 @@ def _unknown_id(path: str, number: int, count: int, kind: str, findings: Finding
 
 def _are_inside(graph: Graph) -> bool:
     """True if all ids of all nodes are in range: a fast test for the common case."""
-    used: list[int] = []
+    used = list(chain.from_iterable([node.inputs for node in graph.nodes]))
+    used += chain.from_iterable([node.outputs for node in graph.nodes])
     after: list[int] = []
     for node in graph.nodes:
-        used += node.inputs
-        used += node.outputs
         if node.after:
             after += node.after
         if node.gradient_reads:
             used += node.gradient_reads
-        for body in node.bodies.values():
+        for body in node.bodies.values() if node.bodies else ():
             inner = [v for v, _ in body.captures]
             if inner and not (min(inner) >= 0 and max(inner) < len(body.graph.values)):
                 return False
@@ -291,7 +294,9 @@ def _unmet_counts(before: list[list[int]]) -> list[int]:
 def _bodies(graph: Graph, where: str, findings: Findings, depth: int) -> None:
     """Collect the findings of bodies, and captures whose types differ from the captured values."""
     for n, node in enumerate(graph.nodes):
-        if node.bodies and depth > LIMITS.depth:
+        if not node.bodies:
+            continue
+        if depth > LIMITS.depth:
             findings.add(
                 "too_deep",
                 f"{where}nodes[{n}]",

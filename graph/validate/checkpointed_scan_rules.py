@@ -61,8 +61,9 @@ SCAN_RULES: dict[str, tuple[tuple[str, ...], dict[str, Predicate], dict[str, Pre
 def check_checkpointed_scans(graph: Graph, where: str, findings: Findings) -> None:
     """Collect the findings of checkpointed scans; types and trip counts are checked when they run."""
     for n, node in enumerate(graph.nodes):
-        faults = list(_faults(node)) if node.op in SCAN_RULES else []
-        for code, place, found, expected in faults or (_counted(node) if node.op in SCAN_RULES else ()):
+        if node.op not in SCAN_RULES:
+            continue
+        for code, place, found, expected in list(_faults(node)) or _counted(node):
             findings.add(
                 code, f"{where}nodes[{n}].{place}", f"{found} of {node.op} {quoted(node.name)}", expected, "correct it"
             )

@@ -6,7 +6,7 @@ from graph.errors import Findings, quoted
 from graph.ir import ABSENT, Body, Graph, Node, TensorType
 from graph.ops.control_flow.interface import CALL, CONTROL_FLOW, LoopInterface, trip_count
 from graph.ops.control_flow.type_inference import formal_types, output_types
-from graph.validate.checkpointed_scan_rules import check_checkpointed_scans
+from graph.validate.checkpointed_scan_rules import SCAN_RULES, check_checkpointed_scans
 
 _MAX_TRIPS, _MAX_RANK = 2**31 - 1, 64
 _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",), CALL: ("body",)}
@@ -14,10 +14,12 @@ _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("bo
 
 def check_control_flow(graph: Graph, where: str, findings: Findings) -> None:
     """Collect the findings of the control-flow nodes of one graph, whose bodies are valid graphs."""
-    for n, node in enumerate(graph.nodes):
+    ops = {node.op for node in graph.nodes}
+    for n, node in enumerate(() if CONTROL_FLOW.isdisjoint(ops) else graph.nodes):
         if node.op in CONTROL_FLOW:
             _Check(graph, node, f"{where}nodes[{n}]", findings).run()
-    check_checkpointed_scans(graph, where, findings)
+    if not SCAN_RULES.keys().isdisjoint(ops):
+        check_checkpointed_scans(graph, where, findings)
 
 
 def _is_count(number: object) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from graph.errors import Findings, quoted
-from graph.ir import DTYPE_BITS, MAX_BYTES, Graph, Node, Value
+from graph.ir import DTYPE_BITS, MAX_BYTES, UNKNOWN_COST, Graph, Node, Value
 
 RECOMPUTE_OPTIONS = (None, "allow", "never", "prefer")
 
@@ -13,12 +13,11 @@ RECOMPUTE_OPTIONS = (None, "allow", "never", "prefer")
 def check_values(graph: Graph, where: str, writer: list[int], findings: Findings) -> None:
     """Collect values without a size, sizes above 2^63 - 1, constants of another shape, invalid costs."""
     total = _total_bytes(graph, where, writer, findings)
-    sound: set[tuple[float | None, ...]] = {(None, None, None, None)}  # costs repeat as well
+    sound: set[int] = {id(UNKNOWN_COST)}  # by id(): costs are shared objects, each is checked once
     for n, node in enumerate(graph.nodes):
         cost = node.cost
-        amounts = (cost.seconds, cost.flops, cost.traffic_bytes, cost.workspace_bytes)
-        if amounts not in sound and _cost(node, amounts, f"{where}nodes[{n}]", findings):
-            sound.add(amounts)
+        if id(cost) not in sound and _cost(node, f"{where}nodes[{n}]", findings):
+            sound.add(id(cost))
             if total <= MAX_BYTES < total + (cost.workspace_bytes or 0):
                 findings.add(
                     "size_too_large",
@@ -118,9 +117,10 @@ def _value(graph: Graph, where: str, writer: list[int], v: int, value: Value, fi
     return len(findings) == faults
 
 
-def _cost(node: Node, amounts: tuple[float | None, ...], path: str, findings: Findings) -> bool:
-    """True if all amounts are finite numbers from 0 to MAX_BYTES."""
-    faults = len(findings)
+def _cost(node: Node, path: str, findings: Findings) -> bool:
+    """True if all amounts of the node's cost are finite numbers from 0 to MAX_BYTES."""
+    faults, cost = len(findings), node.cost
+    amounts = (cost.seconds, cost.flops, cost.traffic_bytes, cost.workspace_bytes)
     for field, amount in zip(("seconds", "flops", "traffic_bytes", "workspace_bytes"), amounts, strict=True):
         if amount is not None and not (math.isfinite(amount) and 0 <= amount <= MAX_BYTES):
             findings.add(

@@ -17,6 +17,7 @@ from graph.formats.document.tensor_content import decode_array
 from graph.formats.document.type_inference import TYPE_RULE_ERRORS, TypeInference
 from graph.formats.native.rebinding import ShapeRebinding
 from graph.ir import ABSENT, DTYPE_BITS, EMPTY, Body, Graph, Node, Role, TensorType, Value
+from graph.ir.id_columns import first_writers, given_values, reads_follow_writes
 from graph.limits import Limits, ShapeOverrides
 from graph.ops.control_flow import CONTROL_FLOW
 from graph.ops.control_flow.type_inference import formal_types, output_types
@@ -131,22 +132,16 @@ def finish_body(draft: Draft, outer: list[TensorType | None], limits: Limits, fi
 
 def is_in_order(draft: Draft) -> bool:
     """True when every read has an earlier write, so that types can be inferred in one sweep."""
-    defined = [role is not Role.ACTIVATION for role in draft.roles]
-    defined.append(True)  # at index ABSENT = -1
-    for node in draft.nodes:
-        for v in node.inputs:
-            if not defined[v]:
-                return False
-        for v in node.outputs:
-            defined[v] = True
-    return True
+    return reads_follow_writes(draft.nodes, first_writers(draft.nodes, len(draft.roles)), given_values(draft.roles))
 
 
 def infer_types(draft: Draft, rebinding: ShapeRebinding, contents: dict[int, np.ndarray], findings: Findings) -> None:
     """Infer `draft.types` in one forward sweep; declared types must agree unless shapes were rebound."""
     inference = TypeInference(draft.opset.get("", 21), contents)
-    types, rebound = draft.types, bool(rebinding.before)
+    types, rebound, opaque = draft.types, bool(rebinding.before), set[str]()
     for n, node in enumerate(cancellable(draft.nodes)):
+        if node.op in opaque and not rebound and n not in draft.bodies:
+            continue
         changed = rebound and rebinding.touches(node)
         if n in draft.bodies or node.op in CONTROL_FLOW:
             if changed:
@@ -157,6 +152,8 @@ def infer_types(draft: Draft, rebinding: ShapeRebinding, contents: dict[int, np.
                 node = rebinding.follow_batch(n, node, inference)
             try:
                 inferred = inference.outputs(node, types)
+                if inferred is None:
+                    opaque.add(node.op)
             except TYPE_RULE_ERRORS as error:
                 _type_error(draft, rebinding, n, node, error if isinstance(error, ValueError) else None, findings)
                 continue

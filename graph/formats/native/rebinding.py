@@ -150,6 +150,8 @@ class ShapeRebinding:
         """Collect the requested types of inputs in `requested`."""
         draft = self.draft
         batch_applied = shapes.batch is None
+        if not shapes.inputs and batch_applied:
+            return
         for v, role in enumerate(draft.roles):
             shape = shapes.inputs.get(draft.names[v])
             type = draft.types[v]

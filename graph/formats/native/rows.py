@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import chain, filterfalse
 from typing import Any
 
 from graph.cancellation import cancellable
@@ -72,43 +73,42 @@ class DocumentReader:
 
     def _values(self, draft: Draft, rows: list[ValueRow]) -> dict[str, int]:
         types: dict[tuple[Any, ...], TensorType] = {}  # one record for each distinct type
-        ids: dict[str, int] = {}
-        for v, row in enumerate(rows):
-            type = None
-            if row.shape is not None or row.dtype is not None:
-                key = (row.dtype, *row.shape) if row.shape is not None else (row.dtype, None)
-                type = types.get(key)
-                if type is None:
-                    declared = declared_type(row.dtype, row.shape, f"{draft.path}values[{v}]", self.findings)
-                    if isinstance(declared, TensorType):
-                        type = types[key] = declared
-                    elif declared is not None:
-                        draft.partial[v] = declared
-            draft.types.append(type)
-            if row.data is not None:
-                draft.data[v] = row.data
-            draft.value_annotations.append(
-                EMPTY if row.annotations is None else self.opaque(row.annotations, f"values[{v}].annotations")
-            )
-            if row.stop_gradient:
-                draft.stop_gradient.add(v)
-            ids[row.name] = v
         draft.names = [row.name for row in rows]
         draft.roles = [ROLES[row.role] for row in rows]
         draft.bytes = [row.bytes for row in rows]
         draft.fixed = [row.fixed_bytes for row in rows]
-        return ids
+        draft.types, draft.value_annotations = [None] * len(rows), [EMPTY] * len(rows)
+        for v, row in enumerate(rows):
+            if row.shape is not None or row.dtype is not None:
+                draft.types[v] = self._type(draft, v, row, types)
+            if row.data is not None:
+                draft.data[v] = row.data
+            if row.annotations is not None:
+                draft.value_annotations[v] = self.opaque(row.annotations, f"values[{v}].annotations")
+            if row.stop_gradient:
+                draft.stop_gradient.add(v)
+        return dict(zip(draft.names, range(len(rows)), strict=True))
+
+    def _type(self, draft: Draft, v: int, row: ValueRow, types: dict[tuple[Any, ...], TensorType]) -> TensorType | None:
+        """The type that a row declares, from `types` if it is there; a partial type is noted in the draft."""
+        key = (row.dtype, *row.shape) if row.shape is not None else (row.dtype, None)
+        type = types.get(key)
+        if type is None:
+            declared = declared_type(row.dtype, row.shape, f"{draft.path}values[{v}]", self.findings)
+            if isinstance(declared, TensorType):
+                type = types[key] = declared
+            elif declared is not None:
+                draft.partial[v] = declared
+        return type
 
     def _add_undeclared(self, draft: Draft, nodes: list[NodeRow], ids: dict[str, int]) -> None:
         """Add outputs that are not declared among the values; their types are inferred."""
         first = len(draft.names)
         ids[""] = ABSENT
-        for row in nodes:
-            for name in row.outputs:
-                if name not in ids:
-                    ids[name] = len(draft.names)
-                    draft.names.append(name)
+        names = chain.from_iterable([row.outputs for row in nodes])
+        draft.names += dict.fromkeys(filterfalse(ids.__contains__, names))
         added = len(draft.names) - first
+        ids.update(zip(draft.names[first:], range(first, first + added), strict=True))
         draft.types.extend([None] * added)
         draft.roles.extend([Role.ACTIVATION] * added)
         draft.bytes.extend([None] * added)
@@ -176,22 +176,25 @@ class _Nodes:
         self.node_ids: dict[str, int] | None = None
 
     def read(self) -> None:
-        ids, append, forward = self.ids, self.draft.nodes.append, Phase.FORWARD
+        id_of, append, forward = self.ids.__getitem__, self.draft.nodes.append, Phase.FORWARD
+        costs: dict[tuple[float | None, ...], Cost] = {}  # one record for each distinct cost
+        ops: dict[str, str] = {}  # one string for each distinct op
         for n, row in enumerate(cancellable(self.rows)):
             try:
-                inputs = tuple([ids[name] for name in row.inputs])
+                inputs = tuple(map(id_of, row.inputs))
             except KeyError:
                 inputs = self._known_inputs(n, row)
-            outputs = tuple([ids[name] for name in row.outputs])
+            outputs = tuple(map(id_of, row.outputs))
             attributes: Mapping[str, Any] = EMPTY
             if row.attributes:
                 attributes = self.reader.attributes(row.attributes, f"{self.draft.path}nodes[{n}].attributes")
             phase = forward if row.phase == "forward" else PHASES[row.phase]
-            cost = UNKNOWN_COST if row.cost is None else cost_of(row.cost)
+            cost = UNKNOWN_COST if row.cost is None else cost_of(row.cost, costs)
+            op = ops.setdefault(row.op, row.op)
             if _has_rare_fields(row):
-                append(self._rare(n, row, Node(row.name, row.op, inputs, outputs, attributes, phase, (), cost)))
+                append(self._rare(n, row, Node(row.name, op, inputs, outputs, attributes, phase, (), cost)))
             else:
-                append(Node(row.name, row.op, inputs, outputs, attributes, phase, (), cost, heavy=row.heavy))
+                append(Node(row.name, op, inputs, outputs, attributes, phase, (), cost, heavy=row.heavy))
 
     def _known_inputs(self, n: int, row: NodeRow) -> tuple[int, ...]:
         """Ids of the inputs, ABSENT for undefined names, each of which is a finding."""
@@ -252,9 +255,10 @@ class _Nodes:
 
 
 def _has_rare_fields(row: NodeRow) -> bool:
-    rare = row.after or row.alias_of or row.in_place or row.takeover or row.bodies or row.annotations
-    optional = (row.stream, row.effect, row.recompute, row.gradient_reads)
-    return bool(rare) or optional != (None, None, None, None)
+    if row.after or row.alias_of or row.in_place or row.takeover or row.bodies or row.annotations:
+        return True
+    is_plain = row.stream is None and row.effect is None and row.recompute is None
+    return not is_plain or row.gradient_reads is not None
 
 
 def takeover_of(
@@ -310,8 +314,13 @@ def gradient_reads_of(
     return tuple(reads)
 
 
-def cost_of(row: CostRow) -> Cost:
-    return Cost(row.seconds, row.flops, row.traffic_bytes, row.workspace_bytes)
+def cost_of(row: CostRow, known: dict[tuple[float | None, ...], Cost]) -> Cost:
+    """The cost of a row: the record in `known`, to which one is added if there is none."""
+    amounts = (row.seconds, row.flops, row.traffic_bytes, row.workspace_bytes)
+    cost = known.get(amounts)
+    if cost is None:
+        cost = known[amounts] = Cost(*amounts)
+    return cost
 
 
 def bodies_of(reader: DocumentReader, rows: Mapping[str, BodyRow], ids: Mapping[str, int], path: str) -> BodyBuilder:

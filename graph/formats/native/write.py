@@ -44,8 +44,7 @@ class DocumentNames:
         self.streams: dict[str, str] = {}  # anonymous streams are numbered by first use
 
     def of(self, ids: tuple[int, ...]) -> list[str]:
-        values = self.values
-        return [values[v] for v in ids]
+        return list(map(self.values.__getitem__, ids))
 
     def stream(self, stream: str) -> str:
         if not self.anonymous:
@@ -56,9 +55,9 @@ class DocumentNames:
         """Rows of the values; a mutable name is declared once, for all its versions."""
         values, naming = self.graph.values, self.naming
         if naming is None:
-            return [_value(self, v, value) for v, value in enumerate(values)]
+            return [value_row(self, v, value) for v, value in enumerate(values)]
         return [
-            _value(self, v, replace(value, annotations=own_annotations(value)) if value.annotations else value)
+            value_row(self, v, replace(value, annotations=own_annotations(value)) if value.annotations else value)
             for v, value in enumerate(values)
             if naming.replaced[v] == ABSENT
         ]
@@ -85,15 +84,20 @@ def rows_of(graph: Graph, anonymous: bool = False, shared: bool = False) -> Docu
     `shared` restores mutable names; see `graph.formats.native.mutable_names`.
     """
     names = DocumentNames(graph, anonymous, shared)
+    return rows_around(graph, names, names.rows(), [node_row(names, n, node) for n, node in enumerate(graph.nodes)])
+
+
+def rows_around(graph: Graph, names: DocumentNames, values: Any, nodes: Any) -> Document:
+    """The graph as rows, of which those of the values and of the nodes are given: records, or JSON."""
     return Document(
         ROWS,
-        names.rows(),
-        [_node(names, n, node) for n, node in enumerate(graph.nodes)],
+        values,
+        nodes,
         names.of(graph.outputs),
-        "" if anonymous else graph.name,
+        "" if names.anonymous else graph.name,
         dict(graph.opset),
         "given" if graph.order_is_given else "free",
-        "mutable" if shared else "single",
+        "single" if names.naming is None else "mutable",
         inputs=None if _inputs_in_order(graph) else names.of(graph.inputs),
         gradients={names.values[p]: names.values[g] for p, g in graph.gradients},
         annotations=names.opaque(graph.annotations),
@@ -105,7 +109,8 @@ def _inputs_in_order(graph: Graph) -> bool:
     return graph.inputs == tuple(v for v, value in enumerate(graph.values) if value.role is Role.INPUT)
 
 
-def _value(names: DocumentNames, v: int, value: Value) -> ValueRow:
+def value_row(names: DocumentNames, v: int, value: Value) -> ValueRow:
+    """The row of a value."""
     type = value.type
     return ValueRow(
         names.values[v],
@@ -120,7 +125,8 @@ def _value(names: DocumentNames, v: int, value: Value) -> ValueRow:
     )
 
 
-def _node(names: DocumentNames, n: int, node: Node) -> NodeRow:
+def node_row(names: DocumentNames, n: int, node: Node) -> NodeRow:
+    """The row of a node."""
     inputs, outputs = names.of(node.inputs), names.of(node.outputs)
     return NodeRow(
         names.nodes[n],
@@ -130,7 +136,7 @@ def _node(names: DocumentNames, n: int, node: Node) -> NodeRow:
         write_attributes(node.attributes) if node.attributes else None,
         PHASE_WORDS[node.phase],
         [names.nodes[m] for m in node.after] if node.after else [],
-        _cost(node.cost),
+        cost_row(node.cost),
         None if node.effect is None else node.effect.value,
         None if node.stream is None else names.stream(node.stream),
         {outputs[o]: inputs[i] for o, i in node.views} if node.views else {},
@@ -144,6 +150,13 @@ def _node(names: DocumentNames, n: int, node: Node) -> NodeRow:
     )
 
 
+def is_plain(node: Node) -> bool:
+    """Whether all fields of a node but its name, op, ids, phase, cost and `heavy` have their defaults."""
+    if node.attributes or node.after or node.views or node.in_place or node.bodies or node.annotations or node.takeover:
+        return False
+    return node.effect is None and node.stream is None and node.recompute is None and node.gradient_reads is None
+
+
 def _takeover(node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for output, source in node.takeover:
@@ -151,8 +164,9 @@ def _takeover(node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> dict
     return found
 
 
-def _cost(cost: Cost) -> CostRow | None:
-    if cost.seconds is None and cost == UNKNOWN_COST:
+def cost_row(cost: Cost) -> CostRow | None:
+    """The row of a cost; None if nothing is declared."""
+    if cost == UNKNOWN_COST:
         return None
     return CostRow(cost.seconds, cost.flops, cost.traffic_bytes, cost.workspace_bytes)
 
@@ -163,7 +177,7 @@ def _body(names: DocumentNames, body: Body) -> BodyRow:
     inside.streams = names.streams
     return BodyRow(
         inside.of(graph.inputs),
-        [_node(inside, n, node) for n, node in enumerate(graph.nodes)],
+        [node_row(inside, n, node) for n, node in enumerate(graph.nodes)],
         inside.of(graph.outputs),
         inside.rows(),
         {inside.values[inner]: names.values[outer] for inner, outer in body.captures},
@@ -266,7 +280,7 @@ def _extras(names: DocumentNames) -> Extras:
             or node.annotations
             or node.takeover
         ):
-            row = _node(names, n, node)
+            row = node_row(names, n, node)
             nodes[str(n)] = NodeExtras(
                 row.attributes, row.stream, row.heavy, row.gradient_reads, row.bodies, row.annotations, row.takeover
             )

@@ -7,9 +7,12 @@ from typing import Any
 
 import msgspec
 
+from graph.formats.native.canonical_text import canonical
 from graph.formats.native.mutable_names import mutable_document
 from graph.formats.native.write import columns_of, rows_of
 from graph.ir import Graph
+
+__all__ = ["FORMS", "canonical", "content_hash", "document", "dump", "shape_hash"]
 
 FORMS = ("rows", "columns", "mutable")
 
@@ -26,11 +29,6 @@ def dump(graph: Graph, form: str = "rows", packing: str = "json") -> bytes:
         raise ValueError(f"packing {packing!r}; use json or msgpack")
     encode = msgspec.json.encode if packing == "json" else msgspec.msgpack.encode
     return encode(_records(graph, form))
-
-
-def canonical(graph: Graph) -> bytes:
-    """Canonical bytes of the graph: rows in JSON, fields in schema order, all other keys sorted."""
-    return msgspec.json.encode(rows_of(graph), order="deterministic")
 
 
 def content_hash(graph: Graph) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +14,8 @@ from graph.ir import Effect, Graph, Node, TensorType, Val
 
 # Recompute class: default of a memory planner for nodes without `heavy` and `recompute`.
 CHEAP, HEAVY, NEVER = "cheap", "heavy", "never"
+#: Names that `find_op` remembers; those of unregistered ops come from documents, which may use any number.
+MAX_CACHED_NAMES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,7 @@ def body(name: str) -> Callable[[Decomposition], Decomposition]:
 
     def attach(function: Decomposition) -> Decomposition:
         OPS[name] = replace(OPS[name], body=function)
+        find_op.cache_clear()
         return function
 
     return attach
@@ -150,6 +153,7 @@ def _add(record: Op) -> None:
     if record.name in OPS:
         raise ValueError(f"op {record.name} is registered twice")
     OPS[record.name] = record
+    find_op.cache_clear()
 
 
 @cache
@@ -166,6 +170,7 @@ def all_ops() -> Mapping[str, Op]:
     return OPS
 
 
+@lru_cache(MAX_CACHED_NAMES)
 def find_op(name: str) -> Op | None:
     """The record of an operator, or None for an unregistered one."""
     _load_families()

@@ -17,6 +17,7 @@ from graph.builder.builder import Builder
 from graph.errors import BadGraph
 from graph.formats.document.schema import json_schemas
 from graph.formats.document.tensor_content import decode_array, encode_array
+from graph.formats.native.write import rows_of
 from graph.formats.native.writer import FORMS, canonical, content_hash, document, dump, shape_hash
 from graph.formats.readers import load
 from graph.ir import DTYPE_BITS, Cost, Effect, Graph, Phase, Role, TensorType
@@ -118,6 +119,22 @@ def test_canonical_bytes_do_not_depend_on_the_order_of_fields() -> None:
     turned = {key: LAYER[key] for key in reversed(LAYER)}
     turned["values"] = [{key: row[key] for key in reversed(row)} for row in LAYER["values"]]
     assert canonical(read(turned)) == canonical(read(LAYER))
+
+
+def test_canonical_bytes_are_those_of_the_records_of_all_rows() -> None:
+    odd = {"name": 'a"\n\u00e9\u2028', "op": 'my::"Op"', "inputs": ["x", ""], "outputs": ["y"], "phase": "update"}
+    plain = {"name": "b", "op": "my::Op", "inputs": ["y"], "outputs": ["z", "\\"], "heavy": False}
+    rows = [odd | {"cost": {"seconds": 1e-7, "flops": 3}}, plain | {"cost": {"seconds": 1e-7, "flops": 3}}]
+    rows.append({"name": "c", "op": "my::Op", "inputs": ["z"], "outputs": ["w"], "heavy": True, "recompute": "never"})
+    values = [
+        {"name": "x", "role": "input", "bytes": 0},
+        {"name": "y", "bytes": 2**40, "fixed_bytes": True},
+        {"name": "z", "bytes": 1, "annotations": {"b": 1, "a": [2]}},
+        *({"name": name, "bytes": 7} for name in ("\\", "w")),
+    ]
+    own = {"format": "remat/1", "values": values, "nodes": rows, "outputs": ["w"], "annotations": {"z": 1, "a": 2}}
+    for each in (read(own), read(LAYER), read({"format": "remat/1", "values": [], "nodes": [], "outputs": []})):
+        assert canonical(each) == msgspec.json.encode(rows_of(each), order="deterministic")
 
 
 def test_contents_of_every_dtype_survive() -> None:
