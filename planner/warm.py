@@ -22,7 +22,7 @@ from planner.algorithms.annealing import move_kernels
 from planner.algorithms.blocks import kernels as block_kernels
 from planner.algorithms.greedy import gap_kernels, trim_kernels
 from planner.layout import canonical_kernels, ejection_kernels, sweep_kernels
-from planner.problem import liveness_kernels, schedule_kernels
+from planner.problem import liveness_kernels, recompute, schedule_kernels
 from planner.problem.jit import Kernels
 from planner.verify import acceptance_kernels
 
@@ -35,6 +35,7 @@ KERNEL_SETS = (
     ejection_kernels.KERNELS,
     sweep_kernels.KERNELS,
     liveness_kernels.KERNELS,
+    recompute.KERNELS,
     schedule_kernels.KERNELS,
     acceptance_kernels.KERNELS,
 )

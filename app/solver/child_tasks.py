@@ -295,8 +295,8 @@ def _solved(outcome: Outcome, fields: Mapping[str, Any]) -> dict[str, Any]:
     sections = {name: msgspec.json.encode(report.pop(name)) for name in SECTIONS if name in report}
     if sketch is not None:
         sections[SECTION] = sketch
-    if outcome.search is not None:
-        sections[SEARCH] = msgspec.json.encode(outcome.search)
+    if (search := outcome.search) is not None:
+        sections[SEARCH] = msgspec.json.encode(search)
     return {"report": msgspec.json.encode(report), "sections": sections, "exit_code": outcome.exit_code}
 
 

@@ -9,18 +9,21 @@ and neither this task nor the one that writes the storage is recomputed.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from graph.analysis.aliasing import inplace_candidates, is_view, last_uses, storage_roots, views_of
+from graph.analysis.aliasing import inplace_candidates, is_view, last_uses, nodes_that_may_view, storage_roots, views_of
 from graph.analysis.cost import DeviceProfile, seconds_of, workspace_of
 from graph.analysis.effects import effect_of
 from graph.cancellation import cancellable
 from graph.formats.onnx.runtime_workspace import runtime_workspace
 from graph.ir import ABSENT, Effect, Graph, Node, Phase, Role, producers
+from graph.ir.id_columns import id_columns
 from graph.loop_remat import BodyPair, SavePolicy, with_save_policies
 from graph.ops.registry import HEAVY, NEVER, find_op
 from planner import problem as columns
@@ -37,6 +40,9 @@ CATEGORIES = ("parameters", "gradients", "optimizer", "activations")
 # A tick is a power of two in seconds, so small that rounding is below 1e-12 of the total.
 TICKS_IN_TOTAL = 2**44
 MIN_TOTAL_SECONDS = 1e-290  # seconds of all tasks; keeps the tick a normal float
+
+#: `Node.recompute` as `Problem.recompute`.
+PREFERENCES = {None: columns.ALLOW, "allow": columns.ALLOW, "never": columns.FORBID, "prefer": columns.PREFER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +170,19 @@ class _Lowering:
         repeats_collectives: bool,
     ):
         self.graph, self.device, self.runtime = graph, device, runtime
+        ops = {node.op for node in graph.nodes}
+        self.records = {op: record for op in ops if (record := find_op(op)) is not None}
         self.repeats_collectives = repeats_collectives
         self.checkpoints, self.keep, self.recompute = checkpoints, keep, recompute
-        self.roots, self.producer = storage_roots(graph), producers(graph)
+        self.may_view = nodes_that_may_view(graph)
+        self.roots, self.producer = storage_roots(graph, self.may_view), producers(graph)
         free = self._free_views()
         self.task_node = [n for n in range(len(graph.nodes)) if n not in free]
         self.node_task = [-1] * len(graph.nodes)
         for task, n in enumerate(self.task_node):
             self.node_task[n] = task
         self.nodes = [graph.nodes[n] for n in self.task_node]
-        self.effects = [effect_of(graph, node) for node in self.nodes]
+        self.effects = self._effects()
         self.made_once = self._made_once()
         writers = (self.producer[self.roots[v]] for v in self.made_once)
         self.unrepeated = {*self.made_once.values(), *(self.node_task[n] for n in writers if n >= 0)}
@@ -181,9 +190,8 @@ class _Lowering:
         self._list_content_readers()
 
     def lowered(self) -> LoweredGraph:
-        reads, shape_reads = self._reads()
         return LoweredGraph(
-            self._problem(reads, shape_reads),
+            self._problem(),
             self.graph,
             self.roots,
             self.task_node,
@@ -196,7 +204,8 @@ class _Lowering:
     def _free_views(self) -> set[int]:
         """Nodes that only make views of one storage and read nothing else that a task makes."""
         free: set[int] = set()
-        for n, node in enumerate(cancellable(self.graph.nodes)):
+        for n in cancellable(self.may_view):
+            node = self.graph.nodes[n]
             if not is_view(self.graph, node):
                 continue
             sources = {node.inputs[source] for _, source in views_of(self.graph, node)}
@@ -210,12 +219,21 @@ class _Lowering:
                 free.add(n)
         return free
 
+    def _effects(self) -> list[Effect]:
+        """The effect of each task."""
+        records, pure = self.records, Effect.PURE
+        return [
+            pure if node.effect is None and node.op not in records and not node.bodies else effect_of(self.graph, node)
+            for node in self.nodes
+        ]
+
     def _made_once(self) -> dict[int, int]:
         """View -> its task, for the views that tasks make."""
+        tasks = (self.node_task[n] for n in self.may_view if self.node_task[n] >= 0)
         return {
-            node.outputs[output]: task
-            for task, node in enumerate(self.nodes)
-            for output, _ in views_of(self.graph, node)
+            self.nodes[task].outputs[output]: task
+            for task in tasks
+            for output, _ in views_of(self.graph, self.nodes[task])
         }
 
     def _number_buffers(self) -> None:
@@ -243,14 +261,40 @@ class _Lowering:
                 for root in {self.roots[v] for v in node.reads} & overwritten:
                     self.content_readers[root].append(task)
 
-    def _reads(self) -> tuple[list[list[int]], list[list[int]]]:
+    def _reads(self) -> tuple[Csr, Csr]:
         """For each task: the buffers whose bytes it reads, and the buffers whose shape only it reads."""
-        rows = [self._reads_of(node) for node in cancellable(self.nodes)]
-        return [reads for reads, _ in rows], [shapes for _, shapes in rows]
+        partial = {op for op, record in self.records.items() if record.shape_only or record.views}
+        nodes = enumerate(self.nodes)
+        special = [task for task, node in nodes if node.views or node.bodies or node.op in partial]
+        rows = [node.inputs for node in self.nodes]
+        for task in special:
+            rows[task] = ()
+        reads = self._buffers_of(rows)
+        found = [self._reads_of(self.nodes[task]) for task in cancellable(special)]
+        if not found:
+            return reads, Csr.empty(len(rows))
+        full, shapes = (Csr.of(part).entries(np.arange(len(found))) for part in zip(*found, strict=True))
+        tasks = np.array(special, np.int64)
+        row = np.concatenate([reads.row_of_entry(), tasks[full[0]]])
+        return (
+            Csr.of_pairs(len(rows), row, np.concatenate([reads.index, full[1]])),
+            Csr.of_pairs(len(rows), tasks[shapes[0]], shapes[1]),
+        )
+
+    def _buffers_of(self, rows: Sequence[Sequence[int]], are_roots: bool = False) -> Csr:
+        """The buffers of rows of values, each once; with `are_roots` of the values that own their storage."""
+        row, value = id_columns(rows)
+        if are_roots:
+            owns = np.array(self.roots, np.int64)[value] == value
+            row, value = row[owns], value[owns]
+        buffer = np.array(self.value_buffer, np.int64)[value]
+        _, first = np.unique(row * len(self.buffer_value) + buffer, return_index=True)
+        first.sort()
+        return Csr.of_pairs(len(rows), row[first], buffer[first])
 
     def _reads_of(self, node: Node) -> tuple[list[int], list[int]]:
         """(buffers whose bytes a node reads, buffers whose shape only it reads)."""
-        record, buffer = find_op(node.op), self.value_buffer
+        record, buffer = self.records.get(node.op), self.value_buffer
         only: Collection[int] = () if record is None or node.bodies else record.shape_only
         if (node.views or (record is not None and record.views)) and is_view(self.graph, node):
             sources = {source for _, source in views_of(self.graph, node)}
@@ -261,14 +305,14 @@ class _Lowering:
         shapes = dict.fromkeys(buffer[v] for i, v in enumerate(node.inputs) if v != ABSENT and i in only)
         return list(full), [b for b in shapes if b not in full]
 
-    def _writes(self) -> list[list[int]]:
-        """For each task: the buffers it writes. An output that is a view of an input writes nothing."""
-        buffer, roots = self.value_buffer, self.roots
-        return [_unique([buffer[v] for v in node.writes if roots[v] == v]) for node in cancellable(self.nodes)]
+    def _writes_of(self, node: Node) -> set[int]:
+        """The buffers that a node writes. An output that is a view of an input writes nothing."""
+        return {self.value_buffer[v] for v in node.writes if self.roots[v] == v}
 
-    def _problem(self, reads: list[list[int]], shape_reads: list[list[int]]) -> Problem:
+    def _problem(self) -> Problem:
         """Assemble all columns."""
-        nodes, graph, writes = self.nodes, self.graph, self._writes()
+        nodes, graph = self.nodes, self.graph
+        reads, shape_reads = self._reads()
         after_every, after_first = self._precedence()
         cost, tick = self._ticks()
         count, rounding = len(nodes), self.runtime.rounding_bytes
@@ -278,29 +322,39 @@ class _Lowering:
         return Problem(
             cost=cost,
             workspace=_rounded(self._workspaces(), rounding),
-            phase=np.array([node.phase for node in nodes], np.int8),
-            engine=np.array([_engine(effect) for effect in self.effects], np.int8),
-            repeat=np.array([self._repeat(task, node) for task, node in enumerate(nodes)], np.int8),
+            phase=np.fromiter([node.phase for node in nodes], np.int8, count),
+            engine=self._engines(),
+            repeat=self._repeats(),
             optional=np.zeros(count, bool),
-            heavy=np.array([_heavy(node) for node in nodes], bool),
-            recompute=np.array([self._preference(node) for node in nodes], np.int8),
+            heavy=self._heavy(),
+            recompute=self._preferences(),
             size=_rounded(size, rounding),
             space=np.zeros(len(size), np.int8),
             hold=self._holds(),
             checkpoint=marked,
-            reads=Csr.of(reads),
-            shape_reads=Csr.of(shape_reads),
-            writes=Csr.of(writes),
-            takeover=self._takeovers(reads, writes),
-            after_every=Csr.of(after_every),
-            after_first=Csr.of(after_first),
+            reads=reads,
+            shape_reads=shape_reads,
+            writes=self._buffers_of([node.outputs for node in nodes], are_roots=True),
+            takeover=self._takeovers(),
+            after_every=after_every,
+            after_first=after_first,
             tick=tick,
         )
+
+    def _engines(self) -> np.ndarray:
+        """int8[n]: the engine of each task."""
+        collective = Effect.COLLECTIVE
+        communicates = np.array([effect is collective for effect in self.effects], bool)
+        return np.where(communicates, columns.COMMUNICATION, columns.COMPUTE).astype(np.int8)
 
     def _workspaces(self) -> np.ndarray:
         """int64[n]: bytes allocated only during one run of each task, by a runtime's kernels where those are known."""
         nodes, graph, roots = self.nodes, self.graph, self.roots
-        known = np.array([workspace_of(graph, node) for node in cancellable(nodes)], np.int64)
+        records = self.records  # without a record, a body or a declaration there is no workspace
+        known = np.zeros(len(nodes), np.int64)
+        for task, node in enumerate(cancellable(nodes)):
+            if node.op in records or node.cost.workspace_bytes is not None or node.bodies:
+                known[task] = workspace_of(graph, node)
         if not self.runtime.decomposes:
             return known
         last = last_uses(roots, (node.reads for node in nodes))
@@ -335,28 +389,30 @@ class _Lowering:
         hold[[self.graph.values[v].role is not activation for v in self.buffer_value]] = columns.RESIDENT
         return hold
 
-    def _takeovers(self, reads: list[list[int]], writes: list[list[int]]) -> Csr:
+    def _takeovers(self) -> Csr:
         """For each buffer, the buffers whose storage it may take: required in-place updates, then optional ones.
 
         Optional are those that nodes declare, and those of the op registry if the target runtime overwrites inputs.
         """
-        rows: list[list[int]] = [[] for _ in self.buffer_value]
+        rows: dict[int, list[int]] = {}
         buffer = self.value_buffer
         for pairs in self.in_place.values():
             for new, old in pairs:
                 if buffer[new] != buffer[old]:
-                    rows[buffer[new]].append(buffer[old])
-        for task, node in enumerate(cancellable(self.nodes)):
+                    rows.setdefault(buffer[new], []).append(buffer[old])
+        taking = {op for op, record in self.records.items() if record.takeover and self.runtime.takes_over}
+        for node in cancellable([node for node in self.nodes if node.takeover or node.op in taking]):
             for output, source in inplace_candidates(self.graph, node, self.runtime.takes_over):
                 b, taken = buffer[node.outputs[output]], buffer[node.inputs[source]]
-                if b in writes[task] and taken in reads[task] and taken != b and taken not in rows[b]:
-                    rows[b].append(taken)
-        return Csr.of(rows)
+                if b not in self._writes_of(node) or taken not in self._reads_of(node)[0] or taken == b:
+                    continue
+                if taken not in (row := rows.setdefault(b, [])):
+                    row.append(taken)
+        return _csr_of(rows, len(self.buffer_value))
 
-    def _precedence(self) -> tuple[list[list[int]], list[list[int]]]:
+    def _precedence(self) -> tuple[Csr, Csr]:
         """Rows of `Problem.after_every` and `Problem.after_first`: in-place updates, `after` edges, side effects."""
-        every: list[list[int]] = [[] for _ in self.nodes]
-        first: list[list[int]] = [[] for _ in self.nodes]
+        every, first = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
         for writer, pairs in self.in_place.items():
             for new, old in pairs:
                 for reader in self.content_readers[old]:
@@ -369,14 +425,14 @@ class _Lowering:
             for maker in {self.made_once.get(self._seen_through(v), task) for v in node.reads} - {task}:
                 first[maker].append(task)
         for task, (node, effect) in enumerate(zip(self.nodes, self.effects, strict=True)):
-            for before in map(self._task_behind, node.after):
+            for before in map(self._task_behind, node.after) if node.after else ():
                 if before >= 0:
                     first[before].append(task)
-            if _is_ordered(effect, node):
+            if effect is not Effect.PURE and _is_ordered(effect, node):
                 if effect in chain:
                     first[chain[effect]].append(task)
                 chain[effect] = task
-        return every, first
+        return _csr_of(every, len(self.nodes)), _csr_of(first, len(self.nodes))
 
     def _seen_through(self, v: int) -> int:
         """The value that free views lead to from `v`: a storage, or a view that a task makes."""
@@ -392,29 +448,46 @@ class _Lowering:
         producer = self.producer[self.roots[self.graph.nodes[n].writes[0]]]
         return self.node_task[producer] if producer >= 0 else -1
 
-    def _repeat(self, task: int, node: Node) -> int:
-        """Whether a task may run more than once (`Problem.repeat`)."""
-        effect = self.effects[task]
-        if task in self.in_place or task in self.unrepeated:
-            return columns.NEVER
-        if effect is Effect.PURE:
-            return columns.FREE
+    def _repeats(self) -> np.ndarray:
+        """int8[n]: whether each task may run more than once (`Problem.repeat`)."""
+        repeat = np.full(len(self.nodes), columns.FREE, np.int8)
+        for task, effect in enumerate(self.effects):
+            if effect is not Effect.PURE:
+                repeat[task] = self._repeat(effect, self.nodes[task])
+        repeat[[*self.in_place, *self.unrepeated]] = columns.NEVER
+        return repeat
+
+    def _repeat(self, effect: Effect, node: Node) -> int:
+        """Whether a node with an effect may run more than once."""
         if effect is Effect.ONCE or effect is Effect.UNSTABLE:
             return columns.NEVER
         if effect is Effect.RANDOM and node.stream is None:
             return columns.NEVER
-        record = find_op(node.op)
+        record = self.records.get(node.op)
         if record is not None and record.recompute == NEVER and node.stream is None:
             return columns.NEVER
         is_pinned = effect is Effect.COLLECTIVE and not self.repeats_collectives
         return columns.SAME_ORDER if is_pinned else columns.FREE
 
-    def _preference(self, node: Node) -> int:
-        """User preference about recomputation (`Problem.recompute`)."""
-        if node.recompute == "never" or not self.keep.isdisjoint(node.outputs):
-            return columns.FORBID
-        prefers = node.recompute == "prefer" or not self.recompute.isdisjoint(node.outputs)
-        return columns.PREFER if prefers else columns.ALLOW
+    def _preferences(self) -> np.ndarray:
+        """int8[n]: the user's preference about recomputation of each task (`Problem.recompute`)."""
+        preference = np.fromiter([PREFERENCES[node.recompute] for node in self.nodes], np.int8, len(self.nodes))
+        preferred, kept = self._tasks_writing(self.recompute), self._tasks_writing(self.keep)
+        preference[[task for task in preferred if preference[task] != columns.FORBID]] = columns.PREFER
+        preference[kept] = columns.FORBID
+        return preference
+
+    def _tasks_writing(self, values: Collection[int]) -> list[int]:
+        """The tasks whose nodes have one of the values as an output."""
+        nodes = [self.producer[v] for v in values]
+        return [self.node_task[n] for n in nodes if n >= 0 and self.node_task[n] >= 0]
+
+    def _heavy(self) -> np.ndarray:
+        """bool[n]: whether mirroring does not recompute each task: declared, or by the op registry."""
+        heavy = {op for op, record in self.records.items() if record.recompute in (HEAVY, NEVER)}
+        return np.array(
+            [node.op in heavy or bool(node.bodies) if node.heavy is None else node.heavy for node in self.nodes], bool
+        )
 
     def _categories(self) -> np.ndarray:
         """int8[m]: category of each buffer in reports."""
@@ -435,22 +508,15 @@ class _Lowering:
         return category
 
 
-def _heavy(node: Node) -> bool:
-    if node.heavy is not None:
-        return node.heavy
-    record = find_op(node.op)
-    return bool(node.bodies) or (record is not None and record.recompute in (HEAVY, NEVER))
-
-
 def _is_ordered(effect: Effect, node: Node) -> bool:
     """Whether nodes with this effect keep their order."""
-    return effect is not Effect.PURE and (
-        effect in (Effect.ONCE, Effect.COLLECTIVE) or (effect is Effect.RANDOM and node.stream is None)
-    )
+    return effect in (Effect.ONCE, Effect.COLLECTIVE) or (effect is Effect.RANDOM and node.stream is None)
 
 
-def _engine(effect: Effect) -> int:
-    return columns.COMMUNICATION if effect is Effect.COLLECTIVE else columns.COMPUTE
+def _csr_of(rows: Mapping[int, Sequence[int]], count: int) -> Csr:
+    """`count` rows by number; those that are left out are empty."""
+    row = np.repeat(np.fromiter(rows, np.int64, len(rows)), list(map(len, rows.values())))
+    return Csr.of_pairs(count, row, np.fromiter(itertools.chain.from_iterable(rows.values()), np.int64, len(row)))
 
 
 def _unique(row: list[int]) -> list[int]:

@@ -41,12 +41,12 @@ class NodeSequence:
 
     def runs(self, lowered: LoweredGraph) -> list[tuple[str, int]]:
         """(node name, run number) of each entry; runs of a node count from 0."""
-        count = [0] * len(lowered.graph.nodes)
-        result = []
-        for n in self.nodes:
-            result.append((lowered.graph.nodes[n].name, count[n]))
-            count[n] += 1
-        return result
+        names, nodes = [node.name for node in lowered.graph.nodes], np.array(self.nodes, np.int64)
+        by_node = np.argsort(nodes, kind="stable")
+        first = np.concatenate([[0], np.cumsum(np.bincount(nodes, minlength=len(names)))])
+        number = np.empty(len(nodes), np.int64)
+        number[by_node] = np.arange(len(nodes)) - first[nodes[by_node]]
+        return list(zip([names[n] for n in self.nodes], number.tolist(), strict=True))
 
 
 def node_sequence(lowered: LoweredGraph, plan: Plan) -> NodeSequence:
@@ -83,7 +83,11 @@ def node_sequence(lowered: LoweredGraph, plan: Plan) -> NodeSequence:
 
     append_views(-1)
     task_node, step_bytes = lowered.task_node, plan.step_bytes.tolist()
-    for step, task in enumerate(plan.order.tolist()):
+    if not at_step:
+        position[:] = np.arange(steps)
+        nodes += [task_node[task] for task in plan.order.tolist()]
+        byte_list += step_bytes
+    for step, task in enumerate(plan.order.tolist() if at_step else ()):
         position[step] = len(nodes)
         nodes.append(task_node[task])
         byte_list.append(step_bytes[step])

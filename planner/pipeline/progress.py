@@ -48,7 +48,10 @@ LOOK_PART = 0.03
 MIN_REST_PART = 0.05
 #: With so many tasks, a search that has a plan within the budget leaves up to such a share of its time to what is done
 #: outside it: what follows the addresses takes AFTER_PART of what precedes the first bound; FREE_SECONDS are for both.
-MIN_OUTSIDE_TASKS, MAX_OUTSIDE_PART, AFTER_PART, FREE_SECONDS = 20_000, 0.5, 0.6, 0.2
+MIN_OUTSIDE_TASKS, MAX_OUTSIDE_PART, AFTER_PART, FREE_SECONDS = 20_000, 0.6, 0.35, 0.2
+#: Share of the budget that a search by the clock leaves to gaps between addresses, with so many tasks: the arena of a
+#: plan with smaller gaps needs no repair, which takes as long as a new plan.
+GAPS_PART, MIN_GAPS_TASKS = 5e-4, 50_000
 #: Orders of a search that are kept in case the addresses of the best do not fit.
 MAX_INCUMBENTS = 5
 #: Seconds between progress events of nodes that run.
@@ -79,7 +82,12 @@ class Outcome:
     source: Graph  # the graph that was planned
     runs: NodeSequence  # of the plan
     plan: Plan
-    search: SearchResult | None = None  # serves equivalent graphs; None: of a curve, or of several sets of shapes
+    search_of: Callable[[], SearchResult] | None = None  # makes `search`; None: it is None
+
+    @property
+    def search(self) -> SearchResult | None:
+        """Serves equivalent graphs, made when it is read; None: of a curve, or of several sets of shapes."""
+        return None if self.search_of is None else self.search_of()
 
     @property
     def graph(self) -> Graph:
@@ -279,7 +287,7 @@ class SolveStages:
 
     def search(self, formulation: Formulation, planner: str, seeds: Sequence[Candidate] = ()) -> Plan:
         """Best plan found within the goal's time; no worse than any of the seeds."""
-        searched = formulation.in_arena_bytes()
+        searched = _with_room_for_gaps(formulation.in_arena_bytes())
         self.incumbents, self.is_shortened = [], False
         watched = arena_repair.may_follow(formulation) and formulation.goal.iterations is None
 
@@ -378,6 +386,18 @@ class SolveStages:
             self.cancel.is_set(),
             request,
         )
+
+
+def _with_room_for_gaps(formulation: Formulation) -> Formulation:
+    """The formulation to search, with GAPS_PART less of the budget if the graph is large and that can be met."""
+    goal, budget = formulation.goal, formulation.goal.budget_bytes
+    is_large = formulation.lowered.problem.tasks >= MIN_GAPS_TASKS and goal.iterations is None
+    if not budget or not is_large or not arena_repair.may_follow(formulation):
+        return formulation
+    less = int(budget * (1 - GAPS_PART))
+    if less <= formulation.bound.peak_bytes:
+        return formulation
+    return replace(formulation, goal=replace(goal, budget_bytes=less))
 
 
 def _verify_seconds(formulation: Formulation) -> float:

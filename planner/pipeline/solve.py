@@ -103,8 +103,8 @@ def _solve(
     with gc_paused():
         sections |= graph_documents(request, source, realized.runs)
         report = report_of(executed)
-        search = SearchResult.of(formulation, plan, found.notes, stages.stopped_by_clock, executed)
-        return Outcome(report, source, realized.runs, plan, search)
+        result_of = partial(SearchResult.of, formulation, plan, found.notes, stages.stopped_by_clock, executed)
+        return Outcome(report, source, realized.runs, plan, result_of)
 
 
 class _PlacedPlan(NamedTuple):

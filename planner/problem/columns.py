@@ -59,6 +59,8 @@ class Csr:
 
     def lists(self) -> list[list[int]]:
         """All rows as Python lists, for loops that visit single elements."""
+        if not len(self.index):
+            return [[] for _ in range(len(self))]
         bounds, flat = self.pointer.tolist(), self.index.tolist()
         return [flat[begin:end] for begin, end in itertools.pairwise(bounds)]
 

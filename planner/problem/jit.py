@@ -36,6 +36,7 @@ Row = Annotated[Any, "int64", 1]
 Table = Annotated[Any, "int64", 2]
 Cube = Annotated[Any, "int64", 3]
 Reals = Annotated[Any, "float64", 1]
+Column = Annotated[Any, "int64", 1, "readonly"]  # of a problem
 
 
 @dataclass(frozen=True, eq=False)

@@ -204,4 +204,6 @@ def _take_over(problem: Problem, live_ranges: Lifetimes, key: np.ndarray, held: 
 
 def _row_pointer(row: np.ndarray, rows: int) -> np.ndarray:
     """Pointer of a Csr whose entries are in ascending rows."""
-    return np.searchsorted(row, np.arange(rows + 1))
+    pointer = np.zeros(rows + 1, np.int64)
+    np.cumsum(np.bincount(row, minlength=rows), out=pointer[1:])
+    return pointer

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from planner.problem.columns import DEVICE
-from planner.problem.jit import Kernels, Row
+from planner.problem.jit import Column, Kernels, Row
 
 # Read-only columns of a problem.
-Column = Annotated[Any, "int64", 1, "readonly"]
 Bytes = Annotated[Any, "int8", 1, "readonly"]
 Flags = Annotated[Any, "boolean", 1, "readonly"]
 #: Result of `peak_step_bytes` for an order with a read before its write, or without the write of an output.

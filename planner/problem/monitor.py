@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from graph.cancellation import CancellationError, Deadline
 from planner.problem.plan import Order, Score
@@ -14,6 +16,34 @@ from planner.problem.plan import Order, Score
 
 class SearchCancelled(CancellationError):
     """Cancelled while a model was being built; the search returns the best order it has."""
+
+
+#: Seconds between two looks for a cancel while a kernel runs.
+LOOK_SECONDS = 0.01
+
+
+@contextmanager
+def flagged_when_cancelled(flags: Any, place: int, check: Callable[[], None]) -> Iterator[None]:
+    """Scope of a kernel, beside which a thread sets `flags[place]` to 1 once `check` raises SearchCancelled.
+
+    The kernel reads the flag in its loop; the caller calls `check` after it.
+    """
+    has_ended = threading.Event()
+
+    def watch() -> None:
+        try:
+            while not has_ended.wait(LOOK_SECONDS):
+                check()
+        except SearchCancelled:
+            flags[place] = 1
+
+    watcher = threading.Thread(target=watch, name="remat-cancel", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        watcher.join()
 
 
 class EarlyEnd(threading.Event):

@@ -7,15 +7,17 @@ backward C reads c, B reads b        a b c d  D  b c C  B     b was recomputed f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from planner.problem import liveness
 from planner.problem.columns import FORWARD, TO_LAST_READ, Problem
+from planner.problem.jit import Column, Kernels, Row
 from planner.problem.plan import Order
 
-#: Steps of an order between two checks for cancellation while it is built: about 10 ms.
-STEPS_BETWEEN_CHECKS = 4096
+#: Above so many tasks, compiled kernels that are on disk are worth loading.
+MAX_INTERPRETED = 2000
 
 
 def base_order(problem: Problem, strict_phases: bool = True) -> Order:
@@ -98,16 +100,101 @@ def order_evicting(
 ) -> Order:
     """The order with the buffers `evicted` (bool[m]) dropped at step `turn`, and recomputed where they are read.
 
-    `check` is called every STEPS_BETWEEN_CHECKS steps and may raise to cancel.
+    `check` is called before and after and may raise to cancel. Each task is recomputed once at most.
     """
     check()
-    builder = RecomputeBuilder(problem, order, turn)
-    builder.evict(np.flatnonzero(evicted).tolist())
-    for step, task in enumerate(order[turn:].tolist(), start=turn):
-        if step % STEPS_BETWEEN_CHECKS == 0:
-            check()
-        builder.run(task, step)
-    return np.array(builder.steps, np.int64)
+    reads, writes = problem.reads, problem.writes
+    is_fast = KERNELS.is_compiled() or (problem.tasks > MAX_INTERPRETED and KERNELS.is_on_disk())
+    kernels = KERNELS.compiled() if is_fast else KERNELS.interpreted()
+
+    def row(column: np.ndarray) -> Any:
+        return np.ascontiguousarray(column) if is_fast else column.tolist()
+
+    # Each expanded task leaves its reads on the stack, beside those of the task that waits for it.
+    waiting = row(np.zeros(2 * len(reads.index) + 1, np.int64))
+    steps = row(np.concatenate([order[:turn], np.zeros(len(order) - turn + problem.tasks, np.int64)]))
+    count = kernels["append_with_recomputations"](
+        row(np.asarray(order, np.int64)),
+        turn,
+        row((~evicted).astype(np.int64)),
+        row(last_recompute_step(problem, order)),
+        row(problem.producer()),
+        row(reads.pointer),
+        row(reads.index),
+        row(writes.pointer),
+        row(writes.index),
+        waiting,
+        steps,
+    )
+    check()
+    return np.array(steps[:count], np.int64)
+
+
+def append_with_recomputations(
+    order: Row,
+    turn: int,
+    there: Row,
+    latest: Row,
+    producer: Row,
+    read_pointer: Column,
+    reads: Column,
+    write_pointer: Column,
+    writes: Column,
+    waiting: Row,
+    steps: Row,
+) -> int:
+    """Number of steps once those of `order` from `turn` on are in `steps`, after the recomputations they need.
+
+    `there` (int64[m]) is 1 for buffers that need no recomputation before the next read, `latest` as of
+    `last_recompute_step`; `waiting` is space for a stack of tasks. As `RecomputeBuilder`.
+    """
+    count = turn
+    for step in range(turn, len(order)):
+        task = order[step]
+        top = push_missing(task, step, 0, there, latest, producer, read_pointer, reads, waiting)
+        while top > 0:
+            copy, below = waiting[top - 1], top
+            if not is_there(copy, there, write_pointer, writes):
+                top = push_missing(copy, step, top, there, latest, producer, read_pointer, reads, waiting)
+                if top > below:
+                    continue
+                steps[count] = copy
+                count += 1
+                mark_written(copy, there, write_pointer, writes)
+            top -= 1
+        steps[count] = task
+        count += 1
+        mark_written(task, there, write_pointer, writes)
+    return count
+
+
+def push_missing(
+    task: int, step: int, top: int, there: Row, latest: Row, producer: Row, pointer: Column, reads: Column, waiting: Row
+) -> int:
+    """Top of the stack `waiting` with the tasks on it that remake reads of `task` and may run at `step`."""
+    for entry in range(pointer[task], pointer[task + 1]):
+        b = reads[entry]
+        if there[b] == 0 and latest[producer[b]] >= step:
+            waiting[top] = producer[b]
+            top += 1
+    return top
+
+
+def is_there(task: int, there: Row, pointer: Column, writes: Column) -> bool:
+    """Whether all buffers that the task writes need no recomputation."""
+    missing = 0
+    for entry in range(pointer[task], pointer[task + 1]):
+        missing += there[writes[entry]] == 0
+    return missing == 0
+
+
+def mark_written(task: int, there: Row, pointer: Column, writes: Column) -> None:
+    """Mark the buffers that the task writes as there."""
+    for entry in range(pointer[task], pointer[task + 1]):
+        there[writes[entry]] = 1
+
+
+KERNELS = Kernels((append_with_recomputations,))
 
 
 class RecomputeBuilder:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from planner.problem.jit import Kernels, Row
-from planner.problem.liveness_kernels import Bytes, Column, Flags
+from planner.problem.jit import Column, Kernels, Row
+from planner.problem.liveness_kernels import Bytes, Flags
 
 #: Engines of a problem: COMPUTE to COMMUNICATION.
 ENGINES = 4

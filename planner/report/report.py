@@ -48,7 +48,7 @@ class ReportData:
 def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[str, Any]) -> dict[str, Any]:
     """The report. `model` is the identity of the planned graph; `sections` are optional sections, added last."""
     formulation, request = data.formulation, data.request
-    runs, baseline = [list(run) for run in data.runs.runs(formulation.lowered)], baseline_metrics(formulation)
+    runs, baseline = list(map(list, data.runs.runs(formulation.lowered))), baseline_metrics(formulation)
     report: dict[str, Any] = {
         "format": FORMAT,
         "id": report_id(model["hash"], request.given, runs),

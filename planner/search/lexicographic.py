@@ -21,7 +21,7 @@ from planner.problem.recompute import base_order
 from planner.search import portfolio
 from planner.search.peak_descent import lowest_peak
 from planner.search.time_slices import TimeSlices
-from planner.search.unread_runs import without_unread_runs
+from planner.search.unread_runs import LARGE_TASKS, without_unread_runs
 
 #: Share of the search for the lowest peak; the rest minimises the time at that peak.
 PEAK_SHARE = 0.5
@@ -38,7 +38,10 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
         return _lowest_peak(problem, goal, planner, monitor, seeds)
     slices, missed = TimeSlices(monitor), list[Candidate]()
     if not portfolio.is_infeasible(problem, goal, monitor.peak_bound):
-        found = _without_unread(problem, goal, planner, portfolio.search(problem, goal, planner, monitor, seeds))
+        found = portfolio.search(problem, goal, planner, monitor, seeds)
+        if monitor.cancelled and problem.tasks > LARGE_TASKS:
+            return found  # a stop does not wait for seconds of rounds
+        found = _without_unread(problem, goal, planner, found)
         is_met = _score(problem, goal, found).bytes_over_budget == 0
         if is_met or monitor.is_optimal or slices.is_over():
             return found

@@ -64,6 +64,8 @@ STANDALONE_PLANNERS = tuple(
 )
 #: Above MAX_SLOW_TASKS tasks the SLOW_PLANNERS are skipped: a single order takes too long.
 MAX_SLOW_TASKS, SLOW_PLANNERS = 20_000, ("min_cut", "revolve", "moment", "anneal")
+#: Above MAX_SLOW_TASKS tasks these are skipped by the clock, at which they do not look, once an order fits the budget.
+UNTIMED_PLANNERS = ("mirror",)
 
 
 #: Planners that ignore budgets; they use the first alternative of every group.
@@ -357,6 +359,9 @@ def _search(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Can
         if known is not None and (monitor.should_stop() or is_proven_cheapest(problem, goal, known, monitor)):
             break
         if name in SLOW_PLANNERS and problem.tasks > MAX_SLOW_TASKS:
+            continue
+        is_met = known is not None and bool(goal.budget_bytes) and not known.bytes_over_budget
+        if name in UNTIMED_PLANNERS and problem.tasks > MAX_SLOW_TASKS and is_met:
             continue
         before = monitor.best_score
         monitor.offer(planner_named(name)(problem, goal, monitor))

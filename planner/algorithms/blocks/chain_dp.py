@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from planner.algorithms.blocks.kernels import BACK, COLUMNS, DOMINATED, KEPT, SA
 from planner.algorithms.blocks.state_rows import COST, FROM, PLACE, PLAN, STATE
 from planner.algorithms.blocks.subproblem import MAX_LEADS, Subproblem, subproblem_of
 from planner.problem.jit import Kernels
+from planner.problem.monitor import flagged_when_cancelled
 from planner.problem.plan import Order
 
 #: Sets tried: for all distinct parts together, for one part, and for one part per task. Plans kept of one part.
@@ -19,6 +21,8 @@ MAX_TOTAL_SETS, MAX_SETS, SETS_PER_TASK, MAX_PLANS = 600_000, 30_000, 20, 1_500
 #: of a part.
 PAIRS_PER_TASK = 2_000
 MAX_PAIRS, STATES, PLANS = 4_000_000, (60, 4_000), (12, 400)
+#: With so many tasks the kernel that enumerates plans looks for a cancel while it runs.
+MIN_WATCHED_TASKS = 20_000
 #: Slices of a chain; cancellation is polled between them.
 SLICES = 24
 #: Below any number of bytes: the maximum over no steps.
@@ -43,8 +47,13 @@ class BlockChainDp:
         self.under: list[np.ndarray] = []  # per part [places, 2] bytes live under its forward and its backward part
         self.lengths: set[int] = set()
 
-    def add_parts(self, lengths: Sequence[int], should_stop: Callable[[], bool]) -> bool:
-        """Compute the plans of all parts of so many successive blocks; returns whether there are new ones."""
+    def add_parts(
+        self, lengths: Sequence[int], should_stop: Callable[[], bool], check: Callable[[], None] = lambda: None
+    ) -> bool:
+        """Compute the plans of all parts of so many successive blocks; returns whether there are new ones.
+
+        `check` may raise to cancel.
+        """
         before = len(self.parts)
         for length in lengths:
             if length in self.lengths:
@@ -58,17 +67,20 @@ class BlockChainDp:
             for equal in places.values():
                 if should_stop():
                     break
-                self._add(np.array(equal), length, limit)
+                self._add(np.array(equal), length, limit, check)
         return len(self.parts) > before
 
-    def _add(self, places: np.ndarray, length: int, limit: int) -> None:
+    def _add(self, places: np.ndarray, length: int, limit: int, check: Callable[[], None]) -> None:
         """Add the part of `length` blocks that begins at each of `places`."""
         part = subproblem_of(self.blocks, int(places[0]), int(places[0]) + length, not self.fast)
         if length > 1 and part.kept == part.read_backward:
             return  # no recomputable buffer connects one of its blocks to the next
         tasks = len(part.task)
         steps, plans = np.zeros(8 * tasks + 64, np.int64), np.zeros((MAX_PLANS, COLUMNS), np.int64)
-        count = self.kernels["enumerate_plans"](part.arrays, part.kept, limit, steps, plans)
+        is_large = self.blocks.base.problem.tasks >= MIN_WATCHED_TASKS
+        with flagged_when_cancelled(part.arrays.stop, 0, check) if is_large else nullcontext():
+            count = self.kernels["enumerate_plans"](part.arrays, part.kept, limit, steps, plans)
+        check()
         plans = plans[:count][plans[:count, DOMINATED] == 0]
         plans[:, SAVED] -= part.step_bytes[part.turn]
         base, blocks = self.blocks.base, self.blocks
@@ -93,6 +105,8 @@ class BlockChainDp:
         self, budget: int, price: float, is_cancelled: Callable[[], bool] = _never
     ) -> tuple[int, Callable[[], Order]] | None:
         """(ticks, order) of the cheapest chain if a byte is worth `price` ticks."""
+        if is_cancelled():
+            return None
         count, first_plan, chain = len(self.blocks), *self._chain(budget, price)
         table = self._states(chain, first_plan)
         per_slice = -(-(count + 1) // SLICES)

@@ -12,6 +12,7 @@ by their order maps every column, read, write and outside use of one to those of
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,21 +97,26 @@ class Blocks:
         )
 
 
-def blocks_of(problem: Problem, strict_phases: bool) -> Blocks:
-    """The blocks of the base order; a single one if the forward pass has no cut. O(n log n + reads)."""
+def blocks_of(problem: Problem, strict_phases: bool, check: Callable[[], None] = lambda: None) -> Blocks:
+    """The blocks of the base order; a single one if the forward pass has no cut. O(n log n + reads).
+
+    `check` is called on the way and may raise to cancel.
+    """
     base = BaseSchedule.of(problem, strict_phases)
-    out = np.append(_begins(base), base.turn)
+    check()
+    out = np.append(_begins(base, check), base.turn)
     back = _backs(base, out)
-    return Blocks(base, out, back, _kinds(base, out, back))
+    return Blocks(base, out, back, _kinds(base, out, back, check))
 
 
-def refine_colours(problem: Problem) -> np.ndarray:
+def refine_colours(problem: Problem, check: Callable[[], None] = lambda: None) -> np.ndarray:
     """int64[n]: tasks with equal neighbourhoods have equal colours; the numbers have no other meaning."""
     with np.errstate(over="ignore"):
         task = _mixed(problem.cost) + _ODD * _mixed(problem.workspace) + _mixed(_flags(problem))
         buffer = _mixed(problem.size) + _ODD * _mixed(problem.hold.astype(np.int64) * 2 + problem.space)
         readers, writers = problem.reads.transposed(problem.buffers), problem.writes.transposed(problem.buffers)
         for _ in range(REFINEMENT_ROUNDS):
+            check()
             task, buffer = (
                 _mixed(
                     task + _mixed(_sums(problem.reads, _mixed(buffer))) + _sums(problem.writes, _mixed(buffer + _ODD))
@@ -120,7 +126,7 @@ def refine_colours(problem: Problem) -> np.ndarray:
     return np.asarray(np.unique(task, return_inverse=True)[1], np.int64)
 
 
-def repeated_intervals(colour: np.ndarray) -> list[tuple[int, int, int]]:
+def repeated_intervals(colour: np.ndarray, check: Callable[[], None] = lambda: None) -> list[tuple[int, int, int]]:
     """(begin, end, period) of disjoint intervals with at least two repeats, longest first.
 
     Within an interval every entry equals the entry a period later; of equally long intervals the shorter period wins.
@@ -130,6 +136,7 @@ def repeated_intervals(colour: np.ndarray) -> list[tuple[int, int, int]]:
     distance = np.diff(by)[colour[by[1:]] == colour[by[:-1]]]
     period, count = np.unique(distance, return_counts=True)
     for p in period[np.argsort(-count, kind="stable")][:MAX_PERIODS].tolist():
+        check()
         found += [(a, b + p, p) for a, b in _true_intervals(colour[:-p] == colour[p:]) if b - a >= p]
     taken, chosen = np.zeros(len(colour) + 2, bool), []
     for a, b, p in sorted(found, key=lambda run: (run[0] - run[1], run[2], run[0])):
@@ -147,13 +154,15 @@ def _true_intervals(values: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(begin.tolist(), end.tolist(), strict=True))
 
 
-def _begins(base: BaseSchedule) -> np.ndarray:
+def _begins(base: BaseSchedule, check: Callable[[], None]) -> np.ndarray:
     """Steps at which blocks begin, the first one 0."""
     crossing = _crossing(base)
     begins = [np.zeros(1, np.int64)]
     if not base.turn:
         return begins[0][:0]
-    for a, b, period in repeated_intervals(refine_colours(base.problem)[base.order[: base.turn]]):
+    colour = refine_colours(base.problem, check)[base.order[: base.turn]]
+    for a, b, period in repeated_intervals(colour, check):
+        check()
         length = period * -(-MIN_TASKS // period)
         if b - a < 2 * length:
             continue
@@ -197,7 +206,7 @@ def _backs(base: BaseSchedule, out: np.ndarray) -> np.ndarray:
     return np.append(np.maximum.accumulate(ends[::-1])[::-1][out[:-1]], base.turn)
 
 
-def _kinds(base: BaseSchedule, out: np.ndarray, back: np.ndarray) -> np.ndarray:
+def _kinds(base: BaseSchedule, out: np.ndarray, back: np.ndarray, check: Callable[[], None]) -> np.ndarray:
     """Kind of each block, by all properties that the order-preserving bijection must map."""
     problem, count = base.problem, len(out) - 1
     steps = np.concatenate([np.arange(out[-1]), np.arange(base.turn, back[0])])
@@ -227,12 +236,14 @@ def _kinds(base: BaseSchedule, out: np.ndarray, back: np.ndarray) -> np.ndarray:
     slot[problem.writes.index] = entries - problem.writes.pointer[problem.writes.row_of_entry()]
     keys = [[row_task[a:b].tobytes()] for a, b in itertools.pairwise(begin.tolist())]
     for rows in (problem.reads, problem.writes):
+        check()
         position, buffer = rows.entries(tasks)
         of = block[position]
         resident = problem.hold[buffer] == RESIDENT
         produced = base.produced[buffer]
         known = (produced >= 0) & (block_of[produced] >= 0)
         uses = outside_reads(base, buffer, out[of + 1], out[np.minimum(of + 2, count)], back[of + 1], back[of])
+        check()
         row = np.stack(
             [
                 np.where(resident, 0, np.where(known, of - block_of[produced], buffer + count)),

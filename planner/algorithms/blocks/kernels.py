@@ -158,12 +158,15 @@ def add_plan(part: SubproblemArrays, kept: int, steps: Row, plans: Table, count:
 
 
 def enumerate_plans(part: SubproblemArrays, kept: int, limit: int, steps: Row, plans: Table) -> int:
-    """Fill `plans` starting from the one that keeps `kept`, trying about `limit` sets; returns their number."""
+    """Fill `plans` starting from the one that keeps `kept`, trying about `limit` sets; returns their number.
+
+    Ends early once `part.stop[0]` is set.
+    """
     count, tried = add_plan(part, kept, steps, plans, 0), 1
     flips, room = len(part.flips), len(plans) - 1
     for pairs in range(2):
         i = 0
-        while i < count and tried < limit and count < room:
+        while i < count and tried < limit and count < room and not part.stop[0]:
             if not plans[i][DOMINATED]:
                 base = plans[i][KEPT]
                 for x in range(flips):
@@ -172,7 +175,7 @@ def enumerate_plans(part: SubproblemArrays, kept: int, limit: int, steps: Row, p
                         count = add_plan(part, one, steps, plans, count)
                         tried += 1
                     for y in range(x + 1, flips if pairs else 0):
-                        if count < room and tried < limit:
+                        if count < room and tried < limit and not part.stop[0]:
                             count = add_plan(part, one ^ (1 << part.flips[y]), steps, plans, count)
                             tried += 1
             i += 1

@@ -13,6 +13,7 @@ the budget of the chain is adjusted.
 
 from __future__ import annotations
 
+from planner.algorithms.blocks import chain_dp
 from planner.algorithms.blocks import kernels as block_kernels
 from planner.algorithms.blocks.chain_dp import BlockChainDp
 from planner.algorithms.blocks.detection import blocks_of
@@ -25,6 +26,7 @@ from planner.problem.best_order import BestOrder
 from planner.problem.liveness import cost, peak
 from planner.problem.monitor import Monitor, SearchCancelled
 from planner.problem.plan import Goal, Order
+from planner.problem.recompute import base_order
 
 #: Lengths of parts (successive blocks that save nothing between them), tried in this order.
 PART_LENGTHS = ((1,), (1, 2), (1, 2, 3, 4))
@@ -51,14 +53,15 @@ class _BlockSearch:
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor):
         self.problem, self.goal, self.monitor = problem, goal, monitor
         self.closing = GapCloser(problem, monitor.should_stop, monitor.check)
-        self.blocks = blocks_of(problem, goal.strict_phases)
         self.known = monitor.best is not None
-        base = self.blocks.base.order
+        base = base_order(problem, goal.strict_phases)
         self.best = BestOrder.offered(monitor, base if monitor.best is None else monitor.best)
         self.best.offer(base)
 
     def order(self) -> Order:
-        problem, goal, monitor, blocks = self.problem, self.goal, self.monitor, self.blocks
+        problem, goal, monitor = self.problem, self.goal, self.monitor
+        is_large = problem.tasks >= chain_dp.MIN_WATCHED_TASKS
+        blocks = blocks_of(problem, goal.strict_phases, monitor.check if is_large else lambda: None)
         highest = int(blocks.base.step_bytes.max(initial=0))
         if (goal.budget_bytes is not None and highest <= goal.budget_bytes) or monitor.should_stop():
             return self.best.order
@@ -68,7 +71,7 @@ class _BlockSearch:
             chain = BlockChainDp(blocks, block_kernels.KERNELS, self.uses_compiled())
             for lengths in PART_LENGTHS:
                 before = self.best.score
-                if monitor.should_stop() or not chain.add_parts(lengths, monitor.should_stop):
+                if monitor.should_stop() or not chain.add_parts(lengths, monitor.should_stop, monitor.check):
                     break
                 if goal.budget_bytes:
                     self.within(chain, goal.budget_bytes)

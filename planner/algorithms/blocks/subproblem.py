@@ -44,6 +44,7 @@ class SubproblemArrays(NamedTuple):
     stack: Row  # n + r  scratch
     flips: Row  # bits that may change
     turn: Row  # task TURN, bytes of a unit of peaks
+    stop: Row  # 1 once the search is cancelled
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -93,6 +94,7 @@ def subproblem_of(blocks: Blocks, begin: int, end: int, as_lists: bool) -> Subpr
         column(np.zeros(part.tasks + len(reads.index))),
         column(np.sort(bit[(bit >= 0) & ~part.inner])),
         column(np.array([part.turn, max(1, int(size.sum()) // PEAK_UNITS)])),
+        column(np.zeros(1)),
     )
     crosses = (part.first_backward_read < len(blocks.base.order)) & (bit >= 0)
     read_backward, kept = (sum(1 << int(i) for i in bit[chosen]) for chosen in (crosses, crosses & ~part.inner))

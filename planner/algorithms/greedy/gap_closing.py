@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
 from planner.algorithms.greedy import gap_kernels, trim_kernels
 from planner.algorithms.greedy.byte_ledger import highest
 from planner.algorithms.greedy.gaps import CHAIN, EvaluatedOrder, GapTable, evaluate_order, gap_table_of
+from planner.algorithms.greedy.use_list_kernels import STOP
 from planner.problem import HANDED_OUT, TO_THE_END, Problem, liveness
 from planner.problem.jit import Kernel, Kernels
+from planner.problem.monitor import flagged_when_cancelled
 from planner.problem.plan import Lifetimes, Order
 from planner.problem.recompute import can_recompute, is_first_run
 
 # Above this many tasks compiled kernels are worth numba's start-up time.
 MAX_INTERPRETED = 300
+# With this many tasks a kernel takes long enough to look for a cancel while it runs.
+MIN_WATCHED_TASKS = 20_000
 # A gap whose price fell below this fraction of the next best is queued again.
 SLACK = 0.95
 # Rounds of pricing all gaps; closing a gap may make others profitable.
 ROUNDS = 8
+# Above this many tasks, recomputations are removed in one round: a second takes as long and finds next to none.
+MAX_TRIMMED_AGAIN = 20_000
 
 
 class GapCloser:
@@ -61,7 +68,9 @@ class GapCloser:
             self.check()
             uses = _with_gap(table)
             prices = np.zeros(len(uses))
-            if not kernels["close_best"](table, ledger, self._row(uses), prices, limit, SLACK, margin):
+            with self._watched(table):
+                closed = kernels["close_best"](table, ledger, self._row(uses), prices, limit, SLACK, margin)
+            if not closed:
                 break
             if highest(ledger) <= limit or self.should_stop():
                 break
@@ -80,9 +89,10 @@ class GapCloser:
             table, ledger = gap_table_of(self.problem, self.repeatable, sequence, 0, not self.fast, self.check)
             self.check()
             dropped = np.zeros(len(steps), np.int64)
-            self._kernels(trim_kernels.KERNELS)["drop_runs"](
-                table, ledger, self._row(steps), self._row(order[steps]), limit, dropped
-            )
+            with self._watched(table):
+                self._kernels(trim_kernels.KERNELS)["drop_runs"](
+                    table, ledger, self._row(steps), self._row(order[steps]), limit, dropped
+                )
             self.check()
             if not dropped.any():
                 break
@@ -90,7 +100,15 @@ class GapCloser:
             if shorter.peak > limit:
                 break
             sequence = shorter
+            if self.problem.tasks > MAX_TRIMMED_AGAIN:
+                break
         return sequence
+
+    def _watched(self, table: GapTable) -> AbstractContextManager[None]:
+        """Scope of a kernel on a table that ends early once the search is cancelled, if the graph is large."""
+        if self.problem.tasks < MIN_WATCHED_TASKS:
+            return nullcontext()
+        return flagged_when_cancelled(table.counters, STOP, self.check)
 
     def _kernels(self, kernels: Kernels) -> dict[str, Kernel]:
         return kernels.compiled() if self.fast else kernels.interpreted()

@@ -16,6 +16,7 @@ from planner.algorithms.greedy.use_list_kernels import (
     EXTRA,
     LOOKED,
     RUNS,
+    STOP,
     USES,
     add_use,
     chain_bytes,
@@ -215,13 +216,15 @@ def price_all(board: GapTable, ledger: Ledger, uses: Row, limit: int, prices: Re
     """Fill `prices` for the given uses."""
     count_once(ledger, limit)
     for i in range(len(uses)):
+        if board.counters[STOP]:
+            break
         prices[i] = price(board, ledger, uses[i], limit)
 
 
 def close_best(board: GapTable, ledger: Ledger, uses: Row, prices: Reals, limit: int, slack: float, room: int) -> int:
     """Close gaps before `uses`, best price first, while some place exceeds `limit`; returns the number closed.
 
-    `prices` (float64, one a use) is scratch.
+    Ends early once `board.counters[STOP]` is set. `prices` (float64, one a use) is scratch.
     Each closed gap leaves fewer places over the limit, and all prices fall with them. So the heap holds prices per
     place over the limit; an entry that has fallen below `slack` times the next best is pushed back.
     """
@@ -234,6 +237,8 @@ def close_best(board: GapTable, ledger: Ledger, uses: Row, prices: Reals, limit:
     while len(heap) and over > 0 and board.counters[USES] + room < len(board.place):
         use = heappop(heap)[1]
         now = price(board, ledger, use, limit) / over
+        if board.counters[STOP]:
+            break
         if now <= 0:
             continue
         if len(heap) and now < -heap[0][0] * slack:

@@ -60,7 +60,11 @@ class GapTable(NamedTuple):
     chain: Row  # CHAIN  tasks the candidate runs
     added_at: Row  # boundaries of the runs added so far
     added_task: Row
-    counters: Row  # uses, runs added, candidates looked at, tasks in `chain`, bytes it needs
+    counters: Row  # uses, runs added, candidates looked at, tasks in `chain`, bytes it needs, 1 once cancelled
+
+
+#: A column of more entries takes so long that a cancel is looked for after it.
+MAX_UNCHECKED = 10_000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -108,6 +112,8 @@ def gap_table_of(
 
     def column(values: np.ndarray, extra: int = 0) -> list[int]:
         array = np.concatenate([values.astype(np.int64), np.zeros(extra, np.int64)])
+        if len(array) > MAX_UNCHECKED:
+            check()
         return array.tolist() if as_lists else array  # type: ignore[return-value]
 
     empty = np.zeros(0, np.int64)
@@ -138,7 +144,7 @@ def gap_table_of(
         column(empty, CHAIN),
         column(empty, room),
         column(empty, room),
-        column(np.array([uses, 0, 0, 0, 0])),
+        column(np.array([uses, 0, 0, 0, 0, 0])),
     )
     return board, ledger_of(_places(problem, sequence))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.algorithms.greedy.byte_ledger import LOOPS, Ledger, add, highest_in
 from planner.algorithms.greedy.gaps import GapTable
-from planner.algorithms.greedy.use_list_kernels import remove_use, use_before
+from planner.algorithms.greedy.use_list_kernels import STOP, remove_use, use_before
 from planner.problem.jit import Kernels, Row
 
 
@@ -35,8 +35,13 @@ def is_within(board: GapTable, ledger: Ledger, task: int, place: int, limit: int
 
 
 def drop_runs(board: GapTable, ledger: Ledger, steps: Row, tasks: Row, limit: int, dropped: Row) -> None:
-    """Remove the runs at the given steps that `limit` does not need, in that order; mark them in `dropped`."""
+    """Remove the runs at the given steps that `limit` does not need, in that order; mark them in `dropped`.
+
+    Ends early once `board.counters[STOP]` is set.
+    """
     for i in range(len(steps)):
+        if board.counters[STOP]:
+            break
         task, place = tasks[i], 2 * steps[i] + 1
         hold_instead(board, ledger, task, place, 1)
         if not is_within(board, ledger, task, place, limit):

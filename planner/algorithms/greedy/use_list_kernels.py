@@ -6,7 +6,7 @@ from planner.algorithms.greedy.gaps import GapTable
 from planner.problem.jit import Row
 
 # Entries of `GapTable.counters`.
-USES, ADDED, LOOKED, RUNS, EXTRA = range(5)
+USES, ADDED, LOOKED, RUNS, EXTRA, STOP = range(6)
 # In `GapTable.reads`: a removed use; its `before` still leads to a use in the list.
 REMOVED = 2
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
+from typing import Any
 
 import pytest
 
 from planner.algorithms import planner_named
-from planner.problem import BACKWARD, FORWARD, Problem, liveness, recompute
+from planner.algorithms.blocks import chain_dp
+from planner.algorithms.blocks import kernels as block_kernels
+from planner.algorithms.greedy import gap_closing, gap_kernels, trim_kernels
+from planner.algorithms.greedy.use_list_kernels import STOP
+from planner.problem import BACKWARD, FORWARD, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
+from planner.problem.recompute import base_order
 from planner.verify.order_rules import check_order
 from tests.planner.drawn import problem_of
 
@@ -45,8 +52,7 @@ def planned(problem: Problem, planner: str, cancel: threading.Event) -> Order:
 
 
 @pytest.mark.parametrize("planner", ["greedy", "segments", "mirror", "blocks"])
-def test_a_cancel_at_any_look_ends_a_planner_with_a_legal_order(planner: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recompute, "STEPS_BETWEEN_CHECKS", 1)
+def test_a_cancel_at_any_look_ends_a_planner_with_a_legal_order(planner: str) -> None:
     problem, uncancelled = forward_and_backward(), SetAtLook(10**9)
     planned(problem, planner, uncancelled)
     for number in range(1, uncancelled.looks + 1):
@@ -56,14 +62,8 @@ def test_a_cancel_at_any_look_ends_a_planner_with_a_legal_order(planner: str, mo
         assert cancel.looks - number <= MAX_LATER_LOOKS
 
 
-def test_segments_and_greedy_look_for_a_cancel_inside_their_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_greedy_looks_for_a_cancel_inside_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = forward_and_backward()
-    rare, often = SetAtLook(10**9), SetAtLook(10**9)
-    monkeypatch.setattr(recompute, "STEPS_BETWEEN_CHECKS", 10**6)
-    planned(problem, "segments", rare)
-    monkeypatch.setattr(recompute, "STEPS_BETWEEN_CHECKS", 1)
-    planned(problem, "segments", often)
-    assert often.looks >= rare.looks + problem.tasks // 2
     greedy, polls = SetAtLook(10**9), []
     genuine = Monitor.should_stop
 
@@ -74,3 +74,82 @@ def test_segments_and_greedy_look_for_a_cancel_inside_their_steps(monkeypatch: p
     monkeypatch.setattr(Monitor, "should_stop", should_stop)
     planned(problem, "greedy", greedy)
     assert greedy.looks >= 2 * len(polls)
+
+
+class SetDuringKernels(threading.Event):
+    """Cancel event that is set once another thread than the planner's looks at it: the one beside a kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.planner = threading.current_thread()
+
+    def is_set(self) -> bool:
+        if threading.current_thread() is not self.planner:
+            self.set()
+        return super().is_set()
+
+
+@pytest.mark.parametrize("entry", ["close_best", "drop_runs", "enumerate_plans"])
+def test_a_kernel_of_a_large_graph_ends_once_the_search_is_cancelled(
+    entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = {"close_best": gap_kernels, "drop_runs": trim_kernels, "enumerate_plans": block_kernels}
+    kernels = modules[entry].KERNELS
+    flags: list[int] = []
+
+    def waiting(*arrays: Any) -> int:
+        """A kernel that runs until it is told to stop."""
+        flag, place = (arrays[0].stop, 0) if entry == "enumerate_plans" else (arrays[0].counters, STOP)
+        while not flag[place]:
+            time.sleep(0.001)
+        flags.append(flag[place])
+        return 0
+
+    usual, genuine = kernels.interpreted(), type(kernels).interpreted
+    monkeypatch.setattr(chain_dp if entry == "enumerate_plans" else gap_closing, "MIN_WATCHED_TASKS", 1)
+    monkeypatch.setattr(type(kernels), "is_compiled", lambda _: False)
+    monkeypatch.setattr(
+        type(kernels), "interpreted", lambda each: usual | {entry: waiting} if each is kernels else genuine(each)
+    )
+    problem, cancel = forward_and_backward(), SetDuringKernels()
+    order = planned(problem, "blocks" if entry == "enumerate_plans" else "greedy", cancel)
+    check_order(problem, Goal(budget_bytes=5), order.tolist())
+    assert flags == [1] and cancel.is_set()
+
+
+def test_kernels_do_nothing_once_their_flag_is_set() -> None:
+    problem = forward_and_backward()
+    closing = gap_closing.GapCloser(problem)
+    order = base_order(problem)
+    closed = closing.close_gaps(order, 5)
+    assert len(closed.order) > len(order)
+
+    def flagged(kernels: dict[str, Any], *names: str) -> dict[str, Any]:
+        def kernel(name: str) -> Any:
+            def stopped(table: Any, *rest: Any) -> Any:
+                table.counters[STOP] = 1
+                return kernels[name](table, *rest)
+
+            return stopped
+
+        return kernels | {name: kernel(name) for name in names}
+
+    for fast in (False, True):
+        closing.fast = fast
+        usual = closing._kernels
+        closing._kernels = lambda kernels, usual=usual: flagged(usual(kernels), "close_best", "drop_runs")  # type: ignore[method-assign]
+        assert closing.close_gaps(order, 5).order.tolist() == order.tolist()
+        assert closing.trim_repeats(closed, 10**6).order.tolist() == closed.order.tolist()
+        closing._kernels = usual  # type: ignore[method-assign]
+        assert len(closing.trim_repeats(closed, 10**6).order) == len(order)
+
+
+def test_blocks_of_a_large_graph_are_found_with_looks_for_a_cancel(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, few, many = forward_and_backward(), SetAtLook(10**9), SetAtLook(10**9)
+    planned(problem, "blocks", few)
+    monkeypatch.setattr(chain_dp, "MIN_WATCHED_TASKS", 1)
+    planned(problem, "blocks", many)
+    assert many.looks > few.looks
+    for number in range(1, 20):
+        order = planned(problem, "blocks", SetAtLook(number))
+        check_order(problem, Goal(budget_bytes=5), order.tolist())

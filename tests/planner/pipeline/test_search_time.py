@@ -141,6 +141,34 @@ def test_a_search_of_a_large_graph_leaves_time_to_what_surrounds_it_once_a_plan_
     assert left == pytest.approx([40, 40, 40, 40 - outside, 40 - outside])
 
 
+def test_a_search_of_a_large_graph_leaves_room_for_gaps_between_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = solve(json.dumps(chain(6)).encode(), parse_request({"iterations": 1, "budget": "60%"})).source
+    budgets: list[int | None] = []
+
+    def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Any) -> Candidate:
+        budgets.append(goal.budget_bytes)
+        return Candidate(base_order(problem), "as_given")
+
+    monkeypatch.setattr(progress.lexicographic, "search", search)
+
+    def searched(least_tasks: int, **fields: Any) -> tuple[int | None, int | None]:
+        monkeypatch.setattr(progress, "MIN_GAPS_TASKS", least_tasks)
+        stages = SolveStages(None, threading.Event())
+        formulation = stages.formulate(source, parse_request({"budget": "60%", **fields}))
+        stages.start_clock(formulation)
+        stages.search(formulation, "auto")
+        return budgets.pop(), formulation.in_arena_bytes().goal.budget_bytes
+
+    less, budget = searched(1, search_seconds=5)
+    assert budget is not None and less == int(budget * (1 - progress.GAPS_PART)) < budget
+    for unchanged in (
+        searched(100, search_seconds=5),
+        searched(1, iterations=3),
+        searched(1, search_seconds=5, layout="none"),
+    ):
+        assert unchanged[0] == unchanged[1]
+
+
 def test_a_bound_whose_time_is_over_keeps_what_it_has() -> None:
     request = parse_request({"budget": "60%", "search_seconds": 1e-3})
     stages = SolveStages(None, threading.Event())

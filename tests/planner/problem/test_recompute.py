@@ -5,10 +5,19 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 
-from planner.problem import RESIDENT, TO_THE_END, UPDATE, liveness
+from planner.problem import RESIDENT, TO_THE_END, UPDATE, liveness, recompute
 from planner.problem.plan import Goal
-from planner.problem.recompute import backward_start, base_order, can_recompute, order_keeping
+from planner.problem.recompute import (
+    RecomputeBuilder,
+    backward_start,
+    base_order,
+    can_recompute,
+    droppable_before,
+    order_evicting,
+    order_keeping,
+)
 from planner.verify.checker import check_order
 from tests.planner.drawn import drawn, letters_of, problem_of
 from tests.planner.random_problems import training_problem
@@ -78,6 +87,24 @@ def test_every_set_of_kept_buffers_gives_a_legal_order_with_one_copy_at_most():
         runs = np.bincount(order, minlength=problem.tasks)
         assert runs.max() <= 2
         assert (runs[problem.phase == UPDATE] == 1).all()
+
+
+def test_compiled_and_interpreted_kernels_recompute_alike_and_as_the_builder():
+    rng = random.Random(8)
+    for _ in range(40):
+        problem = training_problem(rng, rng.randint(2, 12))
+        order = base_order(problem)
+        turn = backward_start(problem, order)
+        evicted = droppable_before(problem, order, turn) & np.array([rng.random() < 0.7] * problem.buffers)
+        builder = RecomputeBuilder(problem, order, turn)
+        builder.evict(np.flatnonzero(evicted).tolist())
+        for step, task in enumerate(order[turn:].tolist(), start=turn):
+            builder.run(task, step)
+        recompute.KERNELS.compiled()
+        fast = order_evicting(problem, order, turn, evicted).tolist()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(recompute.Kernels, "is_compiled", lambda _: False)
+            assert order_evicting(problem, order, turn, evicted).tolist() == fast == builder.steps
 
 
 def test_a_chain_of_a_hundred_thousand_tasks_needs_no_recursion():

@@ -167,3 +167,27 @@ def test_an_improver_goes_on_while_it_finds_better_orders_up_to_a_share_of_the_t
     part.started -= 50
     part.offer(np.arange(7))
     assert part.seconds == 75 and monitor.best_score == Score(0, 7, 0)
+
+
+def test_planners_that_do_not_look_at_the_clock_are_left_out_on_large_graphs_once_an_order_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = training_problem(random.Random(3), 12)
+    ran: list[str] = []
+
+    def named(name: str) -> Callable[[Problem, Goal, Monitor], np.ndarray]:
+        ran.append(name)
+        return planner_named(name)
+
+    def planners_of(share: float, most_tasks: int) -> list[str]:
+        ran.clear()
+        monkeypatch.setattr(portfolio, "MAX_SLOW_TASKS", most_tasks)
+        goal = Goal(int(share * liveness.peak(problem, np.arange(problem.tasks))))
+        monitor = Monitor(lambda order: goal_score(problem, goal, order), seconds=60.0)
+        portfolio._search(problem, goal, "auto", monitor)
+        return list(ran)
+
+    monkeypatch.setattr(portfolio, "planner_named", named)
+    assert "mirror" in planners_of(0.9, 10**6)
+    assert "greedy" in planners_of(0.9, 1) and "mirror" not in planners_of(0.9, 1)
+    assert "mirror" in planners_of(0.01, 1)  # no order fits
