@@ -9,7 +9,8 @@
                               ▲           │
                               ╰─ exceeds ◀╯
 
-By the clock, `auto` walks on from the plan: it reorders the same runs, then changes recomputation too. All tasks are
+By the clock, `auto` first tries the same runs in a flat order, which holds less near the budget: holes do no harm then.
+Next it walks on from the plan: it reorders the same runs, then changes recomputation too. All tasks are
 charged what the addresses waste, so that the peak falls by as much. If no addresses fit, quick plans follow.
 With LOWERED_TASKS and more, where walks make few moves in the time, gaps are closed in the plan first, which takes less
 time than a new plan.
@@ -54,6 +55,10 @@ TASK_CHARGES, UNIFORM_STEPS = 3, (1, 1, 2)
 MIN_ROUNDED = 1e-4
 #: Plans whose addresses exceed the budget by at most this share are packed in such a share of the time left.
 NEAR_EXCESS, NEAR_PACK = 0.01, 0.6
+#: Orders of the same runs that are tried by the clock where the addresses of the first plan exceed the budget.
+FLAT_TRIES = 2
+#: The first charge, as a share of the budget, where the addresses of none of them fit.
+FLAT_CHARGE = 0.03
 #: Bisections between the last charge that missed and the first that fitted; by the clock until they are so near, as a
 #: share of the budget.
 BISECTIONS, MIN_CHARGE = 5, 2e-3
@@ -174,14 +179,33 @@ class _Repair:
         """Walk on from the plan in most of the time; quick plans follow if the addresses of none fit."""
         if self._is_large():
             self.shares = LARGE_SHARES
-        packed = self._tried(first, pack=not self._is_near(first))  # `_pack_near` has more time for it
+        packed = flat = self._with_flat_order(first, FLAT_TRIES)
+        if flat is first:
+            packed = self._tried(first, pack=not self._is_near(first))  # `_pack_near` has more time for it
         missed = self._try_seeds(packed, seeds)
-        self._pack_near([packed, *missed])
+        self._pack_near([packed, *missed] if flat is first else missed)
         if self.formulation.lowered.problem.tasks >= LOWERED_TASKS:
             self._lower_down(packed)
         self.walk_on(packed)
         if self.best is None:
             self._descend(packed, self._quick_plan, BISECTIONS, uniform_first=True)
+
+    def _may_flatten(self) -> bool:
+        """Whether orders of the same runs are tried."""
+        return not self.rounded.goal.order_is_given and self.formulation.lowered.problem.tasks < LOWERED_TASKS
+
+    def _with_flat_order(self, plan: Plan, tries: int = 1) -> Plan:
+        """The plan, or the same runs in an order that holds less near the budget, if the arena is smaller then."""
+        over, problem, goal = self.formulation.bytes_over_budget, self.rounded.lowered.problem, self.rounded.goal
+        for number in range(tries if self._may_flatten() else 0):
+            is_better = self.best is None or plan.score < self.best.score
+            if not over(plan) or not is_better or self._is_over(plan):
+                break
+            monitor = self._monitor(self.rounded, self.shares.flat, PLAN_ITERATIONS)
+            flat = continuation.flattened(problem, replace(goal, seed=goal.seed + number), plan.candidate, monitor)
+            if flat.order is not plan.order:
+                plan = min(plan, self._tried(self._swept(flat, self.shares.layout)), key=over)
+        return plan
 
     def _lower_down(self, first: Plan) -> None:
         """Charge all tasks what the addresses of a plan waste, and close gaps in it; once they fit, bisect the charge.
@@ -239,6 +263,8 @@ class _Repair:
         budget, tasks = self.rounded.goal.budget_bytes or 0, self.formulation.lowered.problem.tasks
         start = first if self.best is None else self.best
         missed, charge, goal = 0, self._wasted(start), self.rounded.goal
+        if self.best is None and self._may_flatten():
+            charge = max(charge, int(FLAT_CHARGE * budget))
         fitting = None if self.best is None else charge
         until, left, idle = self.until, max(0.0, self.until - time.monotonic()), 0
         for number in itertools.count(1):
@@ -247,7 +273,9 @@ class _Repair:
                 break
             before = self.best
             charged = replace(self._charged(np.full(tasks, charge)), goal=replace(goal, seed=goal.seed + number))
-            found = self._tried(self._walk(charged, start, fitting is None))
+            walked = self._walk(charged, start, fitting is None)
+            flat = self._with_flat_order(walked)
+            found = self._tried(walked) if flat is walked else flat
             if not self.formulation.bytes_over_budget(found):
                 fitting, start = charge, self.best or found
             elif fitting is None:

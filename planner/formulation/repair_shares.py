@@ -22,13 +22,14 @@ class Shares(NamedTuple):
     quick: float  # a quick plan
     order: float  # a reordering
     walk: float  # a walk from a plan
+    flat: float  # an order that holds less near the budget
 
 
 #: With time for packing searches, and for graphs too large for one in the time left.
-SHARES = Shares(0.15, 0.02, 0.04, 0.15, 0.7, 0.3, 0.1, 0.3)
-LARGE_SHARES = Shares(0.1, 0.02, 0.1, 0.1, 0.7, 0.6, 0.1, 0.5)
+SHARES = Shares(0.15, 0.02, 0.04, 0.15, 0.7, 0.3, 0.1, 0.3, 0.12)
+LARGE_SHARES = Shares(0.1, 0.02, 0.1, 0.1, 0.7, 0.6, 0.1, 0.5, 0.0)
 #: Of walks from a plan until the time is over, each in a part of what the one before left.
-WALK_SHARES = Shares(0.15, 0.02, 0.04, 0.2, 0.7, 0.3, 0.05, 0.4)
+WALK_SHARES = Shares(0.15, 0.02, 0.04, 0.2, 0.7, 0.3, 0.05, 0.4, 0.15)
 
 
 def has_time(monitor: Monitor, plan: Plan) -> bool:

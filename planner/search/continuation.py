@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from planner.algorithms import planner_named
-from planner.algorithms.annealing.reorder_runs import reorder_runs
+from planner.algorithms.annealing.reorder_runs import flatten_runs, reorder_runs
 from planner.algorithms.greedy import planner as greedy
 from planner.problem import Problem
 from planner.problem.alternatives import resolve_choices
@@ -25,6 +25,13 @@ def reordered(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monit
     columns = resolve_choices(problem, candidate.choices)
     judge = partial(portfolio.goal_score, columns, goal)
     order = reorder_runs(columns, goal, candidate.order, judge, monitor)
+    return candidate if order is candidate.order else replace(candidate, order=order)
+
+
+def flattened(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monitor) -> Candidate:
+    """The candidate with the same runs in an order that holds less near the budget; itself if none is found."""
+    columns = resolve_choices(problem, candidate.choices)
+    order = flatten_runs(columns, goal, candidate.order, monitor)
     return candidate if order is candidate.order else replace(candidate, order=order)
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.algorithms.annealing import order_only
+from planner.algorithms.annealing.search import FIRST_RUNS_ALONE, Annealing
 from planner.problem import ALLOW, NEVER, NO_CHOICES, RESIDENT, TO_LAST_READ, TO_THE_END, Csr, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Lifetimes, Order, Score
@@ -38,6 +39,21 @@ def reorder_runs(
     found = order[steps]
     is_better = judge(found) < judge(order)
     return found if is_better and same_runs(problem, order, found) else order
+
+
+def flatten_runs(problem: Problem, goal: Goal, order: Order, monitor: Monitor) -> Order:
+    """An order of the same runs that holds less near the budget, so that addresses fit better; else `order`.
+
+    While few bytes are live, holes that no buffer fits do no harm.
+    """
+    if goal.order_is_given or not len(order) or not goal.budget_bytes:
+        return order
+    lives = liveness.lifetimes(problem, order)
+    plain = unroll_runs(problem, order, lives, goal.strict_phases)
+    steps = Annealing(plain, goal, monitor, FIRST_RUNS_ALONE).flattened(np.arange(len(order)), goal.budget_bytes, 1.0)
+    found = order[steps]
+    fits = liveness.peak(problem, found) <= goal.budget_bytes
+    return found if fits and same_runs(problem, order, found) else order
 
 
 def same_runs(problem: Problem, one: Order, two: Order) -> bool:

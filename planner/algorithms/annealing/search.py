@@ -18,7 +18,13 @@ import numpy as np
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.annealing import timeline_kernels as on
 from planner.algorithms.annealing.move_kernels import FACTORS, PENALTY, PER_TICK, SLACK, TEMPERATURE
-from planner.algorithms.annealing.temperatures import COLD, FREE_COLD, ORDER_TEMPERATURE, PEAK_TEMPERATURE
+from planner.algorithms.annealing.temperatures import (
+    COLD,
+    FLAT_TEMPERATURE,
+    FREE_COLD,
+    ORDER_TEMPERATURE,
+    PEAK_TEMPERATURE,
+)
 from planner.algorithms.annealing.timeline import fenced_sequence, order_of, timeline_of
 from planner.algorithms.annealing.timeline_kernels import AnnealingTimeline
 from planner.algorithms.greedy.gap_closing import without_unread_repeats
@@ -46,6 +52,9 @@ STACK = 256
 PENALTY_STEPS = 10
 # Increment of the seed from one timeline to the next.
 NEXT_SEED = 7919
+# Shares of a limit above which a flat order holds bytes as rarely as possible, and above which bytes count as often as
+# OVER_WEIGHT.
+FLAT_SHARE, STEEP_SHARE, OVER_WEIGHT = 0.885, 0.985, 100
 # Chance in 100 that a move is of a first run where nothing else may change.
 FIRST_RUNS_ALONE = 100
 
@@ -79,6 +88,16 @@ class Annealing:
         """The order with first runs rearranged to exceed `limit` less, even if it still exceeds it."""
         t = self.timeline(order, limit, FIRST_RUNS_ALONE)
         self.cool(t, np.zeros(len(t.slot_run) + 1, np.int64), limit, until, temperature, 0, FIRST_RUNS_ALONE)
+        return without_unread_repeats(self.problem, order_of(self.problem, t)).order
+
+    def flattened(self, order: Order, limit: int, until: float) -> Order:
+        """The order with first runs rearranged to hold less near `limit`, and no more than that if possible."""
+        flat, steep = (int((limit - self.resident_bytes) * share) for share in (FLAT_SHARE, STEEP_SHARE))
+        t = self.timeline(order, flat + self.resident_bytes, FIRST_RUNS_ALONE)
+        t.counters[[on.MARGIN, on.WEIGHT]] = steep - flat, OVER_WEIGHT
+        t.counters[on.OVER] += OVER_WEIGHT * np.maximum(t.bytes - steep, 0).sum()
+        unused = np.zeros(len(t.slot_run) + 1, np.int64)
+        self.cool(t, unused, flat + self.resident_bytes, until, FLAT_TEMPERATURE, 0, FIRST_RUNS_ALONE)
         return without_unread_repeats(self.problem, order_of(self.problem, t)).order
 
     def within(

@@ -40,8 +40,8 @@ TASK, SLOT, USE, TAKEN, NEXT_SPARE, REPEAT, LISTED, RUN_COLUMNS = range(8)
 FREE, HELD = 0, 1
 # Entries of `AnnealingTimeline.counters`: limit in bytes, bytes over it summed over slots, ticks, numbers of runs, uses
 # and recomputations, changes since the last commit, state of the random numbers, ticks of the best order, maximum ticks
-# that the current move may reach.
-LIMIT, OVER, TICKS, RUNS, USES, REPEATS, LOGGED, RANDOM, BEST, ALLOWED, COUNTERS = range(11)
+# that the current move may reach; bytes from the limit to a second one, and how often bytes over that count besides.
+LIMIT, OVER, TICKS, RUNS, USES, REPEATS, LOGGED, RANDOM, BEST, ALLOWED, MARGIN, WEIGHT, COUNTERS = range(13)
 NO_BEST = 2**62
 # Pseudo runs: START writes the initial buffers, END reads the buffers held at the end.
 START, END = 0, 1
@@ -69,14 +69,15 @@ class AnnealingTimeline(NamedTuple):
 
 def add_bytes(t: AnnealingTimeline, first: int, last: int, amount: int) -> None:
     """Add to the slots from `first` to `last`, and update the bytes over the limit."""
-    limit, over = t.counters[LIMIT], 0
+    limit, over, margin, above = t.counters[LIMIT], 0, t.counters[MARGIN], 0
     row = t.bytes[max(first, 0) : last + 1]
     for i in range(len(row)):
         old = row[i] - limit
         new = old + amount
         row[i] = new + limit
         over += max(new, 0) - max(old, 0)
-    t.counters[OVER] += over
+        above += max(new - margin, 0) - max(old - margin, 0)
+    t.counters[OVER] += over + above * t.counters[WEIGHT]
 
 
 def slot_of(t: AnnealingTimeline, use: int) -> int:
@@ -276,6 +277,8 @@ def shift(t: AnnealingTimeline, run: int, empty: int, target: int, direction: in
     held = bytes_before(t, run) if run != END else t.bytes[len(t.slot_run)]
     limit = t.counters[LIMIT]
     t.counters[OVER] += max(held - limit, 0) - max(t.bytes[empty] - limit, 0)
+    limit += t.counters[MARGIN]
+    t.counters[OVER] += (max(held - limit, 0) - max(t.bytes[empty] - limit, 0)) * t.counters[WEIGHT]
     at = empty
     while at != target:
         moved = t.slot_run[at + direction]

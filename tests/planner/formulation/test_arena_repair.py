@@ -17,6 +17,8 @@ from planner.formulation import arena_repair
 from planner.formulation.arena_charges import with_extra_workspace
 from planner.formulation.arena_repair import (
     EXCEEDED_PART,
+    FLAT_CHARGE,
+    FLAT_TRIES,
     LARGE_EXCESS,
     LARGE_TASKS,
     NEAR_EXCESS,
@@ -106,6 +108,7 @@ def test_by_the_clock_an_order_is_placed_once(monkeypatch: pytest.MonkeyPatch) -
         return swept(repair, candidate, part)
 
     monkeypatch.setattr(_Repair, "_swept", counted)
+    monkeypatch.setattr(_Repair, "_may_flatten", lambda _: False)
     monkeypatch.setattr(_Repair, "walk_on", lambda *_: None)
     monkeypatch.setattr(_Repair, "_descend", lambda *_, **__: None)
     until = time.monotonic() + 60
@@ -239,12 +242,50 @@ def test_by_the_clock_plans_that_nearly_fit_are_packed_in_most_of_the_time(monke
 
     monkeypatch.setattr(_Repair, "_swept", placed)
     monkeypatch.setattr(_Repair, "_packed", counted)
+    monkeypatch.setattr(_Repair, "_may_flatten", lambda _: False)
     monkeypatch.setattr(_Repair, "walk_on", lambda repair, _: ends.append(repair.until))
     monkeypatch.setattr(_Repair, "_descend", lambda *_, **__: None)
     until, ends = time.monotonic() + 60, list[float]()
     repair_arena(asked, asked.plan_of(slow.candidate), "fast", "auto", threading.Event(), until, [quick.candidate])
     assert packed == [(quick.score.cost, NEAR_PACK), (slow.score.cost, NEAR_PACK)] and quick.score < slow.score
     assert ends == [until]
+
+
+@pytest.mark.parametrize("order", ["free", "given"])
+def test_by_the_clock_the_same_runs_are_tried_in_a_flat_order_unless_the_order_is_given(order: str) -> None:
+    asked = formulate(load(DOCUMENT), parse_request({"budget": "70%", "search_seconds": 60, "order": order}))
+    searched = asked.in_arena_bytes()
+    plan = asked.plan_of(searched.search("greedy", searched.monitor()).candidate)
+    repair = _Repair(asked, "fast", "auto", threading.Event(), time.monotonic() + 60)
+    swept = repair.first(plan)
+    assert asked.bytes_over_budget(swept) > 0.02 * (asked.budget_bytes or 0)
+    flat = repair._with_flat_order(swept, FLAT_TRIES)
+    if order == "given":
+        assert flat is swept
+        return
+    assert asked.bytes_over_budget(flat) == 0 and repair.best is flat
+    assert flat.score.cost == plan.score.cost and sorted(flat.order) == sorted(plan.order)
+    asked.check(flat)
+
+
+def test_after_flat_orders_that_do_not_fit_a_walk_has_room_for_what_addresses_waste(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = formulate(load(DOCUMENT), parse_request({"budget": "70%", "search_seconds": 60}))
+    searched, charges = asked.in_arena_bytes(), list[int]()
+    plan = asked.plan_of(searched.search("greedy", searched.monitor()).candidate)
+    repair = _Repair(asked, "fast", "auto", threading.Event(), time.monotonic() + 60)
+    swept = repair.first(plan)
+    near = replace(swept, arena_bytes=(swept.arena_bytes or 0) - asked.bytes_over_budget(swept) + 64)
+
+    def walked(repair: _Repair, charged: Formulation, start: Plan, reorder: bool) -> Plan:
+        charges.append(int((charged.lowered.problem.workspace - searched.lowered.problem.workspace).min()))
+        repair.cancel.set()
+        return start
+
+    monkeypatch.setattr(_Repair, "_walk", walked)
+    repair._walk_down(near)
+    assert charges == [int(FLAT_CHARGE * (searched.goal.budget_bytes or 0))]
 
 
 def test_by_the_clock_gaps_are_closed_in_the_plan_of_a_large_graph_until_its_addresses_fit(

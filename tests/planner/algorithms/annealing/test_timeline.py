@@ -22,9 +22,12 @@ from tests.planner.drawn import drawn
 from tests.planner.random_problems import random_problem, training_problem
 
 
-def timeline(problem: Problem, limit: int, free: bool, strict: bool) -> AnnealingTimeline:
+def timeline(
+    problem: Problem, limit: int, free: bool, strict: bool, margin: int = 0, weight: int = 0
+) -> AnnealingTimeline:
     order = base_order(problem, strict)
     t = timeline_of(problem, order, limit, free, strict, seed=3)
+    t.counters[[on.MARGIN, on.WEIGHT]] = margin, weight
     on.fill(t, fenced_sequence(problem, order, strict), 3)
     return t
 
@@ -37,7 +40,9 @@ def agree(problem: Problem, t: AnnealingTimeline, strict: bool, given: bool) -> 
     resident = int(problem.size[(problem.hold == RESIDENT) & (problem.space == DEVICE)].sum())
     profile = liveness.profile(problem, order)
     assert (t.bytes[:-1][t.slot_run >= 0][steps] + resident == profile).all()
-    assert t.counters[on.OVER] == np.maximum(t.bytes - t.counters[on.LIMIT], 0).sum()
+    over = t.bytes - t.counters[on.LIMIT]
+    steep = np.maximum(over - t.counters[on.MARGIN], 0).sum()
+    assert t.counters[on.OVER] == np.maximum(over, 0).sum() + t.counters[on.WEIGHT] * steep
     assert t.counters[on.TICKS] == problem.cost[order].sum()
     goal = Goal(strict_phases=strict, order_is_given=given)
     lives = liveness.lifetimes(problem, order)
@@ -52,7 +57,8 @@ def test_moves_keep_the_bytes_right(seed: int, free: bool):
     while not is_runnable(problem):
         problem = random_problem(rng, 8)
     strict = seed % 3 > 0
-    t = timeline(problem, int(problem.size.sum()) // 3, free, strict)
+    size = int(problem.size.sum())
+    t = timeline(problem, size // 3, free, strict, size // 9, 7 * (seed % 4 // 2))
     agree(problem, t, strict, not free)
     stack = np.zeros(64, np.int64)
     for move in range(300):
