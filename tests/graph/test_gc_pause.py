@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import gc
 
-from graph.gc_pause import gc_paused
+import pytest
+
+from graph.gc_pause import MANY_RECORDS, gc_paused
 
 
-def test_records_of_a_pause_are_in_the_oldest_generation_and_collections_run_again() -> None:
+@pytest.mark.parametrize(("count", "are_old"), [(MANY_RECORDS, True), (MANY_RECORDS // 4, False)])
+def test_many_records_of_a_pause_are_in_the_oldest_generation_and_collections_run_again(
+    count: int, are_old: bool
+) -> None:
     assert gc.isenabled()
+    gc.collect()
     with gc_paused():
         assert not gc.isenabled()
-        made = [[number] for number in range(20_000)]
+        made = [[number] for number in range(count)]
     assert gc.isenabled() and gc.get_freeze_count() == 0
     young = {id(each) for generation in (0, 1) for each in gc.get_objects(generation)}
-    assert not any(id(each) in young for each in made)
+    assert any(id(each) in young for each in made) != are_old
 
 
 def test_frozen_objects_of_others_stay_frozen() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.algorithms import planner_named
-from planner.algorithms.blocks import chain_dp
+from planner.algorithms.blocks import chain_dp, detection
 from planner.algorithms.blocks import kernels as block_kernels
 from planner.algorithms.greedy import gap_closing, gap_kernels, trim_kernels
 from planner.algorithms.greedy.use_list_kernels import STOP
@@ -145,11 +145,10 @@ def test_kernels_do_nothing_once_their_flag_is_set() -> None:
 
 
 def test_blocks_of_a_large_graph_are_found_with_looks_for_a_cancel(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, few, many = forward_and_backward(), SetAtLook(10**9), SetAtLook(10**9)
-    planned(problem, "blocks", few)
+    problem, looks = forward_and_backward(), list[None]()
+    detection.blocks_of(problem, True, lambda: looks.append(None))
+    assert len(looks) > detection.REFINEMENT_ROUNDS
     monkeypatch.setattr(chain_dp, "MIN_WATCHED_TASKS", 1)
-    planned(problem, "blocks", many)
-    assert many.looks > few.looks
     for number in range(1, 20):
         order = planned(problem, "blocks", SetAtLook(number))
         check_order(problem, Goal(budget_bytes=5), order.tolist())
