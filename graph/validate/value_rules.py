@@ -13,16 +13,19 @@ RECOMPUTE_OPTIONS = (None, "allow", "never", "prefer")
 def check_values(graph: Graph, where: str, writer: list[int], findings: Findings) -> None:
     """Collect values without a size, sizes above 2^63 - 1, constants of another shape, invalid costs."""
     total = _total_bytes(graph, where, writer, findings)
-    sound: set[int] = {id(UNKNOWN_COST)}  # by id(): costs are shared objects, each is checked once
+    sound: set[int] = {id(UNKNOWN_COST)}  # by id(): most costs are shared objects
+    reported: set[int] = set()  # workspaces that are too large beside the values
     for n, node in enumerate(graph.nodes):
         cost = node.cost
         if id(cost) not in sound and _cost(node, f"{where}nodes[{n}]", findings):
             sound.add(id(cost))
-            if total <= MAX_BYTES < total + (cost.workspace_bytes or 0):
+            workspace = cost.workspace_bytes or 0
+            if total <= MAX_BYTES < total + workspace and workspace not in reported:
+                reported.add(workspace)
                 findings.add(
                     "size_too_large",
                     f"{where}nodes[{n}].cost.workspace_bytes",
-                    f"{cost.workspace_bytes:,} bytes of {quoted(node.name)} beside values of {total}",
+                    f"{workspace:,} bytes of {quoted(node.name)} beside values of {total}",
                     f"at most {MAX_BYTES} (2^63 - 1) together",
                     "correct the workspace",
                 )

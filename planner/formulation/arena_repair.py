@@ -203,6 +203,7 @@ class _Repair:
                 break
             monitor = self._monitor(self.rounded, self.shares.flat, PLAN_ITERATIONS)
             flat = continuation.flattened(problem, replace(goal, seed=goal.seed + number), plan.candidate, monitor)
+            self.stopped_by_clock |= monitor.stopped_by_clock
             if flat.order is not plan.order:
                 plan = min(plan, self._tried(self._swept(flat, self.shares.layout)), key=over)
         return plan
@@ -264,7 +265,8 @@ class _Repair:
         start = first if self.best is None else self.best
         missed, charge, goal = 0, self._wasted(start), self.rounded.goal
         if self.best is None and self._may_flatten():
-            charge = max(charge, int(FLAT_CHARGE * budget))
+            possible = max(0, budget - self.rounded.bound.peak_bytes)
+            charge = max(charge, min(possible, int(FLAT_CHARGE * budget)))
         fitting = None if self.best is None else charge
         until, left, idle = self.until, max(0.0, self.until - time.monotonic()), 0
         for number in itertools.count(1):

@@ -287,7 +287,9 @@ class SolveStages:
 
     def search(self, formulation: Formulation, planner: str, seeds: Sequence[Candidate] = ()) -> Plan:
         """Best plan found within the goal's time; no worse than any of the seeds."""
-        searched = _with_room_for_gaps(formulation.in_arena_bytes())
+        rounded = formulation.in_arena_bytes()
+        searched = _with_room_for_gaps(rounded, seeds)
+        room = (rounded.goal.budget_bytes or 0) - (searched.goal.budget_bytes or 0)
         self.incumbents, self.is_shortened = [], False
         watched = arena_repair.may_follow(formulation) and formulation.goal.iterations is None
 
@@ -300,6 +302,8 @@ class SolveStages:
 
         def note(order: Order, score: Score) -> None:
             nonlocal reserved, next_look
+            if room:
+                score = score._replace(bytes_over_budget=max(0, score.bytes_over_budget - room))
             self.emit_found(searched, order, score)
             if self.first_found is not None and order is self.first_found.order:
                 return  # by far not the best: nothing is shortened for it
@@ -388,14 +392,19 @@ class SolveStages:
         )
 
 
-def _with_room_for_gaps(formulation: Formulation) -> Formulation:
-    """The formulation to search, with GAPS_PART less of the budget if the graph is large and that can be met."""
+def _with_room_for_gaps(formulation: Formulation, seeds: Sequence[Candidate]) -> Formulation:
+    """The formulation to search, with GAPS_PART less of the budget if the graph is large and that can be met.
+
+    The budget stays whole if the baseline is within it, or if a seed is that would not be within less.
+    """
     goal, budget = formulation.goal, formulation.goal.budget_bytes
     is_large = formulation.lowered.problem.tasks >= MIN_GAPS_TASKS and goal.iterations is None
     if not budget or not is_large or not arena_repair.may_follow(formulation):
         return formulation
     less = int(budget * (1 - GAPS_PART))
-    if less <= formulation.bound.peak_bytes:
+    if less <= formulation.bound.peak_bytes or formulation.baseline.score.peak_bytes <= budget:
+        return formulation
+    if any(less < formulation.plan_of(seed).score.peak_bytes <= budget for seed in seeds):
         return formulation
     return replace(formulation, goal=replace(goal, budget_bytes=less))
 

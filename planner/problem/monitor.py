@@ -24,9 +24,9 @@ LOOK_SECONDS = 0.01
 
 @contextmanager
 def flagged_when_cancelled(flags: Any, place: int, check: Callable[[], None]) -> Iterator[None]:
-    """Scope of a kernel, beside which a thread sets `flags[place]` to 1 once `check` raises SearchCancelled.
+    """Scope of a kernel, beside which a thread sets `flags[place]` to 1 once `check` raises.
 
-    The kernel reads the flag in its loop; the caller calls `check` after it.
+    The kernel reads the flag in its loop; the caller calls `check` after it, which then raises there.
     """
     has_ended = threading.Event()
 
@@ -34,7 +34,7 @@ def flagged_when_cancelled(flags: Any, place: int, check: Callable[[], None]) ->
         try:
             while not has_ended.wait(LOOK_SECONDS):
                 check()
-        except SearchCancelled:
+        except Exception:
             flags[place] = 1
 
     watcher = threading.Thread(target=watch, name="remat-cancel", daemon=True)

@@ -146,7 +146,7 @@ def append_with_recomputations(
     """Number of steps once those of `order` from `turn` on are in `steps`, after the recomputations they need.
 
     `there` (int64[m]) is 1 for buffers that need no recomputation before the next read, `latest` as of
-    `last_recompute_step`; `waiting` is space for a stack of tasks. As `RecomputeBuilder`.
+    `last_recompute_step`; `waiting` is space for a stack of tasks. The steps are those of `RecomputeBuilder`.
     """
     count = turn
     for step in range(turn, len(order)):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from planner import warm
@@ -14,7 +16,7 @@ from planner.pipeline import progress
 from planner.pipeline.curve import curve
 from planner.pipeline.progress import Progress, SolveStages
 from planner.pipeline.solve import solve
-from planner.problem import Problem, jit
+from planner.problem import Problem, jit, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Goal, Score
 from planner.problem.recompute import base_order
@@ -151,12 +153,17 @@ def test_a_search_of_a_large_graph_leaves_room_for_gaps_between_addresses(monkey
 
     monkeypatch.setattr(progress.lexicographic, "search", search)
 
-    def searched(least_tasks: int, **fields: Any) -> tuple[int | None, int | None]:
+    def searched(least_tasks: int, is_seeded: bool = False, **fields: Any) -> tuple[int | None, int | None]:
         monkeypatch.setattr(progress, "MIN_GAPS_TASKS", least_tasks)
         stages = SolveStages(None, threading.Event())
         formulation = stages.formulate(source, parse_request({"budget": "60%", **fields}))
+        seed = formulation.in_arena_bytes().baseline.candidate
+        if is_seeded:  # and it needs all of the budget, which the baseline is said to miss
+            peak, score = formulation.baseline.score.peak_bytes, formulation.baseline.score
+            baseline = replace(formulation.baseline, score=score._replace(peak_bytes=peak + 1))
+            formulation = replace(formulation, baseline=baseline, goal=replace(formulation.goal, budget_bytes=peak))
         stages.start_clock(formulation)
-        stages.search(formulation, "auto")
+        stages.search(formulation, "auto", [seed] if is_seeded else [])
         return budgets.pop(), formulation.in_arena_bytes().goal.budget_bytes
 
     less, budget = searched(1, search_seconds=5)
@@ -165,8 +172,35 @@ def test_a_search_of_a_large_graph_leaves_room_for_gaps_between_addresses(monkey
         searched(100, search_seconds=5),
         searched(1, iterations=3),
         searched(1, search_seconds=5, layout="none"),
+        searched(1, search_seconds=5, budget="100%"),  # the baseline is within it
+        searched(1, is_seeded=True, search_seconds=5),
     ):
         assert unchanged[0] == unchanged[1]
+
+
+def test_a_plan_of_a_large_graph_that_needs_the_room_for_gaps_counts_as_within_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = solve(json.dumps(chain(6)).encode(), parse_request({"iterations": 1, "budget": "100%"})).source
+    monkeypatch.setattr(progress, "MIN_GAPS_TASKS", 1)
+    monkeypatch.setattr(progress, "GAPS_PART", 0.1)
+    found: list[float | None] = []
+
+    def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Any) -> Candidate:
+        order = np.asarray(base_order(problem))
+        peak = liveness.peak(problem, order)
+        assert goal.budget_bytes is not None and peak - goal.budget_bytes > 0
+        monitor.on_progress(order, Score(peak - goal.budget_bytes, 1, peak))  # type: ignore[misc]
+        return Candidate(order, "as_given")
+
+    monkeypatch.setattr(progress.lexicographic, "search", search)
+    stages = SolveStages(lambda event: found.append(event.incumbent_overhead), threading.Event())
+    formulation = stages.formulate(source, parse_request({"budget": "100%", "search_seconds": 5}))
+    peak, score = formulation.baseline.score.peak_bytes, formulation.baseline.score
+    missing = replace(formulation.baseline, score=score._replace(peak_bytes=peak + 1))  # nothing is within the budget
+    stages.start_clock(formulation)
+    stages.search(replace(formulation, baseline=missing, goal=replace(formulation.goal, budget_bytes=peak)), "auto")
+    assert found[-1] is not None and len(stages.incumbents) == 1
 
 
 def test_a_bound_whose_time_is_over_keeps_what_it_has() -> None:

@@ -20,7 +20,7 @@ from graph.formats.document.tensor_content import decode_array, encode_array
 from graph.formats.native.write import rows_of
 from graph.formats.native.writer import FORMS, canonical, content_hash, document, dump, shape_hash
 from graph.formats.readers import load
-from graph.ir import DTYPE_BITS, Cost, Effect, Graph, Phase, Role, TensorType
+from graph.ir import DTYPE_BITS, Cost, Effect, Graph, Node, Phase, Role, TensorType, Value
 from graph.limits import Limits, ShapeOverrides
 from graph.ops.registry.onnx_fallback import numpy_dtype
 from tests.documents import documents, executable_graphs
@@ -133,6 +133,14 @@ def test_canonical_bytes_are_those_of_the_records_of_all_rows() -> None:
         *({"name": name, "bytes": 7} for name in ("\\", "w")),
     ]
     own = {"format": "remat/1", "values": values, "nodes": rows, "outputs": ["w"], "annotations": {"z": 1, "a": 2}}
+    # `canonical` writes rows without the other fields by itself: a new field belongs in `is_plain`, or in `_values`.
+    plain_fields = {"name", "op", "inputs", "outputs", "phase", "cost", "heavy"}
+    tested = {"attributes", "after", "views", "in_place", "bodies", "annotations", "takeover"}
+    tested |= {"effect", "stream", "recompute", "gradient_reads"}
+    assert set(Node.__struct_fields__) == plain_fields | tested
+    assert set(Value.__struct_fields__) == {
+        *("name", "bytes", "type", "role", "data", "annotations", "fixed_bytes", "stop_gradient")
+    }
     for each in (read(own), read(LAYER), read({"format": "remat/1", "values": [], "nodes": [], "outputs": []})):
         assert canonical(each) == msgspec.json.encode(rows_of(each), order="deterministic")
 
