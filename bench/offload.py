@@ -23,9 +23,13 @@ import argparse
 import json
 import math
 import random
+import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.generators import transformer
 from bench.tape import Document
