@@ -89,11 +89,10 @@ def warnings_of(graph: Graph, device: DeviceProfile) -> list[str]:
 
 def _collectives(graph: Graph) -> Iterator[tuple[Graph, Node]]:
     """Collectives of a graph and of its bodies, each with the graph that it is a node of."""
-    collective = Effect.COLLECTIVE
     for node in graph.nodes:
-        if node.effect is collective and communicates(node):
+        if communicates(node):
             yield graph, node
-        for body in node.bodies.values() if node.bodies else ():
+        for body in node.bodies.values():
             yield from _collectives(body.graph)
 
 

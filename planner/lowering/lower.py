@@ -182,7 +182,7 @@ class _Lowering:
         for task, n in enumerate(self.task_node):
             self.node_task[n] = task
         self.nodes = [graph.nodes[n] for n in self.task_node]
-        self.effects = self._effects()
+        self.effects = [effect_of(graph, node) for node in self.nodes]
         self.made_once = self._made_once()
         writers = (self.producer[self.roots[v]] for v in self.made_once)
         self.unrepeated = {*self.made_once.values(), *(self.node_task[n] for n in writers if n >= 0)}
@@ -218,14 +218,6 @@ class _Lowering:
             ):
                 free.add(n)
         return free
-
-    def _effects(self) -> list[Effect]:
-        """The effect of each task."""
-        records, pure = self.records, Effect.PURE
-        return [
-            pure if node.effect is None and node.op not in records and not node.bodies else effect_of(self.graph, node)
-            for node in self.nodes
-        ]
 
     def _made_once(self) -> dict[int, int]:
         """View -> its task, for the views that tasks make."""
@@ -350,11 +342,7 @@ class _Lowering:
     def _workspaces(self) -> np.ndarray:
         """int64[n]: bytes allocated only during one run of each task, by a runtime's kernels where those are known."""
         nodes, graph, roots = self.nodes, self.graph, self.roots
-        records = self.records  # without a record, a body or a declaration there is no workspace
-        known = np.zeros(len(nodes), np.int64)
-        for task, node in enumerate(cancellable(nodes)):
-            if node.op in records or node.cost.workspace_bytes is not None or node.bodies:
-                known[task] = workspace_of(graph, node)
+        known = np.array([workspace_of(graph, node) for node in cancellable(nodes)], np.int64)
         if not self.runtime.decomposes:
             return known
         last = last_uses(roots, (node.reads for node in nodes))

@@ -18,16 +18,25 @@ class SearchCancelled(CancellationError):
     """Cancelled while a model was being built; the search returns the best order it has."""
 
 
-#: Seconds between two looks for a cancel while a kernel runs.
-LOOK_SECONDS = 0.01
+#: Seconds between two looks for a cancel while a kernel runs, and the tasks from which on one takes longer than that.
+LOOK_SECONDS, MIN_WATCHED_TASKS = 0.01, 20_000
+
+
+def is_watched(tasks: int) -> bool:
+    """Whether kernels of a graph with so many tasks look for a cancel while they run."""
+    return tasks >= MIN_WATCHED_TASKS
 
 
 @contextmanager
-def flagged_when_cancelled(flags: Any, place: int, check: Callable[[], None]) -> Iterator[None]:
-    """Scope of a kernel, beside which a thread sets `flags[place]` to 1 once `check` raises.
+def flagged_when_cancelled(tasks: int, flags: Any, place: int, check: Callable[[], None]) -> Iterator[None]:
+    """Scope of a kernel of a graph with so many tasks.
 
-    The kernel reads the flag in its loop; the caller calls `check` after it, which then raises there.
+    If it `is_watched`, a thread sets `flags[place]` to 1 once `check` raises. The kernel reads the flag in its loop,
+    and the caller calls `check` after it, which then raises there.
     """
+    if not is_watched(tasks):
+        yield
+        return
     has_ended = threading.Event()
 
     def watch() -> None:

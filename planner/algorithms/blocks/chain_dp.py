@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 
 import numpy as np
 
@@ -21,8 +20,6 @@ MAX_TOTAL_SETS, MAX_SETS, SETS_PER_TASK, MAX_PLANS = 600_000, 30_000, 20, 1_500
 #: of a part.
 PAIRS_PER_TASK = 2_000
 MAX_PAIRS, STATES, PLANS = 4_000_000, (60, 4_000), (12, 400)
-#: With so many tasks the kernel that enumerates plans looks for a cancel while it runs.
-MIN_WATCHED_TASKS = 20_000
 #: Slices of a chain; cancellation is polled between them.
 SLICES = 24
 #: Below any number of bytes: the maximum over no steps.
@@ -77,8 +74,7 @@ class BlockChainDp:
             return  # no recomputable buffer connects one of its blocks to the next
         tasks = len(part.task)
         steps, plans = np.zeros(8 * tasks + 64, np.int64), np.zeros((MAX_PLANS, COLUMNS), np.int64)
-        is_large = self.blocks.base.problem.tasks >= MIN_WATCHED_TASKS
-        with flagged_when_cancelled(part.arrays.stop, 0, check) if is_large else nullcontext():
+        with flagged_when_cancelled(self.blocks.base.problem.tasks, part.arrays.stop, 0, check):
             count = self.kernels["enumerate_plans"](part.arrays, part.kept, limit, steps, plans)
         check()
         plans = plans[:count][plans[:count, DOMINATED] == 0]

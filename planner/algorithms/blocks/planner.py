@@ -13,7 +13,6 @@ the budget of the chain is adjusted.
 
 from __future__ import annotations
 
-from planner.algorithms.blocks import chain_dp
 from planner.algorithms.blocks import kernels as block_kernels
 from planner.algorithms.blocks.chain_dp import BlockChainDp
 from planner.algorithms.blocks.detection import blocks_of
@@ -24,7 +23,7 @@ from planner.bounds import largest_task
 from planner.problem import Problem
 from planner.problem.best_order import BestOrder
 from planner.problem.liveness import cost, peak
-from planner.problem.monitor import Monitor, SearchCancelled
+from planner.problem.monitor import Monitor, SearchCancelled, is_watched
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
 
@@ -60,8 +59,7 @@ class _BlockSearch:
 
     def order(self) -> Order:
         problem, goal, monitor = self.problem, self.goal, self.monitor
-        is_large = problem.tasks >= chain_dp.MIN_WATCHED_TASKS
-        blocks = blocks_of(problem, goal.strict_phases, monitor.check if is_large else lambda: None)
+        blocks = blocks_of(problem, goal.strict_phases, monitor.check if is_watched(problem.tasks) else lambda: None)
         highest = int(blocks.base.step_bytes.max(initial=0))
         if (goal.budget_bytes is not None and highest <= goal.budget_bytes) or monitor.should_stop():
             return self.best.order

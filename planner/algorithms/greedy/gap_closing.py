@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -19,8 +19,6 @@ from planner.problem.recompute import can_recompute, is_first_run
 
 # Above this many tasks compiled kernels are worth numba's start-up time.
 MAX_INTERPRETED = 300
-# With this many tasks a kernel takes long enough to look for a cancel while it runs.
-MIN_WATCHED_TASKS = 20_000
 # A gap whose price fell below this fraction of the next best is queued again.
 SLACK = 0.95
 # Rounds of pricing all gaps; closing a gap may make others profitable.
@@ -105,10 +103,8 @@ class GapCloser:
         return sequence
 
     def _watched(self, table: GapTable) -> AbstractContextManager[None]:
-        """Scope of a kernel on a table that ends early once the search is cancelled, if the graph is large."""
-        if self.problem.tasks < MIN_WATCHED_TASKS:
-            return nullcontext()
-        return flagged_when_cancelled(table.counters, STOP, self.check)
+        """Scope of a kernel on a table, which ends early once the search is cancelled, if the graph is large."""
+        return flagged_when_cancelled(self.problem.tasks, table.counters, STOP, self.check)
 
     def _kernels(self, kernels: Kernels) -> dict[str, Kernel]:
         return kernels.compiled() if self.fast else kernels.interpreted()

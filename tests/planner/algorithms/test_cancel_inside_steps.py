@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from planner.algorithms import planner_named
-from planner.algorithms.blocks import chain_dp, detection
+from planner.algorithms.blocks import detection
 from planner.algorithms.blocks import kernels as block_kernels
 from planner.algorithms.greedy import gap_closing, gap_kernels, trim_kernels
 from planner.algorithms.greedy.use_list_kernels import STOP
-from planner.problem import BACKWARD, FORWARD, Problem, liveness
+from planner.problem import BACKWARD, FORWARD, Problem, liveness, monitor
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
@@ -106,7 +106,7 @@ def test_a_kernel_of_a_large_graph_ends_once_the_search_is_cancelled(
         return 0
 
     usual, genuine = kernels.interpreted(), type(kernels).interpreted
-    monkeypatch.setattr(chain_dp if entry == "enumerate_plans" else gap_closing, "MIN_WATCHED_TASKS", 1)
+    monkeypatch.setattr(monitor, "MIN_WATCHED_TASKS", 1)
     monkeypatch.setattr(type(kernels), "is_compiled", lambda _: False)
     monkeypatch.setattr(
         type(kernels), "interpreted", lambda each: usual | {entry: waiting} if each is kernels else genuine(each)
@@ -148,7 +148,7 @@ def test_blocks_of_a_large_graph_are_found_with_looks_for_a_cancel(monkeypatch: 
     problem, looks = forward_and_backward(), list[None]()
     detection.blocks_of(problem, True, lambda: looks.append(None))
     assert len(looks) > detection.REFINEMENT_ROUNDS
-    monkeypatch.setattr(chain_dp, "MIN_WATCHED_TASKS", 1)
+    monkeypatch.setattr(monitor, "MIN_WATCHED_TASKS", 1)
     for number in range(1, 20):
         order = planned(problem, "blocks", SetAtLook(number))
         check_order(problem, Goal(budget_bytes=5), order.tolist())
