@@ -32,11 +32,14 @@ from planner.search.time_slices import TimeSlices
 #: Planners that "auto" runs first, in this order, the quickest first, so that an early stop has a result.
 QUICK_PLANNERS = ("as_given", "greedy", "mirror", "segments", "revolve")
 #: The same under a time limit, where every planner is not tried standalone as well.
-QUICK_BY_CLOCK = (*QUICK_PLANNERS[:-1], "min_cut", QUICK_PLANNERS[-1])
+QUICK_BY_CLOCK = ("as_given", "greedy", "segments", "mirror", "min_cut", "revolve")
 #: Share of the search for the quick planners.
 QUICK_SHARE = 0.5
 #: The same above MAX_SLOW_TASKS tasks, where `greedy` needs seconds and one improver follows.
 LARGE_QUICK_SHARE = 0.8
+#: Planner that runs before `greedy` by the clock while no order fits the budget, and its largest share of the time of
+#: the quick planners, which `greedy` may use up: the improvers then have its order to start from.
+AHEAD, AHEAD_SHARE = "segments", 0.5
 #: Planners that improve the best order, each with its share of the remaining search.
 IMPROVERS = (("blocks", 0.4), ("moment", 0.5), ("anneal", 1.0))
 #: The same under a time limit: `moment` first, since its plans often meet the bound, which ends the search.
@@ -353,18 +356,27 @@ def _search(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Can
         if monitor.best is not None and monitor.best_score is not None and monitor.best_score < score:
             order = monitor.best  # an earlier offer of the search is better
         return Candidate(order, planner)
-    best = Candidate(np.arange(problem.tasks), "as_given")
+    return _best_of_quick(problem, goal, monitor)
+
+
+def _best_of_quick(problem: Problem, goal: Goal, monitor: Monitor) -> Candidate:
+    """The best order of the quick planners by the clock, for a problem without alternatives."""
+    best, early = Candidate(np.arange(problem.tasks), "as_given"), dict[str, Order]()
     for name in QUICK_BY_CLOCK:
-        known = monitor.best_score
-        if known is not None and (monitor.should_stop() or is_proven_cheapest(problem, goal, known, monitor)):
-            break
-        if name in SLOW_PLANNERS and problem.tasks > MAX_SLOW_TASKS:
-            continue
-        is_met = known is not None and bool(goal.budget_bytes) and not known.bytes_over_budget
-        if name in UNTIMED_PLANNERS and problem.tasks > MAX_SLOW_TASKS and is_met:
-            continue
-        before = monitor.best_score
-        monitor.offer(planner_named(name)(problem, goal, monitor))
-        if monitor.best is not None and (before is None or monitor.best_score != before):
+        known, order = monitor.best_score, early.get(name)
+        if order is None:
+            if known is not None and (monitor.should_stop() or is_proven_cheapest(problem, goal, known, monitor)):
+                break
+            is_missed = bool(goal.budget_bytes) and (known is None or known.bytes_over_budget > 0)
+            if problem.tasks > MAX_SLOW_TASKS:
+                if name in SLOW_PLANNERS or (name in UNTIMED_PLANNERS and goal.budget_bytes and not is_missed):
+                    continue
+            elif name == "greedy" and is_missed:
+                part = monitor.child(monitor.judge, AHEAD_SHARE)
+                early[AHEAD] = planner_named(AHEAD)(problem, goal, part)
+                monitor.absorb(part)
+            order = planner_named(name)(problem, goal, monitor)
+        monitor.offer(order)
+        if monitor.best is not None and monitor.best_score != known:
             best = Candidate(monitor.best, name)
     return best

@@ -121,7 +121,7 @@ def test_no_quick_planner_begins_once_the_time_is_over(monkeypatch: pytest.Monke
     monkeypatch.setattr(portfolio, "planner_named", named)
     monkeypatch.setattr(portfolio, "improve", lambda problem, goal, found, slices: found)
     portfolio.search(formulation.lowered.problem, formulation.goal, "auto", formulation.monitor())
-    assert ran == ["as_given", "greedy"]
+    assert ran == ["as_given", portfolio.AHEAD, "greedy"]
 
 
 def test_a_slice_ends_with_a_search_that_its_report_shortens() -> None:

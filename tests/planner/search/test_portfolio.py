@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -191,3 +192,60 @@ def test_planners_that_do_not_look_at_the_clock_are_left_out_on_large_graphs_onc
     assert "mirror" in planners_of(0.9, 10**6)
     assert "greedy" in planners_of(0.9, 1) and "mirror" not in planners_of(0.9, 1)
     assert "mirror" in planners_of(0.01, 1)  # no order fits
+
+
+class _Quick:
+    """Replaces the planners: `greedy` uses up the time, and fits the budget if told so; `segments` has a lower peak."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, greedy_fits: bool = False):
+        self.problem = training_problem(random.Random(0), 40)
+        self.given = base_order(self.problem)
+        self.peak = liveness.peak(self.problem, self.given)
+        self.lower, self.lowest = (
+            found(self.problem, Goal(int(share * self.peak)), "greedy").order for share in (0.9, 0.7)
+        )
+        self.greedy_fits, self.ran, self.seconds = greedy_fits, list[str](), dict[str, float]()
+        monkeypatch.setattr(portfolio, "planner_named", lambda name: partial(self.plan, name))
+
+    def plan(self, name: str, problem: Problem, goal: Goal, monitor: Monitor) -> np.ndarray:
+        self.ran.append(name)
+        self.seconds[name] = monitor.seconds
+        if name == "greedy":
+            monitor.started -= monitor.seconds
+            return self.lowest if self.greedy_fits else self.given
+        return self.lower if name == "segments" else self.given
+
+    def best(self, budget_bytes: int, known: np.ndarray | None = None) -> Candidate:
+        goal = Goal(budget_bytes)
+        monitor = Monitor(lambda order: goal_score(self.problem, goal, order), seconds=1000.0)
+        if known is not None:
+            monitor.offer(known)
+        return portfolio._search(self.problem, goal, "auto", monitor)
+
+
+def test_an_order_of_segments_is_there_although_greedy_uses_up_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = _Quick(monkeypatch)
+    assert liveness.peak(quick.problem, quick.lower) < quick.peak
+    best = quick.best(liveness.peak(quick.problem, quick.lower) - 1)
+    assert best.planner == "segments" and best.order is quick.lower
+    assert quick.ran == ["as_given", "segments", "greedy"]
+    assert quick.seconds["segments"] <= portfolio.AHEAD_SHARE * 1000.0 < 0.9 * quick.seconds["greedy"]
+
+
+def test_the_order_of_greedy_is_kept_if_it_is_better_than_that_of_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = _Quick(monkeypatch, greedy_fits=True)
+    budget = liveness.peak(quick.problem, quick.lowest)
+    assert budget < liveness.peak(quick.problem, quick.lower)
+    best = quick.best(budget)
+    assert best.planner == "greedy" and best.order is quick.lowest
+    assert quick.ran.count("segments") == 1
+
+
+def test_segments_follow_greedy_where_an_order_fits_already_or_one_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = _Quick(monkeypatch)
+    quick.best(quick.peak - 1, quick.lowest)
+    assert quick.ran == ["as_given", "greedy"]
+    quick.ran.clear()
+    monkeypatch.setattr(portfolio, "MAX_SLOW_TASKS", 1)
+    quick.best(quick.peak - 1)
+    assert quick.ran == ["as_given", "greedy"]
