@@ -10,6 +10,7 @@
                               ╰─ exceeds ◀╯
 
 By the clock, `auto` first tries the same runs in a flat order, which holds less near the budget: holes do no harm then.
+With the order given it tries other recomputation that holds less there.
 Next it walks on from the plan: it reorders the same runs, then changes recomputation too. All tasks are
 charged what the addresses waste, so that the peak falls by as much. If no addresses fit, quick plans follow.
 With LOWERED_TASKS and more, where walks make few moves in the time, gaps are closed in the plan first, which takes less
@@ -29,12 +30,14 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from planner.formulation.arena_charges import with_excess, with_extra_workspace
 from planner.formulation.formulation import ALIGNMENT, Formulation
+from planner.formulation.near_targets import NearTargets
 from planner.formulation.repair_shares import LARGE_SHARES, SHARES, WALK_SHARES, Shares, has_time
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Order, Plan
@@ -67,6 +70,11 @@ BISECTIONS, MIN_CHARGE = 5, 2e-3
 LOWERED_TASKS, LOWER_PART, MAX_LOWERED = 4_000, 0.4, 8
 #: Walks without a better plan that end the repair by the clock, once the addresses of one fit.
 MAX_IDLE = 4
+#: With the order given, shares of the time left for each walk to a plan that holds less near the budget and for its
+#: packing; and share left for what follows these, once the addresses of a plan fit.
+FLAT_WALK, FLAT_PACK, FLAT_REST = 0.15, 0.1, 0.1
+#: There the first plan is packed if it holds no more bytes near the budget, in budgets for one step.
+MAX_PACKED_NEAR = 4
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -179,14 +187,21 @@ class _Repair:
         """Walk on from the plan in most of the time; quick plans follow if the addresses of none fit."""
         if self._is_large():
             self.shares = LARGE_SHARES
+        is_near, budget = self._is_near(first), self.rounded.goal.budget_bytes or 0
         packed = flat = self._with_flat_order(first, FLAT_TRIES)
         if flat is first:
-            packed = self._tried(first, pack=not self._is_near(first))  # `_pack_near` has more time for it
+            is_hopeless = self._may_recompute_flat() and self._near_bytes(first) > MAX_PACKED_NEAR * budget
+            packed = self._tried(first, pack=not (is_near or is_hopeless))  # `_pack_near` has more time for it
+        if not is_near:
+            self._flatten_down(packed)
         missed = self._try_seeds(packed, seeds)
         self._pack_near([packed, *missed] if flat is first else missed)
+        if is_near:
+            self._flatten_down(packed)
         if self.formulation.lowered.problem.tasks >= LOWERED_TASKS:
             self._lower_down(packed)
-        self.walk_on(packed)
+        if self.best is not None or not self._may_recompute_flat():
+            self.walk_on(packed)
         if self.best is None:
             self._descend(packed, self._quick_plan, BISECTIONS, uniform_first=True)
 
@@ -207,6 +222,62 @@ class _Repair:
             if flat.order is not plan.order:
                 plan = min(plan, self._tried(self._swept(flat, self.shares.layout)), key=over)
         return plan
+
+    def _may_recompute_flat(self) -> bool:
+        """Whether recomputation is searched that holds less near the budget, with the first runs as they are."""
+        return self.rounded.goal.order_is_given and self.formulation.lowered.problem.tasks < LOWERED_TASKS
+
+    def _near_bytes(self, plan: Plan) -> int:
+        """Bytes that a plan holds near the budget, summed over steps."""
+        return continuation.near_bytes(self.rounded.lowered.problem, self.rounded.goal, plan.candidate)
+
+    def _flatten_down(self, first: Plan) -> None:
+        """Walk on to plans that hold less near the budget until the addresses of one fit, then to cheaper ones.
+
+        Only with the order given, where the same runs cannot be rearranged.
+        """
+        if not self._may_recompute_flat():
+            return
+        targets = NearTargets.of(self._near_bytes(first), self.rounded.goal.budget_bytes or 0, self.best is first)
+        until, left, shares = self.until, max(0.0, self.until - time.monotonic()), self.shares
+        loose, idle = first, 0
+        for number in itertools.count():
+            self.until = until - (QUICK_PART if self.best is None else FLAT_REST) * left
+            now, before = self.until - time.monotonic(), self.best
+            if self._is_over(first) or idle == MAX_IDLE or now < FLAT_WALK * left / 2:
+                break
+            walk, pack = (min(1.0, part * left / now) for part in (FLAT_WALK, FLAT_PACK))
+            self.shares = shares._replace(walk=walk, pack=pack)
+            plans = self._flatter(loose, targets.pair(), number)
+            tried = [
+                (target, self._offer(plan, pack=False))
+                for target, plan in zip(targets.pair(), plans, strict=True)
+                if plan is not loose and _is_cheaper(plan, before)
+            ]
+            targets.update([target for target, fits in tried if not fits], [target for target, fits in tried if fits])
+            idle = 0 if self.best is not before or (before is None and tried) else idle + 1
+            loose = min((loose, *plans), key=lambda plan: plan.score)
+        self.shares, self.until = shares, until
+
+    def _flatter(self, start: Plan, targets: Sequence[int], number: int) -> list[Plan]:
+        """Plans with addresses by other recomputation that hold at most so many bytes near the budget, or `start`.
+
+        Those that are cheaper than the best plan are packed. One thread for each of the targets.
+        """
+        known, rounded, seed = self.best, self.rounded, self.rounded.goal.seed + number * len(targets)
+
+        def found(k: int) -> Plan:
+            monitor, goal = self._monitor(rounded, self.shares.walk, 1.0), replace(rounded.goal, seed=seed + k)
+            walked = continuation.flatter(rounded.lowered.problem, goal, start.candidate, targets[k], monitor)
+            if walked.order is start.order:
+                return start
+            plan = self._swept(walked, self.shares.layout)
+            if not _is_cheaper(plan, known):
+                return plan
+            return self.formulation.packed(plan, self._monitor(rounded, self.shares.pack, 1.0), only_within=True)
+
+        with ThreadPoolExecutor(len(targets)) as pool:
+            return list(pool.map(found, range(len(targets))))
 
     def _lower_down(self, first: Plan) -> None:
         """Charge all tasks what the addresses of a plan waste, and close gaps in it; once they fit, bisect the charge.
@@ -319,6 +390,8 @@ class _Repair:
             if (order := seed.order.tobytes()) in tried:
                 continue
             tried.add(order)
+            if self.best is not None and not _is_cheaper(self.formulation.plan_of(seed), self.best):
+                continue
             placed = self._swept(seed, self.shares.seed)
             if not self._offer(placed, pack=False):
                 missed.append(placed)
@@ -486,3 +559,8 @@ class _Repair:
         if self.best is not None and self.best.score.cost <= enough:
             return True
         return self.cancel.is_set() or (by_clock and time.monotonic() >= self.until)
+
+
+def _is_cheaper(plan: Plan, known: Plan | None) -> bool:
+    """Whether a plan is better than the best one known."""
+    return known is None or plan.score < known.score

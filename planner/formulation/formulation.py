@@ -164,15 +164,15 @@ class Formulation:
         """The plan with an address for every instance and workspace, by quick sweeps alone."""
         return self._with_addresses(plan, place_by_sweeps, monitor)
 
-    def packed(self, plan: Plan, monitor: Monitor) -> Plan:
+    def packed(self, plan: Plan, monitor: Monitor, only_within: bool = False) -> Plan:
         """The placed plan with device addresses within the budget if such a packing is found, else the plan.
 
-        By the clock the plan has the smallest arena found, if that is smaller.
+        By the clock the plan has the smallest arena found, if that is smaller, unless `only_within`.
         """
         problem = resolve_choices(self.lowered.problem, plan.choices)
         capacity = (plan.arena_bytes or 0) - self.bytes_over_budget(plan)
         on_device, workspace = _on_device(problem), problem.workspace[plan.order]
-        place_tighter = place_toward if monitor.iterations is None else place_within
+        place_tighter = place_within if only_within or monitor.iterations is not None else place_toward
         found = place_tighter(capacity, plan.lifetimes, on_device, workspace, ALIGNMENT, monitor)
         if found is None or plan.offsets is None or found[1] >= (plan.arena_bytes or 0):
             return plan

@@ -7,8 +7,9 @@ from functools import partial
 
 from planner.algorithms import planner_named
 from planner.algorithms.annealing.reorder_runs import flatten_runs, reorder_runs
+from planner.algorithms.annealing.search import Annealing, bytes_near
 from planner.algorithms.greedy import planner as greedy
-from planner.problem import Problem
+from planner.problem import Problem, liveness
 from planner.problem.alternatives import resolve_choices
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Goal
@@ -33,6 +34,22 @@ def flattened(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monit
     columns = resolve_choices(problem, candidate.choices)
     order = flatten_runs(columns, goal, candidate.order, monitor)
     return candidate if order is candidate.order else replace(candidate, order=order)
+
+
+def near_bytes(problem: Problem, goal: Goal, candidate: Candidate) -> int:
+    """Bytes that a candidate holds near the budget, summed over steps."""
+    return bytes_near(resolve_choices(problem, candidate.choices), candidate.order, goal.budget_bytes or 0)
+
+
+def flatter(problem: Problem, goal: Goal, candidate: Candidate, most: int, monitor: Monitor) -> Candidate:
+    """The cheapest candidate found by other recomputation with at most `most` bytes near the budget.
+
+    `candidate` itself if none is found, or if it is such a candidate and none cheaper is found.
+    """
+    columns, budget = resolve_choices(problem, candidate.choices), goal.budget_bytes or 0
+    order = Annealing(columns, goal, monitor, first_runs=0).flat_within(candidate.order, budget, 1.0, most)
+    is_found = order is not candidate.order and liveness.peak(columns, order) <= budget
+    return Candidate(order, WALK, candidate.choices) if is_found else candidate
 
 
 def replanned(problem: Problem, goal: Goal, planner: str, candidate: Candidate, monitor: Monitor) -> Candidate:

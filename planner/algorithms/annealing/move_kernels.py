@@ -258,7 +258,7 @@ def anneal(t: AnnealingTimeline, moves: int, first_runs: int, factors: Reals, st
         if worse <= threshold:
             commit(t)
             accepted += 1
-            if t.counters[on.OVER] == 0 and t.counters[on.TICKS] < t.counters[on.BEST]:
+            if t.counters[on.OVER] <= t.counters[on.MAX_OVER] and t.counters[on.TICKS] < t.counters[on.BEST]:
                 store_best(t, best)
         else:
             undo(t)

@@ -22,6 +22,7 @@ from planner.algorithms.annealing.temperatures import (
     COLD,
     FLAT_TEMPERATURE,
     FREE_COLD,
+    NEAR_TEMPERATURE,
     ORDER_TEMPERATURE,
     PEAK_TEMPERATURE,
 )
@@ -55,6 +56,8 @@ NEXT_SEED = 7919
 # Shares of a limit above which a flat order holds bytes as rarely as possible, and above which bytes count as often as
 # OVER_WEIGHT.
 FLAT_SHARE, STEEP_SHARE, OVER_WEIGHT = 0.885, 0.985, 100
+# Share of a limit above which bytes are near it, and weight of bytes above the limit among them.
+NEAR_SHARE, NEAR_WEIGHT = 0.9, 3000
 # Chance in 100 that a move is of a first run where nothing else may change.
 FIRST_RUNS_ALONE = 100
 
@@ -120,6 +123,28 @@ class Annealing:
             t.counters[on.BEST] = t.counters[on.TICKS]
         best = np.zeros(len(t.slot_run) + 1, np.int64)
         self.cool(t, best, limit, until, temperature, enough, self.first_runs, limit_share, patience)
+        return self._stored(best, order)
+
+    def flat_within(self, order: Order, limit: int, until: float, near_bytes: int) -> Order:
+        """The cheapest order found that holds about `near_bytes` near `limit`, a sum over steps as of `bytes_near`.
+
+        `order` itself if none is found, or if it is one and none is cheaper. Bytes above the limit count NEAR_WEIGHT
+        times, so that a small sum leaves no room for them. The walk sums over slots, of which some are empty.
+        """
+        near, most = self.resident_bytes + int((limit - self.resident_bytes) * NEAR_SHARE), limit - self.resident_bytes
+        t = self.timeline(order, near, self.first_runs)
+        held = bytes_near(self.problem, order, limit)
+        slots_per_step = int(t.counters[on.OVER]) / held if held else STRIDE
+        t.counters[[on.MARGIN, on.WEIGHT, on.MAX_OVER]] = limit - near, NEAR_WEIGHT, int(slots_per_step * near_bytes)
+        t.counters[on.OVER] += NEAR_WEIGHT * np.maximum(t.bytes - most, 0).sum()
+        if t.counters[on.OVER] <= t.counters[on.MAX_OVER]:
+            t.counters[on.BEST] = t.counters[on.TICKS]
+        best = np.zeros(len(t.slot_run) + 1, np.int64)
+        self.cool(t, best, near, until, NEAR_TEMPERATURE, 0, self.first_runs)
+        return self._stored(best, order)
+
+    def _stored(self, best: np.ndarray, order: Order) -> Order:
+        """The order that the kernel stored; `order` if it stored none."""
         tasks = best[1 : best[0] + 1]
         return without_unread_repeats(self.problem, tasks[tasks < self.problem.tasks]).order if len(tasks) else order
 
@@ -160,7 +185,7 @@ class Annealing:
                 t.counters[[on.LIMIT, on.OVER]] = now, np.maximum(t.bytes - now, 0).sum()
                 if done >= RELAXED_SHARE:
                     t.counters[on.BEST], limit_share = known, 1.0
-            factors[TEMPERATURE], factors[SLACK] = temperature * (cold / temperature) ** done, 0
+            factors[TEMPERATURE], factors[SLACK] = temperature * (cold / temperature) ** done, t.counters[on.MAX_OVER]
             if 0 < first_runs < FIRST_RUNS_ALONE and done < TIGHT_SHARE:
                 factors[SLACK] = limit * runs * FREE_SHARE * factors[TEMPERATURE] ** FREE_POWER
                 factors[PENALTY] = max(factors[PENALTY], least_penalty)
@@ -187,3 +212,10 @@ class Annealing:
         factors[PENALTY] = problem.buffers / max(1.0, PENALTY_STEPS * float(problem.size.sum()))
         factors[PER_TICK] = problem.tasks / max(1.0, float(problem.cost.sum()))
         return factors
+
+
+def bytes_near(problem: Problem, order: Order, limit: int) -> int:
+    """Bytes above NEAR_SHARE of what a limit leaves beside residents, summed over steps."""
+    resident = problem.resident_bytes()
+    near = resident + int((limit - resident) * NEAR_SHARE)
+    return int(np.maximum(liveness.profile(problem, order) - near, 0).sum())

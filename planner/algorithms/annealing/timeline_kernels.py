@@ -40,8 +40,9 @@ TASK, SLOT, USE, TAKEN, NEXT_SPARE, REPEAT, LISTED, RUN_COLUMNS = range(8)
 FREE, HELD = 0, 1
 # Entries of `AnnealingTimeline.counters`: limit in bytes, bytes over it summed over slots, ticks, numbers of runs, uses
 # and recomputations, changes since the last commit, state of the random numbers, ticks of the best order, maximum ticks
-# that the current move may reach; bytes from the limit to a second one, and the weight of bytes over that one in OVER.
-LIMIT, OVER, TICKS, RUNS, USES, REPEATS, LOGGED, RANDOM, BEST, ALLOWED, MARGIN, WEIGHT, COUNTERS = range(13)
+# that the current move may reach; bytes from the limit to a second one, and the weight of bytes over that one in OVER;
+# OVER up to which an order may be the best one.
+LIMIT, OVER, TICKS, RUNS, USES, REPEATS, LOGGED, RANDOM, BEST, ALLOWED, MARGIN, WEIGHT, MAX_OVER, COUNTERS = range(14)
 NO_BEST = 2**62
 # Pseudo runs: START writes the initial buffers, END reads the buffers held at the end.
 START, END = 0, 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -266,6 +267,51 @@ def test_by_the_clock_the_same_runs_are_tried_in_a_flat_order_unless_the_order_i
     assert asked.bytes_over_budget(flat) == 0 and repair.best is flat
     assert flat.score.cost == plan.score.cost and sorted(flat.order) == sorted(plan.order)
     asked.check(flat)
+
+
+def test_by_the_clock_other_recomputation_is_tried_that_holds_less_near_the_budget_if_the_order_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = formulate(load(DOCUMENT), parse_request({"budget": "70%", "search_seconds": 60, "order": "given"}))
+    searched = asked.in_arena_bytes()
+    plan = asked.plan_of(searched.search("greedy", searched.monitor()).candidate)
+    repair = _Repair(asked, "fast", "auto", threading.Event(), time.monotonic() + 60)
+    swept, near = repair.first(plan), repair._near_bytes(plan)
+    assert asked.bytes_over_budget(swept) > 0.02 * (asked.budget_bytes or 0)
+    flatter, walks = _Repair._flatter, list[list[Plan]]()
+
+    def counted(repair: _Repair, start: Plan, targets: Sequence[int], number: int) -> list[Plan]:
+        assert walks or max(targets) < near
+        walks.append(flatter(repair, start, targets, number))
+        if len(walks) == 3:
+            repair.cancel.set()
+        return walks[-1]
+
+    monkeypatch.setattr(_Repair, "_flatter", counted)
+    repair._flatten_down(swept)
+    assert repair.best is not None and not asked.bytes_over_budget(repair.best)
+    fitting = [plan for plans in walks for plan in plans if not asked.bytes_over_budget(plan)]
+    assert repair.best is min(fitting, key=lambda plan: plan.score)
+    assert repair._near_bytes(repair.best) < near
+    asked.check(repair.best)
+
+
+@pytest.mark.parametrize("order", ["free", "given"])
+def test_recomputation_is_flattened_only_with_the_order_given(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = formulate(load(DOCUMENT), parse_request({"budget": "70%", "search_seconds": 60, "order": order}))
+    searched, flattened = asked.in_arena_bytes(), list[Plan]()
+    plan = asked.plan_of(searched.search("greedy", searched.monitor()).candidate)
+    repair = _Repair(asked, "fast", "auto", threading.Event(), time.monotonic() + 60)
+    swept = repair.first(plan)
+
+    def stopped(repair: _Repair, start: Plan, targets: Sequence[int], number: int) -> list[Plan]:
+        flattened.append(start)
+        repair.cancel.set()
+        return [start, start]
+
+    monkeypatch.setattr(_Repair, "_flatter", stopped)
+    repair._flatten_down(swept)
+    assert flattened == ([swept] if order == "given" else [])
 
 
 def test_after_flat_orders_that_do_not_fit_a_walk_has_room_for_what_addresses_waste(

@@ -10,12 +10,13 @@ import pytest
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.annealing import timeline_kernels as on
 from planner.algorithms.annealing.move_kernels import FACTORS, PENALTY, PER_TICK, SLACK, TEMPERATURE
-from planner.algorithms.annealing.search import FIRST_RUNS_ALONE, STACK, TIGHT_SHARE, Annealing
+from planner.algorithms.annealing.search import FIRST_RUNS_ALONE, STACK, TIGHT_SHARE, Annealing, bytes_near
 from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
 from planner.search.portfolio import goal_score
+from tests.planner.drawn import drawn
 from tests.planner.random_problems import training_problem
 
 
@@ -77,3 +78,50 @@ def test_a_penalty_that_nothing_calls_for_stays_within_reach():
         walk.timeline(base_order(problem), limit, 60), np.zeros(1, np.int64), limit, 1.0, 0.3, 0, 60, patience=100
     )
     assert len(least) > 20 and min(least) > 0
+
+
+@pytest.mark.parametrize("share", [0.5, 0.2])
+def test_other_recomputation_holds_less_near_the_limit(share: float):
+    before, after = [], []
+    for seed in range(12):
+        problem = training_problem(random.Random(seed), 14)
+        walk = annealing(problem, 0, 60)
+        limit = walk.goal.budget_bytes or 0
+        order = walk.within(base_order(problem), limit, 1.0, 0.1, 0)
+        if liveness.peak(problem, order) > limit:
+            continue
+        walk = annealing(problem, 0, 200)
+        near = bytes_near(problem, order, limit)
+        found = walk.flat_within(order, limit, 1.0, int(share * near))
+        if found is not order:
+            before.append(near)
+            after.append(bytes_near(problem, found, limit))
+            assert liveness.peak(problem, found) <= limit
+            first = found[np.sort(np.unique(found, return_index=True)[1])]
+            assert np.array_equal(first, base_order(problem))
+    assert len(after) >= 3 and sum(after) <= 1.5 * share * sum(before)
+
+
+def test_an_order_that_holds_little_near_the_limit_gives_way_to_cheaper_ones_only():
+    cheaper = 0
+    for seed in range(12):
+        problem = training_problem(random.Random(seed), 14)
+        walk = annealing(problem, 0, 60)
+        limit = walk.goal.budget_bytes or 0
+        order = walk.within(base_order(problem), limit, 1.0, 0.1, 0)
+        flat = annealing(problem, 0, 200).flat_within(order, limit, 1.0, 0)
+        if liveness.peak(problem, order) > limit or flat is order:
+            continue
+        found = annealing(problem, 0, 200).flat_within(flat, limit, 1.0, bytes_near(problem, order, limit))
+        cheaper += found is not flat
+        assert found is flat or liveness.cost(problem, found) < liveness.cost(problem, flat)
+    assert cheaper >= 3
+
+
+def test_bytes_near_a_limit_are_those_above_nine_tenths_of_what_it_leaves_beside_residents():
+    #   a ── b ── c      steps hold 40, 40 + 70 = 110, 70 + 10 = 80
+    problem = drawn("a>b b>c", size={"a": 40, "b": 70, "c": 10})
+    held = liveness.profile(problem, np.arange(3))
+    limit = 100
+    assert bytes_near(problem, np.arange(3), limit) == sum(max(0, int(each) - 90) for each in held)
+    assert bytes_near(problem, np.arange(3), 10 * limit) == 0
