@@ -234,11 +234,11 @@ class _Repair:
     def _flatten_down(self, first: Plan) -> None:
         """Walk on to plans that hold less near the budget until the addresses of one fit, then to cheaper ones.
 
-        Only with the order given, where the same runs cannot be rearranged.
+        Only with the order given, where the same runs cannot be rearranged, and if no addresses fit yet.
         """
-        if not self._may_recompute_flat():
+        if self.best is not None or not self._may_recompute_flat():
             return
-        targets = NearTargets.of(self._near_bytes(first), self.rounded.goal.budget_bytes or 0, self.best is first)
+        targets = NearTargets.of(self._near_bytes(first), self.rounded.goal.budget_bytes or 0)
         until, left, shares = self.until, max(0.0, self.until - time.monotonic()), self.shares
         loose, idle = first, 0
         for number in itertools.count():
@@ -269,6 +269,7 @@ class _Repair:
         def found(k: int) -> Plan:
             monitor, goal = self._monitor(rounded, self.shares.walk, 1.0), replace(rounded.goal, seed=seed + k)
             walked = continuation.flatter(rounded.lowered.problem, goal, start.candidate, targets[k], monitor)
+            self.stopped_by_clock |= monitor.stopped_by_clock
             if walked.order is start.order:
                 return start
             plan = self._swept(walked, self.shares.layout)

@@ -26,10 +26,8 @@ class NearTargets:
     first: int  # target until one is missed
 
     @classmethod
-    def of(cls, near_bytes: int, budget_bytes: int, fits: bool) -> NearTargets:
-        """Targets for a plan that holds `near_bytes` near the budget, whose addresses fit or do not."""
-        if fits:
-            return cls(2 * near_bytes, near_bytes, near_bytes)
+    def of(cls, near_bytes: int, budget_bytes: int) -> NearTargets:
+        """Targets after a plan that holds `near_bytes` near the budget, whose addresses miss it."""
         return cls(near_bytes, 0, min(near_bytes // 2, int(PACKABLE * budget_bytes)))
 
     def pair(self) -> tuple[int, int]:
