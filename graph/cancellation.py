@@ -33,6 +33,10 @@ class Deadline(threading.Event):
     def is_set(self) -> bool:
         return self._cancel.is_set() or time.monotonic() >= self._until
 
+    def is_cancelled(self) -> bool:
+        """Whether `cancel` is set, whatever the time."""
+        return self._cancel.is_set()
+
     def seconds_left(self) -> float:
         """Seconds before `until`; not negative."""
         return max(0.0, self._until - time.monotonic())
@@ -71,6 +75,14 @@ def check_cancelled() -> None:
         scope.spare -= 1
         if scope.spare < 0:
             raise CancellationError
+
+
+def check_cancelled_by_caller() -> None:
+    """As `check_cancelled`, but a deadline that has passed raises nothing: for work whose time comes after it."""
+    scope = _CANCEL_SCOPE.get()
+    if scope is not None and isinstance(scope.event, Deadline) and not scope.event.is_cancelled():
+        return
+    check_cancelled()
 
 
 def seconds_left() -> float:

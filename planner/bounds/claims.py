@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,18 @@ COLUMNS = ("cost", "workspace", "phase", "repeat", "recompute", "optional", "siz
 RELATIONS = ("reads", "shape_reads", "writes", "takeover", "after_every", "after_first")
 
 
-def problem_columns(problem: Problem, engines: bool = False) -> dict[str, Any]:
+def problem_columns(
+    problem: Problem, engines: bool = False, check: Callable[[], None] = certificate.no_check
+) -> dict[str, Any]:
     """All columns that a bound can depend on, as lists of ints; one row per alternative of a choice.
 
-    The engines of tasks are columns of bounds on the makespan only.
+    The engines of tasks are columns of bounds on the makespan only. `check` is called before each relation.
     """
     names = (*COLUMNS, "engine") if engines else COLUMNS
     columns: dict[str, Any] = {name: getattr(problem, name).astype(np.int64).tolist() for name in names}
-    columns |= {name: getattr(problem, name).lists() for name in RELATIONS}
+    for name in RELATIONS:
+        check()
+        columns[name] = getattr(problem, name).lists()
     table = problem.choices
     reads, (task_of, buffer_of) = table.reads.lists(), (table.tasks.pointer, table.buffers.pointer)
     columns["choices"] = [
@@ -121,16 +126,18 @@ def proven_value(problem: Problem, claim: Claim) -> int:
     return certificate.proven_value(certificate_document(problem, [claim])["problem"], claim)
 
 
-def certificate_document(problem: Problem, claims: list[Claim]) -> dict[str, Any]:
+def certificate_document(
+    problem: Problem, claims: list[Claim], check: Callable[[], None] = certificate.no_check
+) -> dict[str, Any]:
     """The certificate: all that a third party needs to check the claims."""
     engines = any(claim.get("kind") == certificate.MAKESPAN for claim in claims)
-    return {"format": certificate.FORMAT, "problem": problem_columns(problem, engines), "claims": claims}
+    return {"format": certificate.FORMAT, "problem": problem_columns(problem, engines, check), "claims": claims}
 
 
-def rejection_reason(problem: Problem, claims: list[Claim]) -> str:
-    """The verifier's reason to reject the claims; empty if it accepts them."""
+def rejection_reason(problem: Problem, claims: list[Claim], check: Callable[[], None] = certificate.no_check) -> str:
+    """The verifier's reason to reject the claims; empty if it accepts them. `check` may raise to end it early."""
     try:
-        certificate.verify(certificate_document(problem, claims))
+        certificate.verify(certificate_document(problem, claims, check), check)
     except certificate.CertificateRejected as reason:
         return str(reason)
     return ""

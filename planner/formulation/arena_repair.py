@@ -517,7 +517,9 @@ class _Repair:
         """The plan with the requested layout; by the clock with quick addresses, if these exceed the budget."""
         swept: Plan | None = None
         if may_follow(self.formulation) and self._walks_by_clock() and self.layout != "none":
-            swept = self._swept(plan.candidate, SHARES.first)
+            swept = self._with_sweeps(plan, SHARES.first)
+            if self.cancel.is_set() and self._is_large():
+                return swept
             if self.formulation.bytes_over_budget(swept) and not self.misses_budget(swept):
                 return swept  # what follows packs it
         monitor = self._monitor(self.formulation, SHARES.first if may_follow(self.formulation) else 1.0, 1.0)
@@ -530,8 +532,12 @@ class _Repair:
 
     def _swept(self, candidate: Candidate, part: float) -> Plan:
         """The candidate as a plan with addresses by sweeps alone, within a part of the time left."""
+        return self._with_sweeps(self.formulation.plan_of(candidate), part)
+
+    def _with_sweeps(self, plan: Plan, part: float) -> Plan:
+        """The plan with addresses by sweeps alone, within a part of the time left."""
         monitor = self._monitor(self.formulation, part, 1.0)
-        found = self.formulation.swept(self.formulation.plan_of(candidate), monitor)
+        found = self.formulation.swept(plan, monitor)
         self.stopped_by_clock |= monitor.stopped_by_clock
         return found
 

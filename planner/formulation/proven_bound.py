@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from graph.cancellation import unless_cancelled
+from graph.cancellation import check_cancelled_by_caller, unless_cancelled
 from planner.bounds import (
     claims,
     first_of_set,
@@ -186,11 +186,15 @@ class _CostScope:
 
 
 def certified(formulation: Formulation, bound: LowerBound) -> Formulation:
-    """The formulation with those claims of `bound` that the verifier accepts, and a warning about any other."""
+    """The formulation with those claims of `bound` that the verifier accepts, and a warning about any other.
+
+    Raises CancellationError if a caller cancels meanwhile, but not for a deadline: the verifier has time of its own.
+    """
+    check = check_cancelled_by_caller
     problem, kept, reasons = formulation.lowered.problem, list(bound.claims), list[str]()
-    if claims.rejection_reason(problem, kept):
+    if claims.rejection_reason(problem, kept, check):
         for k, plain in enumerate(LowerBound.without_search(problem).claims):
-            if reason := claims.rejection_reason(problem, [kept[k]]):
+            if reason := claims.rejection_reason(problem, [kept[k]], check):
                 kept[k] = plain
                 reasons.append(f"a lower bound was dropped, because the verifier refused it: {reason}")
     bound = LowerBound.of_claims(kept[0], kept[1], bound.single_run_cost, "certified")

@@ -115,7 +115,7 @@ def _no_choices() -> Choices:
     return Choices(none, none, Csr.empty(0), none, none, Csr.empty(0), Csr.empty(0), none)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Problem:
     """n tasks that run kernels, m buffers that hold bytes.
 

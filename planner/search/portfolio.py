@@ -14,6 +14,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -71,6 +72,9 @@ MAX_SLOW_TASKS, SLOW_PLANNERS = 20_000, ("min_cut", "revolve", "moment", "anneal
 UNTIMED_PLANNERS = ("mirror",)
 
 
+#: Bytes that the columns of a problem alone prove for its peak, while the problem is in use: each search looks often.
+_FLOORS: WeakKeyDictionary[Problem, int] = WeakKeyDictionary()
+
 #: Planners that ignore budgets; they use the first alternative of every group.
 FIRST_ALTERNATIVES = ("as_given", "mirror")
 
@@ -117,6 +121,8 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
     part.on_progress = _ending_with(part, monitor, monitor.on_progress if known is None else slices.report_best)
     found = _better(problem, goal, known, _search_choices(problem, goal, planner, part))
     slices.absorb(part)
+    if monitor.cancelled:
+        return found
     if problem.tasks > TINY_TASKS:
         found = _exact_over_choices(problem, goal, found, slices)
     if monitor.is_optimal:
@@ -333,8 +339,11 @@ def is_infeasible(problem: Problem, goal: Goal, peak_bound: int = 0) -> bool:
 
 def peak_floor(problem: Problem, peak_bound: int = 0) -> int:
     """Lower bound on the peak, in bytes: largest task, held at the end, `peak_bound`."""
-    relaxed = relax_choices(problem)
-    return max(largest_task.bound(relaxed).bytes, held_at_end.bound(relaxed), peak_bound)
+    floor = _FLOORS.get(problem)
+    if floor is None:
+        relaxed = relax_choices(problem)
+        _FLOORS[problem] = floor = max(largest_task.bound(relaxed).bytes, held_at_end.bound(relaxed))
+    return max(floor, peak_bound)
 
 
 def _search_choices(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Candidate:

@@ -37,29 +37,38 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 FORMAT = "remat-certificate/1"
 MAKESPAN = "makespan"  # kind of a claim about engines side by side
 NEVER, FORBID, DEVICE, TO_LAST_READ, RESIDENT = 1, 1, 0, 0, 3  # in the columns `repeat`, `recompute`, `space`, `hold`
+CHECKED_EVERY = 5_000  # rows between two calls of `check`
 Variable = tuple[Any, ...]  # ("D", k, t), ("L", k, b) or ("A", j, k, t)
+T = TypeVar("T")
 
 
 class CertificateRejected(Exception):
     """The document is invalid, or a claim is not proven."""
 
 
-def verify(document: dict[str, Any]) -> list[str]:
-    """One sentence per proven claim. Raises CertificateRejected with the reason."""
+def no_check() -> None:
+    """The check of a verification that nothing ends early."""
+
+
+def verify(document: dict[str, Any], check: Callable[[], None] = no_check) -> list[str]:
+    """One sentence per proven claim. Raises CertificateRejected with the reason.
+
+    `check` is called every few thousand rows and may raise to end the verification; no claim is proven then.
+    """
     try:
         if document["format"] != FORMAT:
             raise CertificateRejected(f"unsupported format {document['format']!r}; expected {FORMAT}")
         problem, known = document["problem"], dict[int, _ProblemColumns]()
         for claim in document["claims"]:
             if (alignment := _alignment(claim)) not in known:
-                known[alignment] = _ProblemColumns(problem, alignment)
+                known[alignment] = _ProblemColumns(problem, alignment, check)
         return [_verified(known[_alignment(claim)], claim) for claim in document["claims"]]
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         found = f"no {error} in it" if isinstance(error, KeyError) else "a part of the wrong form"
@@ -129,14 +138,14 @@ class _ProblemColumns:
     Sizes are rounded up to multiples of the alignment.
     """
 
-    def __init__(self, problem: dict[str, Any], alignment: int = 1):
-        self.alignment = alignment
+    def __init__(self, problem: dict[str, Any], alignment: int = 1, check: Callable[[], None] = no_check):
+        self.alignment, self.check = alignment, check
         self.cost, self.workspace, self.reads = (list(problem[name]) for name in ("cost", "workspace", "reads"))
         self.writes, self.takeover, self.optional = problem["writes"], problem["takeover"], problem["optional"]
         self.phase, self.hold, self.space = problem["phase"], problem["hold"], problem["space"]
         self.tasks, self.size, self.after_every = len(self.cost), list(problem["size"]), problem["after_every"]
         self.writers: list[list[int]] = [[] for _ in self.size]  # ascending: the producer first
-        for t, row in enumerate(self.writes):
+        for t, row in enumerate(self.checked(self.writes)):
             for b in row:
                 self.writers[b].append(t)
         changed = [cost for row in problem["choices"] for _, cost, *_ in row["tasks"]]
@@ -149,12 +158,19 @@ class _ProblemColumns:
         # A task that overwrites its input does not reproduce its result.
         self.once = [
             repeat == NEVER or recompute == FORBID or not set(reads).isdisjoint(writes)
-            for repeat, recompute, reads, writes in zip(
-                problem["repeat"], problem["recompute"], self.reads, self.writes, strict=True
+            for repeat, recompute, reads, writes in self.checked(
+                zip(problem["repeat"], problem["recompute"], self.reads, self.writes, strict=True)
             )
         ]
         self.shape_reads, self.after_first = problem["shape_reads"], problem["after_first"]
         self.engine = problem.get("engine", [])
+
+    def checked(self, rows: Iterable[T]) -> Iterator[T]:
+        """The rows, with a call of `check` every few thousand."""
+        for number, row in enumerate(rows):
+            if not number % CHECKED_EVERY:
+                self.check()
+            yield row
 
     def makespan(self) -> int:
         """Ticks of the busiest engine, or of the longest chain. The second writer of a storage may end first."""
@@ -175,14 +191,14 @@ class _ProblemColumns:
     def precedence(self) -> tuple[list[list[int]], list[list[int]]]:
         """(successors, predecessors) of each task, by first runs, in every legal order."""
         following: list[list[int]] = [[] for _ in self.cost]
-        for u in range(self.tasks):
+        for u in self.checked(range(self.tasks)):
             read = [b for b in (*self.reads[u], *self.shape_reads[u]) if self.hold[b] != RESIDENT]
             for t in {self.writers[b][0] for b in (*read, *self.writes[u]) if self.writers[b]} - {u}:
                 following[t].append(u)
             if not self.optional[u]:
                 following[u].extend((*self.after_every[u], *self.after_first[u]))
         preceding: list[list[int]] = [[] for _ in self.cost]
-        for t, row in enumerate(following):
+        for t, row in enumerate(self.checked(following)):
             for u in row:
                 preceding[u].append(t)
         return following, preceding
@@ -191,7 +207,7 @@ class _ProblemColumns:
         """Minimum cost, workspace and size; the shared reads; size 0 for a takeover that depends on a choice."""
         sized = {b for row in choices for b, _ in row["buffers"]}
         changed = {t for row in choices for t, *_ in row["tasks"]}
-        for b, sources in enumerate(self.takeover):
+        for b, sources in enumerate(self.checked(self.takeover)):
             if sources and not (sized.isdisjoint([b, *sources]) and changed.isdisjoint(self.writers[b])):
                 self.size[b] = 0
         for row in choices:
@@ -287,7 +303,7 @@ class _StepProof:
             self._weigh_window(window["from"], window["to"], window)
         self._limit(proof["windows"], parts)
         self._weigh_done(proof)
-        for variable, weight in self.sum.items():
+        for variable, weight in self.columns.checked(self.sum.items()):
             low, high = self._range(variable, fixed)
             total += weight * (low if weight > 0 else high)
         return -(-total // per)
@@ -301,7 +317,7 @@ class _StepProof:
             if not weight:
                 continue
             room = (budget or 0) - self.columns.always - self.columns.output_bytes(w)
-            for b, size in enumerate(self.columns.bytes):
+            for b, size in enumerate(self.columns.checked(self.columns.bytes)):
                 low, high = self._range(("L", k, b), fixed)
                 if low < high:
                     self._add(weight * (size // grain), "L", k, b)
@@ -312,12 +328,12 @@ class _StepProof:
 
     def _weigh_done(self, proof: dict[str, Any]) -> None:
         """Add the inequalities "before" and "stays"."""
-        for k, t, u, y in proof.get("before", []):
+        for k, t, u, y in self.columns.checked(proof.get("before", [])):
             if t not in self.columns.precedence[1][u]:
                 raise CertificateRejected(f"task {t} need not run before task {u}")
             self._add(-_weight(y), "D", k, t)
             self._add(y, "D", k, u)
-        for k, t, y in proof.get("stays", []):
+        for k, t, y in self.columns.checked(proof.get("stays", [])):
             self._add(-_weight(y), "D", k + 1, t)
             self._add(y, "D", k, t)
 
@@ -329,22 +345,22 @@ class _StepProof:
             raise CertificateRejected(
                 f"invalid window {j} to {k}: steps are 0 to {self.end - 1}, and {self.end} is the end"
             )
-        for t, b, y in window.get("read", []):
+        for t, b, y in self.columns.checked(window.get("read", [])):
             if b not in self.columns.reads[t]:
                 raise CertificateRejected(f"task {t} does not read buffer {b}")
             self._subtract_available(j, k, b, _weight(y))
             self._add(y, "A", j, k, t)
-        for b, y in window.get("carry", []):
+        for b, y in self.columns.checked(window.get("carry", [])):
             self._subtract_available(j, k, b, _weight(y))
             self._add(y, "L", k, b)
-        for t, y in window.get("first", []):
+        for t, y in self.columns.checked(window.get("first", [])):
             self._add_recomputation(j, k, t, -_weight(y))
-        for t, y in window.get("again", []):
+        for t, y in self.columns.checked(window.get("again", [])):
             self._add_recomputation(j, k, t, _weight(y))
             if self.columns.optional[t]:  # the first run of an optional task is extra cost too
                 self._add(y, "D", k, t)
                 self._add(-y, "D", j, t)
-        for inner, to, t, y in window.get("part", []):
+        for inner, to, t, y in self.columns.checked(window.get("part", [])):
             if not j <= inner < to <= k:
                 raise CertificateRejected(f"window {inner} to {to} is not inside {j} to {k}")
             self._add(-_weight(y), "A", j, k, t)
@@ -374,7 +390,7 @@ class _StepProof:
         """
         spent: dict[tuple[int, int], int] = {}
         for window in windows:
-            for t, y in window.get("again", []):
+            for t, y in self.columns.checked(window.get("again", [])):
                 if self.columns.optional[t] or not self._once(t):
                     for k in range(window["from"], window["to"]):
                         spent[k, t] = spent.get((k, t), 0) + y

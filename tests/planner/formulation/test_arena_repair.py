@@ -33,8 +33,9 @@ from planner.formulation.formulation import Formulation
 from planner.pipeline import solve as pipeline
 from planner.problem import Choices, Csr
 from planner.problem.alternatives import resolve_choices
-from planner.problem.plan import Candidate, Plan
+from planner.problem.plan import Plan
 from planner.request.plan_request import parse_request
+from tests.graph.stopping import set_event
 from tests.planner.drawn import drawn
 
 pytestmark = pytest.mark.usefixtures("bounds")
@@ -102,13 +103,13 @@ def test_by_the_clock_an_order_is_placed_once(monkeypatch: pytest.MonkeyPatch) -
     asked = formulate(load(DOCUMENT), parse_request({"budget": "70%", "search_seconds": 60}))
     searched = asked.in_arena_bytes()  # so that only addresses exceed the budget
     plan = asked.plan_of(searched.search("greedy", searched.monitor()).candidate)
-    placed, swept = list[bytes](), _Repair._swept
+    placed, swept = list[bytes](), _Repair._with_sweeps
 
-    def counted(repair: _Repair, candidate: Candidate, part: float) -> Plan:
-        placed.append(candidate.order.tobytes())
-        return swept(repair, candidate, part)
+    def counted(repair: _Repair, plan: Plan, part: float) -> Plan:
+        placed.append(plan.order.tobytes())
+        return swept(repair, plan, part)
 
-    monkeypatch.setattr(_Repair, "_swept", counted)
+    monkeypatch.setattr(_Repair, "_with_sweeps", counted)
     monkeypatch.setattr(_Repair, "_may_flatten", lambda _: False)
     monkeypatch.setattr(_Repair, "walk_on", lambda *_: None)
     monkeypatch.setattr(_Repair, "_descend", lambda *_, **__: None)
@@ -229,19 +230,17 @@ def test_by_the_clock_plans_that_nearly_fit_are_packed_in_most_of_the_time(monke
     asked = formulate(load(DOCUMENT), parse_request({"budget": "70%", "search_seconds": 60}))
     searched, packed = asked.in_arena_bytes(), list[tuple[int, float]]()
     slow, quick = (searched.search(name, searched.monitor()) for name in ("greedy", "moment"))
-    swept = _Repair._swept
+    swept = _Repair._with_sweeps
 
-    def placed(repair: _Repair, candidate: Candidate, part: float) -> Plan:
-        return replace(
-            swept(repair, candidate, part), arena_bytes=int((asked.budget_bytes or 0) * (1 + NEAR_EXCESS / 2))
-        )
+    def placed(repair: _Repair, plan: Plan, part: float) -> Plan:
+        return replace(swept(repair, plan, part), arena_bytes=int((asked.budget_bytes or 0) * (1 + NEAR_EXCESS / 2)))
 
     def counted(repair: _Repair, plan: Plan) -> Plan:
         packed.append((plan.score.cost, repair.shares.pack))
         assert until - repair.until == pytest.approx((1 - NEAR_PACK) * 60, rel=0.2)  # left to what follows
         return plan
 
-    monkeypatch.setattr(_Repair, "_swept", placed)
+    monkeypatch.setattr(_Repair, "_with_sweeps", placed)
     monkeypatch.setattr(_Repair, "_packed", counted)
     monkeypatch.setattr(_Repair, "_may_flatten", lambda _: False)
     monkeypatch.setattr(_Repair, "walk_on", lambda repair, _: ends.append(repair.until))
@@ -419,6 +418,21 @@ def test_the_whole_of_a_graph_with_odd_sizes_fits_by_construction() -> None:
             fields = {"budget": "100%", "order": order, "iterations": 5, "execute": "no"}
             plan = pipeline.solve(document, parse_request(fields)).report["plan"]
             assert plan["status"] == "proven" and plan["arena_bytes"] <= plan["budget_bytes"], (seed, order)
+
+
+def test_a_stopped_search_of_a_large_graph_is_placed_once_and_not_evaluated_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = formulate(load(DOCUMENT), parse_request({"budget": "80%", "search_seconds": 60}))
+    plan = asked.search("greedy", asked.monitor())
+    stopped = asked.monitor(cancel=set_event())
+    monkeypatch.delattr(Formulation, "evaluated")
+    monkeypatch.delattr(Formulation, "placed")
+    monkeypatch.setattr(arena_repair.portfolio, "MAX_SLOW_TASKS", 10)
+    until = time.monotonic() + 60
+    found = repair_arena(asked, plan, "best", "auto", set_event(), until).plan
+    assert found.order is plan.order and found.arena_bytes == asked.swept(plan, stopped).arena_bytes
+    asked.check(found)
 
 
 def test_a_layout_that_the_clock_ends_is_told() -> None:

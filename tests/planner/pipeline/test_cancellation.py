@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ from graph.cancellation import GRACE_CHECKS, CancellationError, check_cancelled
 from graph.formats.readers import load
 from planner.bounds import step_cut
 from planner.formulation import formulation, proven_bound
+from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline import fit as fits
 from planner.pipeline import progress, sections
 from planner.pipeline import solve as pipeline
@@ -24,6 +27,7 @@ from planner.problem.plan import Candidate
 from planner.request.curve_and_fit_request import parse_curve, parse_fit
 from planner.request.plan_request import parse_request
 from planner.search import portfolio
+from planner.verify import certificate
 from tests.graph.stopping import document, set_event
 
 #: So many nodes that a stop at the first of them is heard within each stage.
@@ -77,6 +81,41 @@ def test_cancel_during_the_bound_keeps_the_previous_bound(monkeypatch: pytest.Mo
     monkeypatch.setattr(proven_bound.step_cut, "bound", stopping)
     report = solve(FEW, parse_request(ASKED), cancel=stop).report
     assert report["plan"]["stopped"] and report["plan"]["bound"]["overhead"] == 0
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_cancel_during_the_verification_of_a_bound_ends_it_and_drops_the_claim(
+    monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
+    stop, real, verified = threading.Event(), certificate.verify, list[str]()
+
+    def verify(document: dict[str, Any], check: Callable[[], None]) -> list[str]:
+        if is_stopped:
+            stop.set()
+        sentences = real(document, check)
+        verified.extend(sentences)
+        return sentences
+
+    monkeypatch.setattr(certificate, "verify", verify)
+    report = solve(FEW, parse_request({**ASKED, "budget": "75%"}), cancel=stop).report
+    assert report["plan"]["stopped"] == is_stopped and report["checked"]
+    assert bool(verified) != is_stopped
+    assert (report["plan"]["bound"]["overhead"] > 0) != is_stopped
+    assert not any("refused" in warning for warning in report["warnings"])
+
+
+def test_the_deadline_of_a_bound_does_not_end_its_verification(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages, real = progress.SolveStages(None, threading.Event()), certificate.verify
+    request = parse_request({**ASKED, "budget": "75%"})
+    asked = stages.formulate(training_graph(FEW, load_model(FEW, request), request)[0], request)
+
+    def verify(document: dict[str, Any], check: Callable[[], None]) -> list[str]:
+        monkeypatch.setattr(time, "monotonic", lambda: math.inf)
+        return real(document, check)
+
+    monkeypatch.setattr(certificate, "verify", verify)
+    bounded = stages.bounded(asked).bound
+    assert bounded.proof == "certified" and bounded.cost > asked.bound.cost
 
 
 def test_cancel_ends_the_search_for_the_smallest_peak(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -249,3 +251,34 @@ def test_segments_follow_greedy_where_an_order_fits_already_or_one_takes_long(mo
     monkeypatch.setattr(portfolio, "MAX_SLOW_TASKS", 1)
     quick.best(quick.peak - 1)
     assert quick.ran == ["as_given", "greedy"]
+
+
+def test_nothing_is_scored_or_improved_once_the_search_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = training_problem(random.Random(0), 40)
+    goal = Goal(int(0.7 * liveness.peak(problem, base_order(problem))))
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), seconds=1000.0)
+
+    def plan(problem: Problem, goal: Goal, _: Monitor) -> np.ndarray:
+        monitor.cancel()
+        monkeypatch.delattr(portfolio, "improve")
+        monkeypatch.delattr(portfolio, "peak_floor")
+        return base_order(problem)
+
+    monkeypatch.setattr(portfolio, "planner_named", lambda name: plan)
+    assert search(problem, goal, "auto", monitor).planner == "as_given"
+
+
+def test_the_columns_of_a_problem_bound_its_peak_once_while_it_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, bounded = training_problem(random.Random(0), 10), list[int]()
+    genuine = portfolio.largest_task.bound
+    monkeypatch.setattr(portfolio.largest_task, "bound", lambda given: bounded.append(given.tasks) or genuine(given))
+    floor = portfolio.peak_floor(problem)
+    assert floor == genuine(problem).bytes or floor == portfolio.held_at_end.bound(problem)
+    assert (portfolio.peak_floor(problem), portfolio.peak_floor(problem, floor + 1)) == (floor, floor + 1)
+    larger = replace(problem, size=2 * problem.size)
+    assert portfolio.peak_floor(larger) > floor
+    assert len(bounded) == 2
+    kept = weakref.ref(problem)
+    del problem, larger
+    gc.collect()
+    assert kept() is None

@@ -141,6 +141,34 @@ def test_an_invalid_certificate_is_rejected_with_the_reason(path: list[Any], val
         certificate.verify(changed(path, value))
 
 
+def test_a_check_that_raises_ends_the_verification_wherever_it_is_called(monkeypatch: pytest.MonkeyPatch):
+    class Ended(Exception):
+        pass
+
+    problem = training_problem(random.Random(5), 8)
+    document = claims.certificate_document(problem, claimed(problem, MODES[0]))
+    monkeypatch.setattr(certificate, "CHECKED_EVERY", 1)
+    calls = 0
+
+    def counted() -> None:
+        nonlocal calls
+        calls += 1
+
+    sentences = certificate.verify(document, counted)
+    assert len(sentences) == len(document["claims"]) and calls > problem.tasks
+    for last in range(calls):
+        left = last
+
+        def ending() -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Ended
+
+        with pytest.raises(Ended):
+            certificate.verify(document, ending)
+
+
 def test_the_verifier_imports_the_standard_library_only():
     tree = ast.parse(Path(certificate.__file__).read_text())
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
