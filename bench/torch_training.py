@@ -2,6 +2,7 @@
 
     python bench/torch_training.py                                   # small instances, 10 plans of each
     python bench/torch_training.py --only resnet18 --budgets 80%,60%,45%
+    python bench/torch_training.py --batches 4 --timing-seconds 8    # longer steps, whose times vary less
     python bench/torch_training.py --full --only gpt2_small          # full depth and width; needs memory
 
 Each network trains three steps with SGD, without and with each plan, in a process of its own that keeps its memory.
@@ -39,7 +40,7 @@ from torch import nn
 
 import remat.torch
 from bench.run import add_only, machine
-from bench.torch_instances import NETWORKS, instance
+from bench.torch_instances import NETWORKS, made
 from graph.formats.readers import load
 from planner.formulation.formulate import formulate
 from planner.problem.plan import Candidate
@@ -94,8 +95,10 @@ def peak_of(step: Callable[[], Any], module: nn.Module) -> int:
     return peak_bytes(once)
 
 
-def compared(base: nn.Module, other: nn.Module, inputs: dict[str, Any], max_seconds: float) -> TimeRatio:
-    """Time of a step of one module over that of another one, in seconds of the processor."""
+def compared(base: nn.Module, other: nn.Module, inputs: dict[str, Any], max_seconds: float) -> TimeRatio | None:
+    """Time of a step of one module over that of another one, in seconds of the processor; None without seconds."""
+    if not max_seconds:
+        return None
 
     def seconds(module: nn.Module) -> float:
         module.zero_grad(set_to_none=True)
@@ -120,7 +123,10 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
     """A row for each plan, and the row of the network."""
     torch.set_num_threads(1)
     remat.torch.keep_memory()
-    module, inputs = instance(name, given.full)
+    network = NETWORKS[name]
+    shapes = network.inputs if given.full else {**network.inputs, **network.small_inputs}
+    batch = next(iter(shapes.values()))[0] * given.batches
+    module, inputs = made(network, given.full, batch)
     clock = [time.process_time()]
     unmeasured = remat.torch.capture(module, **inputs)
     clock.append(time.process_time())
@@ -150,10 +156,10 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
             "off": peak / (report.peak_bytes - held) - 1,
             "without profile": peak / (peak_on(unmeasured.to_json().encode(), report) - held) - 1,
             "extra": report.overhead,
-            "measured": times.ratio - 1,
-            "error": times.error,
             "equal": same,
         }
+        if times is not None:
+            row |= {"measured": times.ratio - 1, "error": times.error}
         found.append(row)
         torch._dynamo.reset()
     recorded, profiled, planned_in = np.diff(clock)
@@ -164,12 +170,15 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
         "equal": sum(row["equal"] for row in found),
         "off": max((row["off"] for row in found), key=abs),
         "without profile": max((row["without profile"] for row in found), key=abs),
-        "points": max((row["measured"] - row["extra"] for row in found), key=abs),
-        "within": sum(abs(row["measured"] - row["extra"]) <= WITHIN for row in found),
-        "once": own_time.ratio - 1,
         "peak rank": correlation([(row["predicted"], row["peak"]) for row in found]),
-        "time rank": correlation([(row["extra"], row["measured"]) for row in found]),
     }
+    if own_time is not None:
+        whole |= {
+            "points": max((row["measured"] - row["extra"] for row in found), key=abs),
+            "within": sum(abs(row["measured"] - row["extra"]) <= WITHIN for row in found),
+            "once": own_time.ratio - 1,
+            "time rank": correlation([(row["extra"], row["measured"]) for row in found]),
+        }
     return found, whole
 
 
@@ -202,7 +211,7 @@ def line(cells: Iterable[object]) -> str:
 def of_plan(name: str, row: Row) -> str:
     """The line of a plan."""
     off = (f"{row[key]:+.2%}" for key in ("off", "without profile"))
-    extra = f"{row['extra']:.1%}", f"{row['measured']:.1%} ± {100 * row['error']:.1f}"
+    extra = f"{row['extra']:.1%}", f"{row['measured']:.1%} ± {100 * row['error']:.1f}" if "error" in row else ""
     budget, equal = (f"{row['budget']:.1%}" if row["budget"] else "lowest"), ("yes" if row["equal"] else "NO")
     return line([name, budget, row["status"], f"{row['peak'] / MIB:.1f}", *off, *extra, equal])
 
@@ -210,10 +219,14 @@ def of_plan(name: str, row: Row) -> str:
 def of_network(name: str, row: Row) -> str:
     """The line of a network."""
     seconds = ", ".join(f"{taken:.1f}" for taken in row["seconds"])
-    errors = f"{row['off']:+.2%}", f"{row['without profile']:+.2%}", f"{100 * row['points']:+.1f} points"
-    ranks = f"{row['peak rank']:.2f}, {row['time rank']:.2f}"
+    errors = f"{row['off']:+.2%}", f"{row['without profile']:+.2%}"
+    ranks = f"{row['peak rank']:.2f}"
+    points = once = ""
+    if "once" in row:
+        points, once = f"{100 * row['points']:+.1f} points", f"{row['once']:+.0%}"
+        ranks += f", {row['time rank']:.2f}"
     equal, within = (f"{row[key]} of {row['plans']}" if key in row else "" for key in ("equal", "within"))
-    return line([name, row["tasks"], seconds, equal, *errors, ranks, within, f"{row['once']:+.0%}"])
+    return line([name, row["tasks"], seconds, equal, *errors, points, ranks, within, once])
 
 
 def main() -> int:
@@ -223,8 +236,12 @@ def main() -> int:
     parser.add_argument("--budgets", help="budgets of the plans, in place of a number of them")
     parser.add_argument("--seconds", type=float, default=3.0, help="search time of each plan")
     parser.add_argument(
-        "--timing-seconds", type=float, default=MAX_SECONDS, help="processor seconds of the timed steps of each plan"
+        "--timing-seconds",
+        type=float,
+        default=MAX_SECONDS,
+        help="processor seconds of the timed steps of each plan; 0: times are not measured",
     )
+    parser.add_argument("--batches", type=int, default=1, help="batches of the instance in one step")
     parser.add_argument("--full", action="store_true", help="networks at their full size")
     parser.add_argument("--shown", action="store_true", help="the table of the last runs")
     given = parser.parse_args()

@@ -99,11 +99,15 @@ def likely_grains(model: StepModel, count: int) -> list[int]:
 
 def tree_claim(model: StepModel, root: BranchNode) -> Claim | None:
     """The claim that a tree proves, or None if that is nothing."""
-    ticks = min(node.ticks for node in nodes_of(root) if node.below is None)
-    if ticks <= 0:
+    if (ticks := proven_ticks(root)) <= 0:
         return None
     kind, once = "moment-cut" if root.below is None else "branched-moment", model.problem.single_run_ticks()
     return cost_claim(model.goal, model.budget_bytes, once + ticks, kind, [root.task], tree_proof(model, root))
+
+
+def proven_ticks(root: BranchNode) -> int:
+    """Ticks of recomputation that a tree proves."""
+    return min(node.ticks for node in nodes_of(root) if node.below is None)
 
 
 def best_choice(model: StepModel, task: int) -> CutPoint | None:

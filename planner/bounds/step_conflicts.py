@@ -1,9 +1,11 @@
-"""Steps at which the best choice of another step costs more: what the bound of that one step does not see.
+"""Steps that the bound of another step does not see: the best choice of that step costs more, or too many bytes, there.
 
     step s   the cheapest choice within the budget keeps a and recomputes b: 12 ticks
     step t   with a and without b at step s, c has to be recomputed too: 15 ticks      t conflicts with s
+    step u   b, recomputed right before it is read, does not fit beside what is live   u is overfull
 
-A linear program over both steps, with the buffers fixed that are live and not live at the first, finds the second cost.
+For the first, a linear program over both steps, with the buffers fixed that are live and not live at the first, finds
+the second cost. For the second, the choice is made an order.
 
 Source: the project's own.
 """
@@ -12,10 +14,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from graph.cancellation import seconds_left
 from planner.bounds.step_branch_and_bound import FULL_TREE_SECONDS, BranchNode, nodes_of
 from planner.bounds.step_lp import StepLp
-from planner.bounds.step_network import UNKNOWN, StepModel
+from planner.bounds.step_network import UNKNOWN, CutPoint, StepModel
+from planner.problem import liveness
+from planner.problem.recompute import is_first_run, order_keeping_live
 
 # Limits on the steps tried, and on the rows of all their linear programs.
 MAX_TRIED, MAX_ROWS = 32, 60_000
@@ -26,13 +32,11 @@ MIN_RISE = 1e-6
 def conflicting_steps(model: StepModel, root: BranchNode, count: int) -> list[int]:
     """Up to `count` tasks whose steps raise the cost of the best choice in the tree of a step, the largest rise first.
 
-    The steps of highest memory are tried. Empty without a time limit, which alone ends it early, and for goals of few
-    seconds, where the programs would take the time of the tree.
+    The steps of highest memory are tried. Empty without a time limit and for goals of few seconds.
     """
-    met = [node.within for node in nodes_of(root) if node.within is not None]
-    if not met or seconds_left() == math.inf or model.goal.seconds < FULL_TREE_SECONDS:
+    if (choice := _best_choice(model, root)) is None:
         return []
-    choice, known, rows, rises = min(met, key=lambda choice: choice.ticks), model.known(root.task), 0, []
+    known, rows, rises = model.known(root.task), 0, list[tuple[float, int]]()
     live = set(choice.live)
     others = [t for t in model.candidate_tasks().tolist() if t != root.task and known[t] != UNKNOWN]
     for other in others[:MAX_TRIED]:
@@ -46,3 +50,36 @@ def conflicting_steps(model: StepModel, root: BranchNode, count: int) -> list[in
         if rows > MAX_ROWS:
             break
     return [other for _, other in sorted(rises)[:count]]
+
+
+def overfull_steps(model: StepModel, root: BranchNode, count: int) -> list[int]:
+    """Up to `count` tasks at whose steps the order of the best choice in the tree of a step is over the budget.
+
+    Of successive steps over the budget, the first run that holds the most bytes counts; those with the most come first.
+    Empty without a time limit and for goals of few seconds.
+    """
+    if (choice := _best_choice(model, root)) is None:
+        return []
+    problem = model.problem
+    order = order_keeping_live(problem, model.order, root.task, choice.live)
+    over = liveness.profile(problem, order) - model.budget_bytes
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], over > 0, [0]]).astype(np.int8)))
+    first = is_first_run(problem, order)
+    fullest = []
+    for start, stop in edges.reshape(-1, 2).tolist():
+        inside = start + np.flatnonzero(first[start:stop])
+        if len(inside):
+            step = int(inside[np.argmax(over[inside])])
+            fullest.append((-int(over[step]), int(order[step])))
+    return [task for _, task in sorted(fullest)[:count] if task != root.task]
+
+
+def _best_choice(model: StepModel, root: BranchNode) -> CutPoint | None:
+    """The best choice in the tree of a step; None if none is known, or further steps are not looked for.
+
+    That is without a time limit, which alone ends linear programs early, and with a few seconds, which the tree needs.
+    """
+    met = [node.within for node in nodes_of(root) if node.within is not None]
+    if seconds_left() == math.inf or model.goal.seconds < FULL_TREE_SECONDS:
+        return None
+    return min(met, key=lambda choice: choice.ticks, default=None)

@@ -97,8 +97,12 @@ def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> 
         cuts.extend(step_cut.best_cuts(problem, goal, budget, JOINT_STEPS))
         return cuts[0].claim if cuts else None
 
+    def overfull_claim() -> claims.Claim | None:
+        made = [root for root in roots.values() if root is not None]
+        return multi_step_tree.bound(model, made[0], [], needed, scope.quantum, joint_only=True) if made else None
+
     methods: list[Callable[[], claims.Claim | None]] = [partial(tree_claim, task) for task in bound_steps(bound)]
-    for find in (*methods, cut_claim):
+    for find in (*methods, overfull_claim, cut_claim):
         bound = scope.improved(bound, find)
         yield bound
         if bound.cost >= needed():

@@ -88,6 +88,15 @@ def order_keeping(
     return order_evicting(problem, order, turn, evicted, check)
 
 
+def order_keeping_live(problem: Problem, order: Order, task: int, live: Sequence[int]) -> Order:
+    """The order that recomputes, after the first run of `task`, all buffers but its inputs and the `live` ones."""
+    turn = int(first_run_step(problem, order)[task])
+    evicted = droppable_before(problem, order, turn)
+    evicted[problem.reads[task]] = False
+    evicted[list(live)] = False
+    return order_evicting(problem, order, turn, evicted)
+
+
 def droppable_before(problem: Problem, order: Order, turn: int) -> np.ndarray:
     """bool[m]: buffers held to their last read whose producer runs before step `turn` and can be recomputed."""
     early = np.zeros(problem.tasks + 1, bool)  # the last entry is for "no producer", number -1

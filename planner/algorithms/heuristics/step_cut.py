@@ -32,7 +32,7 @@ from planner.bounds.step_network import TICK_SCALE, CutPoint, StepModel, StepNet
 from planner.problem import Problem
 from planner.problem.monitor import Monitor, TimeEnd
 from planner.problem.plan import Goal, Order, Score
-from planner.problem.recompute import base_order, droppable_before, first_run_step, order_evicting
+from planner.problem.recompute import base_order, order_keeping_live
 from planner.problem.topological import edges
 
 # Maximum steps to which tasks are delayed, and number of best orders that are improved; by the clock one is improved
@@ -139,9 +139,9 @@ def _given(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: Or
         # An iteration limit does not count the leaves of a tree.
         by_clock = monitor.iterations is None and leaf_limit(model) > 1
         if by_clock and (choice := best_choice(model, cut.task)) is not None:
-            yield _keeping(model, base, cut.task, choice.live)
+            yield order_keeping_live(problem, base, cut.task, choice.live)
         elif not k:
-            yield _keeping(model, base, cut.task, _live(model, cut, is_over))
+            yield order_keeping_live(problem, base, cut.task, _live(model, cut, is_over))
         if is_over():
             break
 
@@ -163,7 +163,7 @@ def _others(problem: Problem, goal: Goal, budget: int, monitor: Monitor, base: O
             model = StepModel(problem, as_given, budget, order=order)
             cut = step_cut.cut_of_task(model, task)
             if cut.task >= 0 and cut.feasible and not _is_no_better(monitor, once + cut.ticks):
-                kept = _keeping(model, order, task, _live(model, cut, lambda: monitor.progress() >= 1))
+                kept = order_keeping_live(problem, order, task, _live(model, cut, lambda: monitor.progress() >= 1))
                 prices[place] = price(monitor.judge(kept))
                 yield kept
 
@@ -236,16 +236,6 @@ def _runnable(ahead: Sequence[Sequence[int]], tasks: Order, done: set[int]) -> l
             done.add(task)
             found.append(task)
     return found
-
-
-def _keeping(model: StepModel, order: Order, task: int, live: Sequence[int]) -> Order:
-    """The order with recomputations after the first run of `task` for all buffers but the `live` ones."""
-    problem = model.problem
-    turn = int(first_run_step(problem, order)[task])
-    evicted = droppable_before(problem, order, turn)
-    evicted[problem.reads[task]] = False
-    evicted[list(live)] = False
-    return order_evicting(problem, order, turn, evicted)
 
 
 def _live(model: StepModel, cut: StepCut, is_over: Callable[[], bool]) -> tuple[int, ...]:
