@@ -6,11 +6,9 @@
                                └─ ...                            └─ at step 2 buffer 4 live ────── 13 ticks: enough
 
 If the linear program of all steps has a price at several of them, the tree begins at its root and uses the steps from
-the first such step to the last. Two sets of steps are tried, those given and those at which the best choice of the one
-step is over the budget; the better root counts. Without such a root the tree of the one step goes on, with the steps at
-which its best choice costs more: a leaf that proves less than the plan found takes is branched on. The branch fixes a
-buffer that is neither live nor dead at a step in the optimum of the linear program, the one with the most bytes between
-both.
+the first such step to the last. Else it continues the tree of the one step, with the steps at which the best choice of
+that step costs more: a leaf that proves less than the plan found takes is branched on. The branch fixes a buffer that
+is neither live nor dead at a step in the optimum of the linear program, the one with the most bytes between both.
 
 Source: branch and bound with linear relaxations, Land and Doig, 1960; the rest is the project's own.
 """
@@ -26,8 +24,9 @@ from typing import Any
 
 from graph.cancellation import CancellationError, seconds_left
 from planner.bounds.claims import Claim, cost_claim, problem_columns
-from planner.bounds.step_branch_and_bound import FULL_TREE_SECONDS, BranchNode, nodes_of, proven_ticks, tree_proof
-from planner.bounds.step_conflicts import conflicting_steps, overfull_steps
+from planner.bounds.multi_step_lp import step_windows
+from planner.bounds.step_branch_and_bound import FULL_TREE_SECONDS, BranchNode, nodes_of, tree_proof
+from planner.bounds.step_conflicts import conflicting_steps
 from planner.bounds.step_lp import StepLp, StepSolution, Variable
 from planner.bounds.step_network import UNKNOWN, StepModel
 from planner.verify import certificate
@@ -36,8 +35,8 @@ from planner.verify import certificate
 MAX_STEPS, MAX_PROGRAMS, MAX_ROWS, MORE_BY_CLOCK = 6, 400, 600_000, 10
 # Further steps with which the best choice of the one step conflicts.
 MAX_CONFLICTS = 2
-# Further steps at which the best choice of the one step is over the budget.
-MAX_OVERFULL = 3
+# Steps up to which there are windows between all of them.
+MAX_JOINED = 4
 # Iterations of a search, where they are limited instead of its time, for each linear program.
 ITERATIONS_PER_PROGRAM = 50
 # Share of the time left for branching; the rest is for the proof.
@@ -69,18 +68,17 @@ def bound(
     tasks: Sequence[int],
     needed: Callable[[], float],
     quantum: int = 1,
-    joint_only: bool = False,
+    least: float | None = None,
 ) -> Claim | None:
     """The claim of a tree over several steps, or None if nothing is proven. `root` is the tree of one step.
 
     Of `tasks`, those are used as further steps whose first runs have an order among them in every sequence. Branching
     ends once `needed()` ticks are proven, if every cost is a multiple of `quantum`. Shorter goals (in seconds or
-    iterations) get smaller trees. `joint_only`: nothing is proven unless the linear program of several steps proves
-    more than the tree of the one step.
+    iterations) get smaller trees. `least`: no tree is grown unless the linear program of all steps alone proves more
+    than so many ticks of recomputation.
     """
-    once = model.problem.single_run_ticks()
-    further = [steps for steps in (tasks, overfull_steps(model, root, MAX_OVERFULL)) if steps]
-    tree = _Tree(model, [comparable(model, [root.task, *steps]) for steps in further or [[]]], root, joint_only)
+    chain, once = comparable(model, [root.task, *tasks]), model.problem.single_run_ticks()
+    tree = _Tree(model, chain, root, least)
     if not tree.leaves:
         return None
     tree.grow(lambda: needed() - once - quantum * (1 - WHOLE))
@@ -99,47 +97,45 @@ def comparable(model: StepModel, tasks: Sequence[int]) -> list[int]:
     return chain
 
 
-def all_windows(end: int) -> list[tuple[int, int]]:
-    """Windows from each step to each later one and to the end.
+def windows_of(steps: int) -> list[tuple[int, int]]:
+    """Windows from each step to each later one and to the end; of many, those to the next step and to the end only.
 
-    Those to the next step alone prove less with more steps: what is needed two steps later may be live by a fraction at
-    the step between.
+    The latter prove less: what is needed two steps later may be live by a fraction at the step between. They are also
+    used without a time limit, where the rows of all linear programs are limited.
     """
-    return list(itertools.combinations(range(end + 1), 2))
+    if steps > MAX_JOINED or seconds_left() == math.inf:
+        return step_windows(steps)
+    return list(itertools.combinations(range(steps + 1), 2))
 
 
 class _Tree:
     """The tree below the root of the linear programs, or below the leaves of the tree of one step."""
 
-    def __init__(self, model: StepModel, chains: Sequence[list[int]], root: BranchNode, joint_only: bool):
-        """Of the `chains`, the one whose linear program has the highest optimum counts, else the first.
-
-        No leaves: fewer than two steps, or with `joint_only` no linear program above the tree of one step.
-        """
-        self.model, self.chain, self.root = model, chains[0], root
+    def __init__(self, model: StepModel, chain: list[int], root: BranchNode, least: float | None):
+        """No leaves: there are fewer than two steps, or their linear program does not prove more than `least` ticks."""
+        self.model, self.chain, self.root = model, chain, root
         self.grains = [root.grain]  # of the bytes in linear programs
         self.count = itertools.count()
         self.leaves: list[tuple[float, int, _Leaf]] = []
         self.of_single: dict[int, _Leaf] = {}
         self.solved = 0  # linear programs
-        roots = [found for chain in chains if (found := self._joint_root(chain)) is not None]
-        self.joint_root = max(roots, key=lambda leaf: leaf.ticks, default=None)
-        if joint_only and (self.joint_root is None or self.joint_root.ticks <= proven_ticks(root)):
+        self.joint_root: _Leaf | None = None
+        if len(chain) > 1:
+            self.lp = self._program(chain)
+            self.joint_root = self._joint_root()
+        if least is not None and (self.joint_root is None or self.joint_root.ticks <= least):
             return
         if self.joint_root is not None:
-            assert self.joint_root.program is not None
-            self.lp = self.joint_root.program
-            self.chain = self.lp.chain
             self._push(self.joint_root)
             return
         if conflicts := conflicting_steps(model, root, MAX_CONFLICTS):
             self.chain = comparable(model, [root.task, *conflicts])
-        if len(self.chain) > 1:
             self.lp = self._program(self.chain)
+        if len(self.chain) > 1:
             self._continue_single()
 
     def _program(self, chain: list[int]) -> StepLp:
-        return StepLp(self.model, chain, all_windows(len(chain)), branches=True, grains=self.grains)
+        return StepLp(self.model, chain, windows_of(len(chain)), branches=True, grains=self.grains)
 
     def _made_exact(self) -> bool:
         """Add rows in exact bytes to later programs; False if they have them."""
@@ -149,19 +145,21 @@ class _Tree:
         self.lp = self._program(self.chain)
         return True
 
-    def _joint_root(self, chain: list[int]) -> _Leaf | None:
-        """The root of the steps of `chain` from the first with a price to the last; None if fewer than two have one."""
-        lp = self.lp = self._program(chain)
-        found = self._solved({}) if len(chain) > 1 else None
-        steps = zip(*lp.price, strict=True)  # rows of each
+    def _joint_root(self) -> _Leaf | None:
+        """The root, with the steps between the first with a price and the last; None if fewer than two have one."""
+        found = self._solved({})
+        steps = zip(*self.lp.price, strict=True)  # rows of each
         priced = [] if found is None else [k for k, rows in enumerate(steps) if max(found.dual[[*rows]]) > PRICED]
         if len(priced) < 2:
             return None
-        if (between := chain[priced[0] : priced[-1] + 1]) != chain:
+        if (between := self.chain[priced[0] : priced[-1] + 1]) != self.chain:
             lp = self._program(between)
             self.solved += 1
-            found = lp.solved({})
-        return None if found is None else _Leaf({}, found.ticks, None, lp, found, self._fractional(found))
+            if (found := lp.solved({})) is None:
+                return None
+            self.chain, self.lp = between, lp
+        assert found is not None
+        return _Leaf({}, found.ticks, None, self.lp, found, self._fractional(found))
 
     def _solved(self, fixed: dict[Variable, int]) -> StepSolution | None:
         """The optimum with the `fixed` variables; None if it is not reached or the limit on linear programs is."""

@@ -56,7 +56,8 @@ def overfull_steps(model: StepModel, root: BranchNode, count: int) -> list[int]:
     """Up to `count` tasks at whose steps the order of the best choice in the tree of a step is over the budget.
 
     Of successive steps over the budget, the first run that holds the most bytes counts; those with the most come first.
-    Empty without a time limit and for goals of few seconds.
+    Each runs before the step of the tree in every sequence, or behind it in every one. Empty without a time limit and
+    for goals of few seconds.
     """
     if (choice := _best_choice(model, root)) is None:
         return []
@@ -71,13 +72,14 @@ def overfull_steps(model: StepModel, root: BranchNode, count: int) -> list[int]:
         if len(inside):
             step = int(inside[np.argmax(over[inside])])
             fullest.append((-int(over[step]), int(order[step])))
-    return [task for _, task in sorted(fullest)[:count] if task != root.task]
+    known = model.known(root.task)
+    return [task for _, task in sorted(fullest) if task != root.task and known[task] != UNKNOWN][:count]
 
 
 def _best_choice(model: StepModel, root: BranchNode) -> CutPoint | None:
-    """The best choice in the tree of a step; None if none is known, or further steps are not looked for.
+    """The best choice in the tree of a step; None if none is known, without a time limit and for goals of few seconds.
 
-    That is without a time limit, which alone ends linear programs early, and with a few seconds, which the tree needs.
+    A time limit alone ends linear programs early, and in a few seconds they would take the time of the tree.
     """
     met = [node.within for node in nodes_of(root) if node.within is not None]
     if seconds_left() == math.inf or model.goal.seconds < FULL_TREE_SECONDS:

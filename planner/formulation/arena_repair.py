@@ -42,7 +42,7 @@ from planner.formulation.repair_shares import LARGE_SHARES, SHARES, WALK_SHARES,
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Order, Plan
 from planner.search import continuation, portfolio
-from planner.search.improver_beside import WALK
+from planner.search.improver_beside import WALK, cores
 
 #: Share of the search time reserved for the repair, and more of it once a plan within the budget has an arena above it:
 #: so much with LARGE_TASKS tasks and an arena LARGE_EXCESS of the budget above it, and less in proportion with less.
@@ -73,7 +73,8 @@ MAX_IDLE = 4
 #: With the order given, shares of the time left for each walk to a plan that holds less near the budget and for its
 #: packing; and share left for what follows these, once the addresses of a plan fit.
 FLAT_WALK, FLAT_PACK, FLAT_REST = 0.15, 0.1, 0.1
-#: There the first plan is packed if it holds no more bytes near the budget, in budgets for one step.
+#: With the order given, a plan that holds more near the budget than so many times the budget, summed over steps, is not
+#: packed at first: no packing would fit.
 MAX_PACKED_NEAR = 4
 
 
@@ -192,15 +193,13 @@ class _Repair:
         if flat is first:
             is_hopeless = self._may_recompute_flat() and self._near_bytes(first) > MAX_PACKED_NEAR * budget
             packed = self._tried(first, pack=not (is_near or is_hopeless))  # `_pack_near` has more time for it
-        if not is_near:
-            self._flatten_down(packed)
+        is_spent = not is_near and self._flatten_down(packed)
         missed = self._try_seeds(packed, seeds)
         self._pack_near([packed, *missed] if flat is first else missed)
-        if is_near:
-            self._flatten_down(packed)
+        is_spent = is_spent or (is_near and self._flatten_down(packed))
         if self.formulation.lowered.problem.tasks >= LOWERED_TASKS:
             self._lower_down(packed)
-        if self.best is not None or not self._may_recompute_flat():
+        if self.best is not None or not is_spent:
             self.walk_on(packed)
         if self.best is None:
             self._descend(packed, self._quick_plan, BISECTIONS, uniform_first=True)
@@ -218,7 +217,7 @@ class _Repair:
                 break
             monitor = self._monitor(self.rounded, self.shares.flat, PLAN_ITERATIONS)
             flat = continuation.flattened(problem, replace(goal, seed=goal.seed + number), plan.candidate, monitor)
-            self.stopped_by_clock |= monitor.stopped_by_clock
+            self._note_clock(monitor)
             if flat.order is not plan.order:
                 plan = min(plan, self._tried(self._swept(flat, self.shares.layout)), key=over)
         return plan
@@ -231,13 +230,14 @@ class _Repair:
         """Bytes that a plan holds near the budget, summed over steps."""
         return continuation.near_bytes(self.rounded.lowered.problem, self.rounded.goal, plan.candidate)
 
-    def _flatten_down(self, first: Plan) -> None:
+    def _flatten_down(self, first: Plan) -> bool:
         """Walk on to plans that hold less near the budget until the addresses of one fit, then to cheaper ones.
 
-        Only with the order given, where the same runs cannot be rearranged, and if no addresses fit yet.
+        Only with the order given, where the same runs cannot be rearranged, and if no addresses fit yet. Returns
+        whether its time is over.
         """
         if self.best is not None or not self._may_recompute_flat():
-            return
+            return False
         targets = NearTargets.of(self._near_bytes(first), self.rounded.goal.budget_bytes or 0)
         until, left, shares = self.until, max(0.0, self.until - time.monotonic()), self.shares
         loose, idle = first, 0
@@ -248,19 +248,23 @@ class _Repair:
                 break
             walk, pack = (min(1.0, part * left / now) for part in (FLAT_WALK, FLAT_PACK))
             self.shares = shares._replace(walk=walk, pack=pack)
-            plans = self._flatter(loose, targets.pair(), number)
+            pair = targets.pair()[: cores()]
+            plans = self._flatter(loose, pair, number)
             tried = [
                 (target, self._offer(plan, pack=False))
-                for target, plan in zip(targets.pair(), plans, strict=True)
+                for target, plan in zip(pair, plans, strict=True)
                 if plan is not loose and _is_cheaper(plan, before)
             ]
             targets.update([target for target, fits in tried if not fits], [target for target, fits in tried if fits])
+            if not tried:
+                targets.loosen()
             idle = 0 if self.best is not before or (before is None and tried) else idle + 1
             loose = min((loose, *plans), key=lambda plan: plan.score)
         self.shares, self.until = shares, until
+        return idle < MAX_IDLE
 
     def _flatter(self, start: Plan, targets: Sequence[int], number: int) -> list[Plan]:
-        """Plans with addresses by other recomputation that hold at most so many bytes near the budget, or `start`.
+        """Plans with addresses by other recomputation that hold about so many bytes near the budget, or `start`.
 
         Those that are cheaper than the best plan are packed. One thread for each of the targets.
         """
@@ -269,13 +273,11 @@ class _Repair:
         def found(k: int) -> Plan:
             monitor, goal = self._monitor(rounded, self.shares.walk, 1.0), replace(rounded.goal, seed=seed + k)
             walked = continuation.flatter(rounded.lowered.problem, goal, start.candidate, targets[k], monitor)
-            self.stopped_by_clock |= monitor.stopped_by_clock
+            self._note_clock(monitor)
             if walked.order is start.order:
                 return start
             plan = self._swept(walked, self.shares.layout)
-            if not _is_cheaper(plan, known):
-                return plan
-            return self.formulation.packed(plan, self._monitor(rounded, self.shares.pack, 1.0), only_within=True)
+            return self._packed(plan, only_within=True) if _is_cheaper(plan, known) else plan
 
         with ThreadPoolExecutor(len(targets)) as pool:
             return list(pool.map(found, range(len(targets))))
@@ -306,7 +308,7 @@ class _Repair:
         """Plan with addresses for the charged problem, by closing gaps in `start`; `start` if that changes none."""
         monitor = self._monitor(charged, LOWER_PART, PLAN_ITERATIONS)
         found = continuation.lowered(charged.lowered.problem, charged.goal, start.candidate, monitor)
-        self.stopped_by_clock |= monitor.stopped_by_clock
+        self._note_clock(monitor)
         return start if found.order is start.order else self._swept(found, self.shares.layout)
 
     def _place_lowest(self, seeds: Sequence[Candidate]) -> None:
@@ -377,7 +379,7 @@ class _Repair:
         self._offer(first)
         monitor = self._monitor(self.formulation, self.shares.quick_round, PLAN_ITERATIONS)
         found = continuation.walk_on(self.raised.lowered.problem, goal, first.candidate, monitor)
-        self.stopped_by_clock |= monitor.stopped_by_clock
+        self._note_clock(monitor)
         self._offer(self._swept(found, self.shares.layout))
 
     def _try_seeds(self, first: Plan, seeds: Sequence[Candidate]) -> list[Plan]:
@@ -476,7 +478,7 @@ class _Repair:
         monitor = self._monitor(charged, self.shares.quick, PLAN_ITERATIONS)
         problem, goal = charged.lowered.problem, charged.goal
         found = continuation.replanned(problem, goal, self.planner, start.candidate, monitor)
-        self.stopped_by_clock |= monitor.stopped_by_clock
+        self._note_clock(monitor)
         return self._swept(found, self.shares.layout)
 
     def _walk(self, charged: Formulation, start: Plan, reorder: bool = True) -> Plan:
@@ -491,7 +493,7 @@ class _Repair:
                 return found
         monitor = self._monitor(charged, self.shares.walk, PLAN_ITERATIONS)
         candidate = continuation.walk_on(problem, goal, candidate, monitor)
-        self.stopped_by_clock |= monitor.stopped_by_clock
+        self._note_clock(monitor)
         return self._swept(candidate, self.shares.layout)
 
     def _offer(self, plan: Plan, pack: bool = True) -> bool:
@@ -527,7 +529,7 @@ class _Repair:
             self.shares = LARGE_SHARES
             monitor.seconds *= LARGE_SHARES.first / SHARES.first
         found = self.formulation.placed(plan, self.layout, monitor)
-        self.stopped_by_clock |= monitor.stopped_by_clock
+        self._note_clock(monitor)
         return found if swept is None else min(found, swept, key=self.formulation.bytes_over_budget)
 
     def _swept(self, candidate: Candidate, part: float) -> Plan:
@@ -538,16 +540,21 @@ class _Repair:
         """The plan with addresses by sweeps alone, within a part of the time left."""
         monitor = self._monitor(self.formulation, part, 1.0)
         found = self.formulation.swept(plan, monitor)
-        self.stopped_by_clock |= monitor.stopped_by_clock
+        self._note_clock(monitor)
         return found
 
-    def _packed(self, plan: Plan) -> Plan:
+    def _note_clock(self, monitor: Monitor) -> None:
+        """Note whether the clock ended a part; threads may do so at once."""
+        if monitor.stopped_by_clock:
+            self.stopped_by_clock = True
+
+    def _packed(self, plan: Plan, only_within: bool = False) -> Plan:
         """As `Formulation.packed`, within a part of the time left; unchanged if that is too short."""
         monitor = self._monitor(self.formulation, self.shares.pack, PACK_ITERATIONS)
         if not has_time(monitor, plan):
             return plan
-        found = self.formulation.packed(plan, monitor)
-        self.stopped_by_clock |= monitor.stopped_by_clock
+        found = self.formulation.packed(plan, monitor, only_within)
+        self._note_clock(monitor)
         return found
 
     def _monitor(self, formulation: Formulation, part: float, iterations: float) -> Monitor:

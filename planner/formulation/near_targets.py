@@ -7,6 +7,7 @@ fitting  0 ───┴──▶ pair ──▶ fits: the next lie between it an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,10 +38,16 @@ class NearTargets:
         ratio = self.missed / self.fitting
         return int(self.fitting * ratio ** (2 / 3)), int(self.fitting * ratio ** (1 / 3))
 
+    def loosen(self) -> None:
+        """Raise the first target halfway to what missed, on a logarithmic scale: no walk reached the targets."""
+        if not self.fitting:
+            self.first = math.isqrt(max(1, self.first) * self.missed)
+
     def update(self, missed: Sequence[int], fitting: Sequence[int]) -> None:
         """Note the targets whose plans missed the budget by their addresses and those that did not.
 
-        Neither is certain: a plan may fit that holds more than one that missed. Then the last result counts.
+        Neither is certain: a plan may fit that holds more than one that missed. Then the later call counts, and in one
+        call what fitted.
         """
         if missed:
             self.missed = min(missed)

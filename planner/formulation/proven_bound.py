@@ -20,8 +20,10 @@ from planner.bounds import (
     multi_step_tree,
     peak_cut,
     step_branch_and_bound,
+    step_conflicts,
     step_cut,
 )
+from planner.bounds.step_branch_and_bound import proven_ticks
 from planner.bounds.step_network import FULL_SECONDS, StepModel
 from planner.errors import IllegalPlan
 from planner.formulation.formulation import ALIGNMENT, Formulation
@@ -32,6 +34,8 @@ from planner.problem.plan import Goal, Plan
 
 # Steps with the largest single-step bound: for which branch and bound runs, and from which several are chosen.
 BRANCHED_STEPS, JOINT_STEPS = 2, 6
+# Further steps at which the best choice of a step is over the budget.
+OVERFULL_STEPS = 3
 # Share of the leaves before the search.
 QUICK_LEAVES = 1 / 3
 
@@ -61,7 +65,8 @@ def with_multi_step_bound(formulation: Formulation, plan: Plan | None = None) ->
     """Tighten the cost bound by multi-step and branch-and-bound methods while `plan` leaves a gap.
 
     For a plan over budget, tighten the peak bound instead. Returns the formulation unchanged without a budget.
-    Cancellation ends it with the best bound found.
+    Cancellation of the search for bounds ends it with the best bound found; of its verification, it raises
+    CancellationError.
     """
     goal, bound = formulation.goal, formulation.bound
     if not goal.budget_bytes:
@@ -86,6 +91,7 @@ def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> 
     roots: dict[int, step_branch_and_bound.BranchNode | None] = {}  # task -> tree of its step
     cuts: list[step_cut.StepCut] = []
     priced: list[int] = []  # steps with prices in the linear program over many steps
+    overfull: list[claims.Claim] = []  # of the tree over the steps that the best choice of the first one overfills
 
     def tree_claim(task: int) -> claims.Claim | None:
         if task in roots:
@@ -98,8 +104,13 @@ def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> 
         return cuts[0].claim if cuts else None
 
     def overfull_claim() -> claims.Claim | None:
-        made = [root for root in roots.values() if root is not None]
-        return multi_step_tree.bound(model, made[0], [], needed, scope.quantum, joint_only=True) if made else None
+        root = next((root for root in roots.values() if root is not None), None)
+        if root is None or needed() == math.inf:
+            return None
+        steps, least = step_conflicts.overfull_steps(model, root, OVERFULL_STEPS), proven_ticks(root)
+        claim = multi_step_tree.bound(model, root, steps, needed, scope.quantum, least)
+        overfull.extend([] if claim is None else [claim])
+        return claim
 
     methods: list[Callable[[], claims.Claim | None]] = [partial(tree_claim, task) for task in bound_steps(bound)]
     for find in (*methods, overfull_claim, cut_claim):
@@ -115,7 +126,8 @@ def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> 
         root = roots.get(tasks[0])
         if root is None or needed() == math.inf:
             return None
-        return multi_step_tree.bound(model, root, [*bound_steps(bound), *priced, *tasks], needed, scope.quantum)
+        steps, least = [*bound_steps(bound), *priced, *tasks], bound.cost - problem.single_run_ticks()
+        return multi_step_tree.bound(model, root, steps, needed, scope.quantum, least if overfull else None)
 
     def linear_claim() -> claims.Claim | None:
         claim = multi_step_lp.bound(problem, goal, budget, tasks[0])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from graph.cancellation import Deadline, cancellation_scope
+from graph.cancellation import CancellationError, Deadline, cancellation_scope
 from planner.formulation.formulation import Formulation
 from planner.formulation.proven_bound import certified, tightening_bounds
 from planner.problem.monitor import CostBound
@@ -75,7 +75,10 @@ class BoundBeside:
                 if bound.cost > self.bound.cost:
                     self.bound = bound
                     self.shared.ticks = max(self.shared.ticks, bound.cost)
-                    self._certified = certified(formulation, bound)
+                    try:
+                        self._certified = certified(formulation, bound)
+                    except CancellationError:
+                        return
                 if self._stop.is_set():
                     return
 
@@ -117,7 +120,7 @@ class _Turn(Deadline):
         return self._ended.is_set() or self._deadline.is_set()
 
     def is_cancelled(self) -> bool:
-        return False  # the last bound is verified after the end: it may be the proof of the plan
+        return self._deadline.is_cancelled()  # after the end, the last bound may be the proof of the plan
 
     def seconds_left(self) -> float:
         return self._deadline.seconds_left()

@@ -42,7 +42,7 @@ def near_bytes(problem: Problem, goal: Goal, candidate: Candidate) -> int:
 
 
 def flatter(problem: Problem, goal: Goal, candidate: Candidate, most: int, monitor: Monitor) -> Candidate:
-    """The cheapest candidate found by other recomputation with at most `most` bytes near the budget.
+    """The cheapest candidate found by other recomputation that holds about `most` bytes near the budget, or less.
 
     `candidate` itself if none is found, or if it is such a candidate and none cheaper is found.
     """

@@ -131,7 +131,7 @@ class Annealing:
         `order` itself if none is found, or if it is one and none is cheaper. Bytes above the limit count NEAR_WEIGHT
         times, so that a small sum leaves no room for them. The walk sums over slots, of which some are empty.
         """
-        near, most = self.resident_bytes + int((limit - self.resident_bytes) * NEAR_SHARE), limit - self.resident_bytes
+        near, most = near_limit(self.problem, limit), limit - self.resident_bytes
         t = self.timeline(order, near, self.first_runs)
         held = bytes_near(self.problem, order, limit)
         slots_per_step = int(t.counters[on.OVER]) / held if held else STRIDE
@@ -216,6 +216,10 @@ class Annealing:
 
 def bytes_near(problem: Problem, order: Order, limit: int) -> int:
     """Bytes above NEAR_SHARE of what a limit leaves beside residents, summed over steps."""
+    return int(np.maximum(liveness.profile(problem, order) - near_limit(problem, limit), 0).sum())
+
+
+def near_limit(problem: Problem, limit: int) -> int:
+    """Bytes from which on a step is near a limit."""
     resident = problem.resident_bytes()
-    near = resident + int((limit - resident) * NEAR_SHARE)
-    return int(np.maximum(liveness.profile(problem, order) - near, 0).sum())
+    return resident + int((limit - resident) * NEAR_SHARE)

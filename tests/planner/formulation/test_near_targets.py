@@ -30,6 +30,18 @@ def test_a_target_that_misses_below_one_that_fitted_counts() -> None:
     assert targets.pair() == pytest.approx((350, 350), abs=1)
 
 
+def test_targets_that_no_walk_reaches_rise_toward_what_missed() -> None:
+    targets = NearTargets.of(16_000, 1000)
+    first = targets.pair()[0]
+    for _ in range(20):
+        targets.loosen()
+    assert first < 3000 and 15_900 < targets.pair()[0] <= 16_000
+    targets.update([], [500])
+    before = targets.pair()
+    targets.loosen()
+    assert targets.pair() == before
+
+
 def test_nothing_near_the_budget_leaves_targets_of_nothing() -> None:
     targets = NearTargets.of(0, 1000)
     targets.update(targets.pair(), [])

@@ -243,7 +243,7 @@ def test_the_order_of_greedy_is_kept_if_it_is_better_than_that_of_segments(monke
     assert quick.ran.count("segments") == 1
 
 
-def test_segments_follow_greedy_where_an_order_fits_already_or_one_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_do_not_run_first_where_an_order_fits_or_one_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     quick = _Quick(monkeypatch)
     quick.best(quick.peak - 1, quick.lowest)
     assert quick.ran == ["as_given", "greedy"]

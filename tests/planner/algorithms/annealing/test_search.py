@@ -11,12 +11,12 @@ from planner.algorithms.annealing import move_kernels
 from planner.algorithms.annealing import timeline_kernels as on
 from planner.algorithms.annealing.move_kernels import FACTORS, PENALTY, PER_TICK, SLACK, TEMPERATURE
 from planner.algorithms.annealing.search import FIRST_RUNS_ALONE, STACK, TIGHT_SHARE, Annealing, bytes_near
-from planner.problem import Problem, liveness
+from planner.problem import RESIDENT, TO_LAST_READ, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
 from planner.search.portfolio import goal_score
-from tests.planner.drawn import drawn
+from tests.planner.drawn import drawn, problem_of
 from tests.planner.random_problems import training_problem
 
 
@@ -123,9 +123,10 @@ def test_an_order_that_holds_little_near_the_limit_gives_way_to_cheaper_ones_onl
 
 
 def test_bytes_near_a_limit_are_those_above_nine_tenths_of_what_it_leaves_beside_residents():
-    #   a ── b ── c      steps hold 40, 40 + 70 = 110, 70 + 10 = 80
+    #   a ── b ── c      steps hold 40, 40 + 70 and 70 + 10 bytes, and all of them 100 bytes of residents
     problem = drawn("a>b b>c", size={"a": 40, "b": 70, "c": 10})
-    held = liveness.profile(problem, np.arange(3))
-    limit = 100
-    assert bytes_near(problem, np.arange(3), limit) == sum(max(0, int(each) - 90) for each in held)
-    assert bytes_near(problem, np.arange(3), 10 * limit) == 0
+    held = problem_of([[], [0, 3], [1]], [[0], [1], [2]], size=[40, 70, 10, 100], hold=[TO_LAST_READ] * 3 + [RESIDENT])
+    for each, limit in ((problem, 100), (held, 200)):
+        assert bytes_near(each, np.arange(3), limit) == 110 - 90
+        assert bytes_near(each, np.arange(3), limit - 20) == 110 - 72 + 80 - 72
+    assert bytes_near(problem, np.arange(3), 1000) == 0
