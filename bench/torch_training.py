@@ -252,7 +252,8 @@ def main() -> int:
             for name in given.only:
                 found, whole = pool.apply(rows, (name, given))
                 print("\n".join(of_plan(name, row) for row in found), flush=True)
-                wholes[f"{name}, full size" if given.full else name] = whole
+                title = name + ", full size" * given.full + f", {given.batches} batches" * (given.batches > 1)
+                wholes[title] = whole
                 RESULTS.parent.mkdir(exist_ok=True)
                 RESULTS.write_text(json.dumps({"machine": machine(), "networks": wholes}, indent=1) + "\n")
     print(f"\n{line(OF_NETWORKS)}\n{line(['---'] * len(OF_NETWORKS))}")
