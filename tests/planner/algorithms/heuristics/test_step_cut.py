@@ -83,8 +83,8 @@ def test_places_whose_bound_is_no_better_than_the_best_order_get_no_order(monkey
     problem, goal, monitor = question.lowered.problem, question.goal, question.monitor()
     base = base_order(problem)
     first = next(step_cut._others(problem, goal, goal.budget_bytes, monitor, base))
-    made, keeping = [], step_cut._keeping
-    monkeypatch.setattr(step_cut, "_keeping", lambda *given: made.append(1) or keeping(*given))
+    made, keeping = [], step_cut.order_keeping_live
+    monkeypatch.setattr(step_cut, "order_keeping_live", lambda *given: made.append(1) or keeping(*given))
     monitor.record_best(first, goal_score(problem, goal, first)._replace(cost=problem.single_run_ticks()))
     assert not list(step_cut._others(problem, goal, goal.budget_bytes, monitor, base)) and not made
 
