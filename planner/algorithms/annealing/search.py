@@ -97,8 +97,7 @@ class Annealing:
         """The order with first runs rearranged to hold less near `limit`, and no more than that if possible."""
         flat, steep = (int((limit - self.resident_bytes) * share) for share in (FLAT_SHARE, STEEP_SHARE))
         t = self.timeline(order, flat + self.resident_bytes, FIRST_RUNS_ALONE)
-        t.counters[[on.MARGIN, on.WEIGHT]] = steep - flat, OVER_WEIGHT
-        t.counters[on.OVER] += OVER_WEIGHT * np.maximum(t.bytes - steep, 0).sum()
+        _weigh_above(t, steep, OVER_WEIGHT)
         unused = np.zeros(len(t.slot_run) + 1, np.int64)
         self.cool(t, unused, flat + self.resident_bytes, until, FLAT_TEMPERATURE, 0, FIRST_RUNS_ALONE)
         return without_unread_repeats(self.problem, order_of(self.problem, t)).order
@@ -131,12 +130,12 @@ class Annealing:
         `order` itself if none is found, or if it is one and none is cheaper. Bytes above the limit count NEAR_WEIGHT
         times, so that a small sum leaves no room for them. The walk sums over slots, of which some are empty.
         """
-        near, most = near_limit(self.problem, limit), limit - self.resident_bytes
+        near = near_limit(self.problem, limit)
         t = self.timeline(order, near, self.first_runs)
         held = bytes_near(self.problem, order, limit)
         slots_per_step = int(t.counters[on.OVER]) / held if held else STRIDE
-        t.counters[[on.MARGIN, on.WEIGHT, on.MAX_OVER]] = limit - near, NEAR_WEIGHT, int(slots_per_step * near_bytes)
-        t.counters[on.OVER] += NEAR_WEIGHT * np.maximum(t.bytes - most, 0).sum()
+        t.counters[on.MAX_OVER] = int(slots_per_step * near_bytes)
+        _weigh_above(t, limit - self.resident_bytes, NEAR_WEIGHT)
         if t.counters[on.OVER] <= t.counters[on.MAX_OVER]:
             t.counters[on.BEST] = t.counters[on.TICKS]
         best = np.zeros(len(t.slot_run) + 1, np.int64)
@@ -212,6 +211,12 @@ class Annealing:
         factors[PENALTY] = problem.buffers / max(1.0, PENALTY_STEPS * float(problem.size.sum()))
         factors[PER_TICK] = problem.tasks / max(1.0, float(problem.cost.sum()))
         return factors
+
+
+def _weigh_above(t: AnnealingTimeline, limit: int, weight: int) -> None:
+    """Count bytes above a second limit, on the non-resident bytes, so many times more in OVER."""
+    t.counters[[on.MARGIN, on.WEIGHT]] = limit - t.counters[on.LIMIT], weight
+    t.counters[on.OVER] += weight * np.maximum(t.bytes - limit, 0).sum()
 
 
 def bytes_near(problem: Problem, order: Order, limit: int) -> int:

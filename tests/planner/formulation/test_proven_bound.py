@@ -1,0 +1,46 @@
+"""The methods that tighten a bound on time: which steps a tree over several steps is about, and when one is grown."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from bench.catalogue import Instance
+from graph.cancellation import Deadline, cancellation_scope
+from graph.formats.readers import load
+from planner.bounds import multi_step_tree, step_conflicts
+from planner.formulation.formulate import formulate
+from planner.formulation.proven_bound import tightening_bounds, with_lower_bound
+from planner.request.plan_request import parse_request
+
+OVERFULL = [3, 5]
+
+
+@pytest.mark.parametrize("proven", [0, 1])
+def test_a_tree_over_overfull_steps_comes_first_and_others_have_to_prove_more(
+    proven: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = parse_request({"budget": "70%", "layout": "none"})
+    asked = with_lower_bound(formulate(load(Instance("layered_n100_s1").bytes), request), quick=True)
+    once, calls = asked.lowered.problem.single_run_ticks(), list[tuple[list[int], float | None]]()
+    claimed = {**asked.bound.claims[1], "value": 2 * once, "kind": "several-moments", "proof": {}}
+
+    def noted(model: Any, root: Any, tasks: Any, needed: Any, quantum: int, least: float | None = None) -> Any:
+        calls.append((list(tasks), least))
+        return claimed if proven and len(calls) == 1 else None
+
+    monkeypatch.setattr(multi_step_tree, "bound", noted)
+    monkeypatch.setattr(step_conflicts, "overfull_steps", lambda *_: OVERFULL)
+    with cancellation_scope(Deadline(threading.Event(), time.monotonic() + 3600)):
+        for _ in tightening_bounds(asked, lambda: math.inf):
+            pass
+        assert not calls  # no plan to prove anything of
+        for _ in tightening_bounds(asked, lambda: 3 * once):
+            pass
+    (steps, least), *others = calls
+    assert steps == OVERFULL and least is not None and 0 < least < once
+    assert others and {tree for _, tree in others} == {once if proven else None}
