@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,10 +14,8 @@ from planner.formulation.proven_bound import certified, tightening_bounds
 from planner.problem.monitor import CostBound
 from planner.problem.plan import Plan
 from planner.search.portfolio import TINY_TASKS
+from planner.search.short_turns import SHORT_TURNS
 
-#: Seconds after which an interpreted thread lets another run. A search calls compiled kernels, and waits for its turn
-#: after each; with Python's default of 5 ms the bound takes most of the time of the search.
-TURN_SECONDS = 5e-4
 #: Larger problems are bounded after the search: both are interpreted for long stretches there, and slow each other.
 MAX_TASKS = 500
 
@@ -30,29 +27,6 @@ def is_bounded_beside(formulation: Formulation) -> bool:
     """
     goal, tasks = formulation.goal, formulation.lowered.problem.tasks
     return goal.iterations is None and bool(goal.budget_bytes) and TINY_TASKS < tasks <= MAX_TASKS
-
-
-class _ShortTurns:
-    """Scope in which the threads of the process take turns of TURN_SECONDS; those of before follow the last scope."""
-
-    def __init__(self) -> None:
-        self._lock, self._scopes, self._former = threading.Lock(), 0, 0.0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._scopes:
-                self._former = sys.getswitchinterval()
-                sys.setswitchinterval(min(TURN_SECONDS, self._former))
-            self._scopes += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._scopes -= 1
-            if not self._scopes:
-                sys.setswitchinterval(self._former)
-
-
-SHORT_TURNS = _ShortTurns()
 
 
 class BoundBeside:

@@ -13,9 +13,9 @@ from typing import Any
 from graph.formats.native.identity import model_identity
 from graph.ir import Graph
 from planner.formulation.formulation import Formulation
-from planner.pipeline.bound_beside import SHORT_TURNS
 from planner.problem.plan import Plan
 from planner.search.improver_beside import cores
+from planner.search.short_turns import SHORT_TURNS
 
 #: With fewer tasks all follows the search: that takes less than the thread would slow it.
 MIN_TASKS = 10_000

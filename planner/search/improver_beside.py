@@ -2,6 +2,8 @@
 
 core 0   moment ─────────────── anneal, walk 0
 core 1   blocks ── walk alone ─ anneal, walk 1       from the best order of all before
+
+Where the order is free (`is_order_free`), the walk begins at once, and goes on to the end beside another one.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from planner.algorithms.annealing.parallel import anneal_alone
 from planner.problem import Problem
 from planner.problem.monitor import EarlyEnd, Monitor
 from planner.problem.plan import Goal, Order, Score
+from planner.search.short_turns import SHORT_TURNS
 
 #: The improver that runs before the walk.
 FIRST = "blocks"
@@ -43,10 +46,11 @@ class ImproverBeside:
         monitor: Monitor,
         latest: Callable[[], Order | None],
         on_progress: Callable[[Order, Score], None],
+        is_free: bool = False,
     ):
         assert monitor.best is not None and monitor.best_score is not None
-        self.found: tuple[Order, Score, str] = monitor.best, monitor.best_score, FIRST
-        self._on_progress, self._planner = on_progress, FIRST
+        self._on_progress, self._planner, self._is_free = on_progress, WALK if is_free else FIRST, is_free
+        self.found: tuple[Order, Score, str] = monitor.best, monitor.best_score, self._planner
         self._ended = EarlyEnd(monitor.cancel_event)
         self._walk_ended = EarlyEnd(self._ended)
         self._monitor = replace(monitor, cancel_event=self._ended, on_progress=self._report)
@@ -58,13 +62,15 @@ class ImproverBeside:
 
     def _run(self, problem: Problem, goal: Goal, latest: Callable[[], Order | None]) -> None:
         try:
-            self._monitor.offer(planner_named(FIRST)(problem, goal, self._monitor))
-            self._planner = WALK
-            walk = replace(self._monitor, cancel_event=self._walk_ended)
-            if (order := latest()) is not None:
-                walk.offer(order)
-            assert walk.best is not None
-            anneal_alone(problem, replace(goal, seed=goal.seed + NEXT_SEED), walk, walk.best)
+            with SHORT_TURNS:
+                if not self._is_free:
+                    self._monitor.offer(planner_named(FIRST)(problem, goal, self._monitor))
+                self._planner = WALK
+                walk = replace(self._monitor, cancel_event=self._walk_ended)
+                if (order := latest()) is not None:
+                    walk.offer(order)
+                assert walk.best is not None
+                anneal_alone(problem, replace(goal, seed=goal.seed + NEXT_SEED), walk, walk.best, self._is_free)
         except BaseException as error:  # raised again where the thread is ended
             self._failure = error
 

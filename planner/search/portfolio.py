@@ -1,7 +1,7 @@
 """Portfolio: which planners to run, with which share of the search, on one monitor that keeps the best order.
 
 With a time limit, the quick planners share half of the time and the improvers work on their best order in the rest;
-a core that would be idle improves it meanwhile (`improver_beside.py`).
+a core that would be idle improves it meanwhile (`improver_beside.py`), and then some quick planners wait for that.
 An iteration limit applies to each planner separately: first each starts by itself, then each improver starts from the
 best order, so that no planner of STANDALONE_PLANNERS finds a better order on its own with the same limit:
 
@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from planner.algorithms import PLANNERS, planner_named
+from planner.algorithms.annealing.parallel import anneal_alone, is_order_free
 from planner.algorithms.exact import dijkstra
 from planner.bounds import held_at_end, largest_task
 from planner.problem import Problem, liveness
@@ -34,6 +35,9 @@ from planner.search.time_slices import TimeSlices
 QUICK_PLANNERS = ("as_given", "greedy", "mirror", "segments", "revolve")
 #: The same under a time limit, where every planner is not tried standalone as well.
 QUICK_BY_CLOCK = ("as_given", "greedy", "segments", "mirror", "min_cut", "revolve")
+#: Those of them that run after the first improver, each with at most such a share of the rest, if another core
+#: improves an order of the others that fits the budget.
+LATER_BESIDE, LATER_SHARE = ("mirror", "min_cut", "revolve"), 0.25
 #: Share of the search for the quick planners.
 QUICK_SHARE = 0.5
 #: The same above MAX_SLOW_TASKS tasks, where `greedy` needs seconds and one improver follows.
@@ -119,7 +123,11 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
         monitor.best, monitor.best_score = known.order, goal_score(problem, goal, known.order, known.choices)
     part = slices.part(monitor.judge, LARGE_QUICK_SHARE if problem.tasks > MAX_SLOW_TASKS else QUICK_SHARE)
     part.on_progress = _ending_with(part, monitor, monitor.on_progress if known is None else slices.report_best)
-    found = _better(problem, goal, known, _search_choices(problem, goal, planner, part))
+    later = LATER_BESIDE if _has_idle_core(problem, monitor) and not len(problem.choices) else ()
+    quick = tuple(name for name in QUICK_BY_CLOCK if name not in later)
+    found = _better(problem, goal, known, _search_choices(problem, goal, planner, part, quick))
+    if later and goal_score(problem, goal, found.order).bytes_over_budget:
+        found, later = _better(problem, goal, found, _search_choices(problem, goal, planner, part, later)), ()
     slices.absorb(part)
     if monitor.cancelled:
         return found
@@ -134,7 +142,7 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
         slices.absorb(part)
         if goal_score(problem, goal, found.order, found.choices).bytes_over_budget:
             return found
-    return improve(problem, goal, found, slices)
+    return improve(problem, goal, found, slices, later)
 
 
 def search_by_iterations(
@@ -241,8 +249,16 @@ def _exact_over_choices(problem: Problem, goal: Goal, found: Candidate, slices: 
     return found
 
 
-def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) -> Candidate:
-    """The best of `found` and the results of the improvers that start from it."""
+def _has_idle_core(problem: Problem, monitor: Monitor) -> bool:
+    """Whether a core would be idle that may improve orders beside the search: by the clock only."""
+    return monitor.iterations is None and monitor.idle_cores > 0 and TINY_TASKS < problem.tasks <= MAX_SLOW_TASKS
+
+
+def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices, later: Sequence[str] = ()) -> Candidate:
+    """The best of `found`, of the improvers that start from it, and of the planners `later`, after the first of them.
+
+    Those run only if a core is idle.
+    """
     monitor = slices.monitor
     best = goal_score(problem, goal, found.order, found.choices)
     monitor.record_best(found.order, best)
@@ -253,9 +269,10 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) 
     columns, under = resolve_choices(problem, choices), goal_for_choices(problem, goal, choices)
     solved = bool(best.bytes_over_budget) and problem.tasks <= MAX_SOLVER_TASKS
     improvers: tuple[tuple[str, float], ...] = IMPROVERS_BY_CLOCK if slices.by_clock else IMPROVERS
-    proven, beside = EarlyEnd(monitor.cancel_event), None
-    if slices.by_clock and monitor.idle_cores > 0 and TINY_TASKS < problem.tasks <= MAX_SLOW_TASKS:
-        improvers = IMPROVERS_BESIDE
+    proven, beside, is_free = EarlyEnd(monitor.cancel_event), None, False
+    if _has_idle_core(problem, monitor):
+        first, *rest = IMPROVERS_BESIDE
+        improvers = (first, *((name, LATER_SHARE) for name in later), *rest)
         part = slices.part(_judge_of(problem, goal, choices), 1.0)
         part.record_best(found.order, best)
 
@@ -264,11 +281,12 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) 
             if is_proven_cheapest(problem, goal, score, monitor):
                 proven.set()
 
-        beside = ImproverBeside(columns, under, part, lambda: monitor.best, report)
+        is_free = is_order_free(columns, under, part)
+        beside = ImproverBeside(columns, under, part, lambda: monitor.best, report, is_free)
     try:
         for name, share in (*improvers, SOLVER) if solved else improvers:
             if beside is not None:
-                if name == WALK:
+                if name == WALK and not is_free:
                     beside.end_walk()
                 found, best = _better_of(beside, found, best)
             if (name in SLOW_PLANNERS and problem.tasks > MAX_SLOW_TASKS) or is_proven_cheapest(
@@ -284,7 +302,10 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices) 
             part.on_progress = slices.report_best if slices.by_clock else monitor.on_progress
             if slices.by_clock and share < MAX_SHARE:
                 part.on_progress = _going_on(part, slices, MAX_SHARE / share * part.seconds)
-            part.offer(planner_named(name)(columns, under, part))
+            if name == WALK and is_free:  # a walk of its own beside that of the thread
+                part.offer(anneal_alone(columns, under, part, found.order, is_free))
+            else:
+                part.offer(planner_named(name)(columns, under, part))
             slices.absorb(part)
             assert part.best is not None and part.best_score is not None
             if part.best_score < best:
@@ -346,18 +367,22 @@ def peak_floor(problem: Problem, peak_bound: int = 0) -> int:
     return max(floor, peak_bound)
 
 
-def _search_choices(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Candidate:
-    """The best order over the alternatives."""
+def _search_choices(
+    problem: Problem, goal: Goal, planner: str, monitor: Monitor, quick: Sequence[str] = QUICK_BY_CLOCK
+) -> Candidate:
+    """The best order over the alternatives; for "auto" of the planners `quick`."""
     if not len(problem.choices) or planner in FIRST_ALTERNATIVES:
-        return _search(resolve_choices(problem), goal, planner, monitor)
+        return _search(resolve_choices(problem), goal, planner, monitor, quick)
 
     def plain(columns: Problem, under: Goal, part: Monitor) -> Candidate:
-        return _search(columns, under, planner, part)
+        return _search(columns, under, planner, part, quick)
 
     return search_choices(problem, goal, monitor, plain, goal_score)
 
 
-def _search(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Candidate:
+def _search(
+    problem: Problem, goal: Goal, planner: str, monitor: Monitor, quick: Sequence[str] = QUICK_BY_CLOCK
+) -> Candidate:
     """The best order for a problem without alternatives."""
     if planner != "auto":
         order = planner_named(planner)(problem, goal, monitor)
@@ -365,13 +390,13 @@ def _search(problem: Problem, goal: Goal, planner: str, monitor: Monitor) -> Can
         if monitor.best is not None and monitor.best_score is not None and monitor.best_score < score:
             order = monitor.best  # an earlier offer of the search is better
         return Candidate(order, planner)
-    return _best_of_quick(problem, goal, monitor)
+    return _best_of_quick(problem, goal, monitor, quick)
 
 
-def _best_of_quick(problem: Problem, goal: Goal, monitor: Monitor) -> Candidate:
-    """The best order of the quick planners by the clock, for a problem without alternatives."""
+def _best_of_quick(problem: Problem, goal: Goal, monitor: Monitor, names: Sequence[str] = QUICK_BY_CLOCK) -> Candidate:
+    """The best order of quick planners by the clock, for a problem without alternatives."""
     best, early = Candidate(np.arange(problem.tasks), "as_given"), dict[str, Order]()
-    for name in QUICK_BY_CLOCK:
+    for name in names:
         known, order = monitor.best_score, early.get(name)
         if order is None:
             if known is not None and (monitor.should_stop() or is_proven_cheapest(problem, goal, known, monitor)):

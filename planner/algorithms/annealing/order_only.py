@@ -5,8 +5,10 @@ Each move changes the bytes within its own window only. See `search.py`.
 
 from __future__ import annotations
 
+import numpy as np
+
 from planner.algorithms.annealing.search import Annealing
-from planner.problem import Problem
+from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
@@ -19,3 +21,18 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     if goal.order_is_given:
         return order
     return Annealing(problem, goal, monitor, 100).lowered(order, goal.budget_bytes or 0, int(problem.cost.sum()))
+
+
+def removed_share(problem: Problem, goal: Goal, monitor: Monitor) -> float:
+    """Share of the bytes over the budget, summed over steps, that order alone removes; 0 if nothing is over it.
+
+    Random graphs have many orders that differ in this, training graphs few: .2 to .9 against at most .06 after .1 s.
+    """
+    budget, order = goal.budget_bytes or 0, base_order(problem, goal.strict_phases)
+
+    def over(tried: Order) -> int:
+        return int(np.maximum(liveness.profile(problem, tried) - budget, 0).sum())
+
+    if goal.order_is_given or not (before := over(order)):
+        return 0.0
+    return 1.0 - over(Annealing(problem, goal, monitor, 100).reorder(order, budget, 1.0)) / before

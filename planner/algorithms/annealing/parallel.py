@@ -7,8 +7,10 @@ Both walks continue from the better of their orders after each round. `search.py
     round             0                      1             2
 
 Free first runs win by far on random graphs and lose by far on training graphs, so from the second round on both walks
-use the mode of the better one. The kernels release the GIL, so threads suffice. Orders are exchanged between rounds
-only; under an iteration limit each walk has a quota per round, and results do not depend on thread timing.
+use the mode of the better one. By the clock, graphs where order alone removes much of what exceeds the budget have free
+first runs in both walks from the start, and one long cooling. The kernels release the GIL, so threads suffice. Orders
+are exchanged between rounds only; under an iteration limit each walk has a quota per round, and results do not depend
+on thread timing.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 from planner.algorithms.annealing import move_kernels
+from planner.algorithms.annealing.order_only import removed_share
 from planner.algorithms.annealing.search import Annealing
 from planner.algorithms.annealing.temperatures import FREE_TEMPERATURE, TEMPERATURES
 from planner.algorithms.annealing.timeline_kernels import NO_BEST
@@ -31,6 +34,7 @@ WORKERS = 2
 FIRST_RUN_PERCENT = 60
 # Shares of the search at which rounds end, and the least share of a round; rounds may end before.
 ROUND_ENDS, MIN_ROUND_SHARE = (0.1, 0.2, 1.0), 0.05
+FREE_ROUND_ENDS = (0.25, 1.0)
 # Rounds without a better order that end the search; each has twice the moves of the one before. By the clock, more of
 # them follow within a share of the time, while the best order is not proven.
 MAX_IDLE_ROUNDS, IDLE_SHARE = 3, 0.5
@@ -38,6 +42,9 @@ MAX_IDLE_ROUNDS, IDLE_SHARE = 3, 0.5
 LIMIT_SHARES = (0.85, 1.1)
 # Share of the first round for the order alone.
 ORDER_SHARE = 0.4
+# Share of the bytes over the budget from which on order alone decides much, and the time to see how much that is: a
+# share of the search, and a maximum in seconds.
+FREE_REMOVED, LOOK_SHARE, LOOK_SECONDS = 0.1, 0.03, 0.1
 # Maximum timelines of one walk in a round, each with its own random seed.
 MAX_TIMELINES = 64
 
@@ -60,10 +67,14 @@ def anneal_in_parallel(problem: Problem, goal: Goal, monitor: Monitor, order: Or
     return walks.best
 
 
-def anneal_alone(problem: Problem, goal: Goal, monitor: Monitor, order: Order) -> Order:
-    """As `anneal_in_parallel`, with both walks of a round one after the other."""
-    walks = _ParallelAnnealing(problem, goal, monitor, order)
+def anneal_alone(problem: Problem, goal: Goal, monitor: Monitor, order: Order, is_free: bool | None = None) -> Order:
+    """As `anneal_in_parallel`, with both walks of a round one after the other, and one walk if the order `is_free`."""
+    walks = _ParallelAnnealing(problem, goal, monitor, order, is_free)
     while not walks.is_over():
+        if walks.is_free:
+            part = monitor.child(monitor.judge, walks.round_share())
+            walks.exchange([walks.run_round(0, part)], [part])
+            continue
         share = walks.round_share() / WORKERS
         first = monitor.child(monitor.judge, share)
         orders = [walks.run_round(0, first)]
@@ -73,13 +84,31 @@ def anneal_alone(problem: Problem, goal: Goal, monitor: Monitor, order: Order) -
     return walks.best
 
 
+def is_order_free(problem: Problem, goal: Goal, monitor: Monitor) -> bool:
+    """Whether order alone removes much of what exceeds the budget; False under an iteration limit.
+
+    Looks for at most LOOK_SECONDS, which the monitor's search pays.
+    """
+    if monitor.iterations is not None or not goal.budget_bytes or goal.order_is_given:
+        return False
+    look = monitor.child(monitor.judge, LOOK_SHARE)
+    look.seconds = min(look.seconds, LOOK_SECONDS)
+    removed = removed_share(problem, goal, look)
+    monitor.absorb(look)
+    return removed >= FREE_REMOVED
+
+
 class _ParallelAnnealing:
     """State of both walks; `parts` and `exchange` delimit the rounds."""
 
-    def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, order: Order):
+    def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, order: Order, is_free: bool | None = None):
+        """`is_free` as `is_order_free` gives it; None: not known yet."""
         self.problem, self.goal, self.monitor = problem, goal, monitor
         self.best, self.score = order, monitor.judge(order)
-        self.first_runs = [0, 0] if goal.order_is_given else [FIRST_RUN_PERCENT, 0]
+        self.is_free = is_order_free(problem, goal, monitor) if is_free is None else is_free
+        self.first_runs = (
+            [0, 0] if goal.order_is_given else [FIRST_RUN_PERCENT, FIRST_RUN_PERCENT if self.is_free else 0]
+        )
         self.begin = monitor.progress()
         self.round = self.idle = 0
         self.once = problem.single_run_ticks()
@@ -102,7 +131,8 @@ class _ParallelAnnealing:
     def round_share(self) -> float:
         """Share of the remaining search for the next round."""
         now = (self.monitor.progress() - self.begin) / max(1 - self.begin, 1e-9)
-        end = next((end for end in ROUND_ENDS if end >= now + MIN_ROUND_SHARE), 1.0)
+        ends = FREE_ROUND_ENDS if self.is_free else ROUND_ENDS
+        end = next((end for end in ends if end >= now + MIN_ROUND_SHARE), 1.0)
         return min(1.0, (end - now) / max(1 - now, 1e-9))
 
     def parts(self) -> list[Monitor]:
@@ -123,7 +153,7 @@ class _ParallelAnnealing:
             temperature, draw = TEMPERATURES[0], random.Random(f"{goal.seed} {number}")
             if self.round:
                 temperature, limit_share = draw.choice(TEMPERATURES), draw.uniform(*LIMIT_SHARES)
-        elif not self.round:
+        elif not self.round and not self.is_free:
             start = annealing.reorder(base_order(problem, goal.strict_phases), budget, ORDER_SHARE)
             if liveness.peak(problem, start) <= budget:
                 return start
@@ -139,7 +169,7 @@ class _ParallelAnnealing:
         scores = [self.monitor.judge(order) for order in orders]
         for part in parts:
             self.monitor.absorb(part)
-        better = min(range(WORKERS), key=scores.__getitem__)
+        better = min(range(len(orders)), key=scores.__getitem__)
         if self.round and scores[better] < max(scores):
             self.first_runs = [self.first_runs[better]] * WORKERS
         self.round += 1

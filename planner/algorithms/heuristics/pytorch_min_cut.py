@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.bounds.solvers.max_flow import UNCUTTABLE, FlowNetwork
+from planner.bounds.solvers.max_flow import MAX_BITS, uncut_source_side
 from planner.problem import DEVICE, TO_LAST_READ, Problem
 from planner.problem.best_order import BestOrder
 from planner.problem.monitor import Monitor
@@ -71,29 +71,28 @@ class MinCutPartition:
         self.items = self.wanted[self.droppable[self.wanted] & (self.size[self.wanted] > 0)]
         self.ticks = problem.cost[producer[self.items]]
         self.most_bytes = int(self.size[self.items].sum())
+        # Bytes as capacities of the solver, and pairs (read, written) of candidates: one per read and write of a task.
+        self.capacity = -(-self.size >> max(0, int(self.size[self.candidates].sum()).bit_length() - MAX_BITS))
+        reads, writes = problem.reads.lists(), problem.writes.lists()
+        pairs = [(a, b) for task in self.forward.tolist() for b in writes[task] for a in reads[task] if a != b]
+        self.pairs = np.array(pairs, np.int64).reshape(-1, 2)
+        self.pairs = self.pairs[self.candidates[self.pairs].all(axis=1)]
 
     def saved(self, most_bytes: int) -> np.ndarray:
         """int64[]: buffers that a minimum cut saves, with at most `most_bytes` picked by the knapsack."""
         saved = self.candidates & ~self.droppable
         saved[self.items[knapsack(self.size[self.items], self.ticks, most_bytes)]] = True
-        count = self.problem.buffers
-        network = FlowNetwork(2 + 2 * count)
-        inside, outside = range(2, 2 + count), range(2 + count, 2 + 2 * count)
-        for b in np.flatnonzero(self.candidates).tolist():
-            network.arc(inside[b], outside[b], int(self.size[b]))
-            if saved[b]:
-                network.arc(0, inside[b], UNCUTTABLE)
-        reads, writes = self.problem.reads.lists(), self.problem.writes.lists()
-        for task in self.forward.tolist():
-            for b in writes[task]:
-                if self.candidates[b] and not saved[b]:
-                    for a in reads[task]:
-                        if self.candidates[a] and a != b:
-                            network.arc(outside[a], inside[b], UNCUTTABLE)
-        for b in self.wanted.tolist():
-            network.arc(outside[b], 1, UNCUTTABLE)
-        side = np.array(network.source_side())
-        return np.flatnonzero(self.candidates & side[2 : 2 + count] & ~side[2 + count :])
+        nodes, candidates = 2 + 2 * self.problem.buffers, np.flatnonzero(self.candidates)
+        inside, outside = np.split(np.arange(2, nodes), 2)
+        kept, (read, written) = np.flatnonzero(saved), self.pairs[~saved[self.pairs[:, 1]]].T
+        uncut_tail = (np.zeros_like(kept), outside[read], outside[self.wanted])
+        uncut_head = (inside[kept], inside[written], np.ones_like(self.wanted))
+        tail = np.concatenate([inside[candidates], *uncut_tail])
+        head = np.concatenate([outside[candidates], *uncut_head])
+        capacity = np.zeros(len(tail), np.int64)
+        capacity[: len(candidates)] = self.capacity[candidates]
+        side = uncut_source_side(nodes, tail, head, capacity, np.arange(len(tail)) >= len(candidates))
+        return np.flatnonzero(self.candidates & side[inside] & ~side[outside])
 
 
 def knapsack(size: np.ndarray, value: np.ndarray, most_bytes: int) -> np.ndarray:

@@ -34,15 +34,25 @@ class FlowNetwork:
     def source_side(self) -> list[bool]:
         """Whether each node is on the smallest source side of a minimum cut. Sets `flow` to the capacity of the cut."""
         shift = max(0, sum(c for c in self.capacity if c < UNCUTTABLE).bit_length() - MAX_BITS)
-        scaled = [-(-c >> shift) if c < UNCUTTABLE else 0 for c in self.capacity]
-        uncut = sum(scaled) + 1
-        scaled = [uncut if c >= UNCUTTABLE else new for c, new in zip(self.capacity, scaled, strict=True)]
-        tail, head, capacity = np.array(self.tail), np.array(self.head), np.array(scaled)
-        inside = (head != 0) & (tail != 1) & (head != tail)
-        side = source_side(self.nodes, solve(tail[inside], head[inside], capacity[inside]) if inside.any() else None)
+        scaled = np.array([-(-c >> shift) if c < UNCUTTABLE else 0 for c in self.capacity])
+        uncut = np.array([c >= UNCUTTABLE for c in self.capacity], bool)
+        side = uncut_source_side(self.nodes, np.array(self.tail), np.array(self.head), scaled, uncut)
         cut = [c for t, h, c in zip(self.tail, self.head, self.capacity, strict=True) if side[t] and not side[h]]
         self.flow = sum(cut)
         return [bool(each) for each in side]
+
+
+def uncut_source_side(
+    nodes: int, tail: np.ndarray, head: np.ndarray, capacity: np.ndarray, uncut: np.ndarray
+) -> np.ndarray:
+    """bool[nodes]: the smallest source side of a minimum cut of arcs int64[arcs], without the arcs bool[arcs] `uncut`.
+
+    Capacities sum to less than 2^62; those of `uncut` arcs do not count.
+    """
+    capacity = np.where(uncut, 0, capacity)
+    capacity[uncut] = capacity.sum() + 1
+    inside = (head != 0) & (tail != 1) & (head != tail)
+    return source_side(nodes, solve(tail[inside], head[inside], capacity[inside]) if inside.any() else None)
 
 
 def solve(tail: np.ndarray, head: np.ndarray, capacity: np.ndarray) -> Any:

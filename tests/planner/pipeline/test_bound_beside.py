@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -46,12 +45,3 @@ def test_a_paused_bound_makes_no_progress_until_it_is_resumed(monkeypatch: pytes
         time.sleep(0.001)
     beside.end()
     beside.tightened(formulation, formulation.baseline)
-
-
-def test_threads_take_short_turns_while_bounds_run_and_the_former_ones_after() -> None:
-    former = sys.getswitchinterval()
-    with bound_beside.SHORT_TURNS:
-        with bound_beside.SHORT_TURNS:
-            assert sys.getswitchinterval() == pytest.approx(bound_beside.TURN_SECONDS)
-        assert sys.getswitchinterval() == pytest.approx(bound_beside.TURN_SECONDS)
-    assert sys.getswitchinterval() == former

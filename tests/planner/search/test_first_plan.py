@@ -119,7 +119,7 @@ def test_no_quick_planner_begins_once_the_time_is_over(monkeypatch: pytest.Monke
         return planned
 
     monkeypatch.setattr(portfolio, "planner_named", named)
-    monkeypatch.setattr(portfolio, "improve", lambda problem, goal, found, slices: found)
+    monkeypatch.setattr(portfolio, "improve", lambda problem, goal, found, *_: found)
     portfolio.search(formulation.lowered.problem, formulation.goal, "auto", formulation.monitor())
     assert ran == ["as_given", portfolio.AHEAD, "greedy"]
 

@@ -102,7 +102,7 @@ def test_the_walk_begins_at_the_best_order_of_both_cores(monkeypatch: pytest.Mon
     assert better.wait(60)
     first.end()
     latest = first.found[0]
-    monkeypatch.setattr(improver_beside, "anneal_alone", lambda _, __, ___, order: begun.append(order))
+    monkeypatch.setattr(improver_beside, "anneal_alone", lambda _, __, ___, order, ____: begun.append(order))
     beside(monitor_of(problem, goal), lambda *_: None, latest)._thread.join(60)
     assert np.array_equal(begun[0], latest)
 
@@ -137,6 +137,7 @@ def test_the_improvers_continue_from_the_order_of_the_other_core(monkeypatch: py
         return part.best
 
     monkeypatch.setattr(portfolio, "planner_named", lambda name: partial(improver, name))
+    monkeypatch.setattr(portfolio, "is_order_free", lambda *_: False)
     monitor = monitor_of(problem, goal, idle_cores=1)
     monitor.on_progress = lambda _, score: is_better.set() if score < goal_score(problem, goal, start) else None
     found = portfolio.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor))
@@ -165,3 +166,63 @@ def test_no_other_core_is_used_without_an_idle_one_or_under_an_iteration_limit(m
     for monitor in (monitor_of(problem, goal), Monitor(partial(goal_score, problem, goal), iterations=5)):
         found = portfolio.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor))
         assert np.array_equal(found.order, start)
+
+
+def test_a_walk_with_a_free_order_begins_at_once_and_goes_on_beside_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, goal, start = asked()
+    walks, both = list[int](), threading.Barrier(2)
+
+    def walk(_: Problem, under: Goal, __: Monitor, order: Order, is_free: bool) -> Order:
+        walks.append(under.seed - goal.seed)
+        both.wait(60)  # neither ends before the other has begun
+        assert is_free
+        return order
+
+    def improver(name: str, _: Problem, __: Goal, part: Monitor) -> Order:
+        assert name == "moment" and part.best is not None
+        return part.best
+
+    for module in (portfolio, improver_beside):
+        monkeypatch.setattr(module, "anneal_alone", walk)
+        monkeypatch.setattr(module, "planner_named", lambda name: partial(improver, name))
+    monkeypatch.setattr(portfolio, "is_order_free", lambda *_: True)
+    portfolio.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor_of(problem, goal, idle_cores=1)))
+    assert sorted(walks) == [0, improver_beside.NEXT_SEED]
+
+
+@pytest.mark.parametrize("idle_cores", [0, 1])
+def test_some_quick_planners_follow_the_first_improver_if_a_core_is_idle(
+    idle_cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, goal, start = asked()
+    ran = list[str]()
+
+    def planner(name: str, _: Problem, __: Goal, part: Monitor) -> Order:
+        ran.append(name)
+        return start
+
+    monkeypatch.setattr(portfolio, "planner_named", lambda name: partial(planner, name))
+    monkeypatch.setattr(improver_beside, "planner_named", lambda name: lambda *_: start)
+    monkeypatch.setattr(portfolio, "is_order_free", lambda *_: False)
+    portfolio.search(problem, goal, "auto", monitor_of(problem, goal, idle_cores=idle_cores))
+    assert set(portfolio.LATER_BESIDE) <= set(ran)
+    for name in portfolio.LATER_BESIDE:
+        assert ran.count(name) == 1 and (ran.index(name) > ran.index("moment")) == bool(idle_cores)
+    assert ran[-1] == "anneal"
+
+
+def test_all_quick_planners_run_before_improvers_while_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, goal, start = asked()
+    ran, over = list[str](), np.arange(problem.tasks)
+    assert goal_score(problem, goal, over).bytes_over_budget
+
+    def planner(name: str, _: Problem, __: Goal, part: Monitor) -> Order:
+        ran.append(name)
+        return over if name in ("as_given", "segments", "greedy") else start
+
+    monkeypatch.setattr(portfolio, "planner_named", lambda name: partial(planner, name))
+    monkeypatch.setattr(improver_beside, "planner_named", lambda name: lambda *_: start)
+    monkeypatch.setattr(portfolio, "is_order_free", lambda *_: False)
+    portfolio.search(problem, goal, "auto", monitor_of(problem, goal, idle_cores=1))
+    for name in portfolio.LATER_BESIDE:
+        assert ran.count(name) == 1 and ran.index(name) < ran.index("moment")

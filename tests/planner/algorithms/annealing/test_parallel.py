@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from planner.algorithms.annealing.parallel import FIRST_RUN_PERCENT, WORKERS, _ParallelAnnealing, anneal_in_parallel
+from bench.generators import layered, transformer
+from graph.formats.readers import load
+from planner.algorithms.annealing import parallel
+from planner.algorithms.annealing.parallel import (
+    FIRST_RUN_PERCENT,
+    FREE_ROUND_ENDS,
+    WORKERS,
+    _ParallelAnnealing,
+    anneal_alone,
+    anneal_in_parallel,
+    is_order_free,
+)
+from planner.formulation.formulate import formulate
 from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
+from planner.request.plan_request import parse_request
 from planner.search.portfolio import goal_score
 from tests.planner.drawn import drawn
 from tests.planner.random_problems import training_problem
@@ -67,3 +82,45 @@ def test_a_proven_plan_ends_the_search():
     monitor = monitor_of(problem, goal)
     anneal_in_parallel(problem, goal, monitor, np.arange(3))
     assert monitor.calls == 0
+
+
+def of_document(document: dict, budget: str) -> tuple[Problem, Goal]:
+    formulation = formulate(load(json.dumps(document).encode()), parse_request({"budget": budget}))
+    return formulation.lowered.problem, formulation.goal
+
+
+def test_the_order_of_random_graphs_is_free_and_that_of_training_graphs_is_not() -> None:
+    problem, goal = of_document(layered(150, seed=4), "70%")
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), seconds=60.0)
+    assert is_order_free(problem, goal, monitor)
+    assert not is_order_free(problem, replace(goal, order_is_given=True), monitor)
+    assert not is_order_free(problem, replace(goal, budget_bytes=None), monitor)
+    assert not is_order_free(problem, goal, replace(monitor, iterations=100))
+    training, goal = of_document(transformer(200), "70%")
+    assert not is_order_free(training, goal, Monitor(lambda order: goal_score(training, goal, order), seconds=60.0))
+
+
+def test_walks_with_a_free_order_move_first_runs_in_two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, goal = problem_and_goal(0.85, False, 100)
+    started = list[int]()
+
+    def run_round(walks: _ParallelAnnealing, walk: int, part: Monitor) -> Order:
+        assert walks.first_runs == [FIRST_RUN_PERCENT, FIRST_RUN_PERCENT]
+        assert walks.round_share() == pytest.approx(FREE_ROUND_ENDS[0] if not started else 1.0, abs=0.05)
+        started.append(walk)
+        part.calls = 25 if len(started) == 1 else 1000
+        return walks.best
+
+    monkeypatch.setattr(_ParallelAnnealing, "run_round", run_round)
+    anneal_alone(problem, goal, monitor_of(problem, goal), base_order(problem), is_free=True)
+    assert started == [0, 0]
+
+
+def test_a_walk_alone_looks_at_the_order_itself_if_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, goal = problem_and_goal(0.85, False, 20)
+    looked = list[Goal]()
+    monkeypatch.setattr(parallel, "is_order_free", lambda _, goal, __: looked.append(goal))
+    anneal_alone(problem, goal, monitor_of(problem, goal), base_order(problem), is_free=False)
+    assert not looked
+    anneal_alone(problem, goal, monitor_of(problem, goal), base_order(problem))
+    assert looked == [goal]
