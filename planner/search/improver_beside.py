@@ -3,7 +3,7 @@
 core 0   moment ─────────────── anneal, walk 0
 core 1   blocks ── walk alone ─ anneal, walk 1       from the best order of all before
 
-Where the order is free (`is_order_free`), the walk begins at once, and goes on to the end beside another one.
+Where the order is free (`is_order_free`), the walk begins at once, and `anneal` is another one that does not end it.
 """
 
 from __future__ import annotations

@@ -16,10 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from planner.algorithms import PLANNERS, planner_named
-from planner.algorithms.annealing.parallel import anneal_alone, is_order_free
+from planner.algorithms.annealing.parallel import anneal_alone, anneal_in_parallel, is_order_free
 from planner.algorithms.exact import dijkstra
 from planner.bounds import held_at_end, largest_task
 from planner.problem import Problem, liveness
@@ -51,7 +49,7 @@ IMPROVERS = (("blocks", 0.4), ("moment", 0.5), ("anneal", 1.0))
 IMPROVERS_BY_CLOCK = (("moment", 0.4), ("blocks", 0.4), ("anneal", 1.0))
 #: An improver that finds a better order goes on for so many times the time it has used, within this share of the rest.
 GOES_ON, MAX_SHARE = 1.6, 0.75
-#: The same while `blocks` runs on another core.
+#: The same while another core runs `blocks`, or a walk where the order is free.
 IMPROVERS_BESIDE = (("moment", MAX_SHARE), ("anneal", 1.0))
 #: Share of the remaining search for the improvers while no order fits the budget.
 MISSED_SHARE = 0.5
@@ -127,7 +125,9 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
     quick = tuple(name for name in QUICK_BY_CLOCK if name not in later)
     found = _better(problem, goal, known, _search_choices(problem, goal, planner, part, quick))
     if later and goal_score(problem, goal, found.order).bytes_over_budget:
-        found, later = _better(problem, goal, found, _search_choices(problem, goal, planner, part, later)), ()
+        if not part.should_stop():
+            found = _better(problem, goal, _search_choices(problem, goal, planner, part, later), found)
+        later = ()
     slices.absorb(part)
     if monitor.cancelled:
         return found
@@ -269,11 +269,19 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices, 
     columns, under = resolve_choices(problem, choices), goal_for_choices(problem, goal, choices)
     solved = bool(best.bytes_over_budget) and problem.tasks <= MAX_SOLVER_TASKS
     improvers: tuple[tuple[str, float], ...] = IMPROVERS_BY_CLOCK if slices.by_clock else IMPROVERS
-    proven, beside, is_free = EarlyEnd(monitor.cancel_event), None, False
+    proven, beside, judge = EarlyEnd(monitor.cancel_event), None, _judge_of(problem, goal, choices)
+    is_walked = slices.by_clock and TINY_TASKS < problem.tasks <= MAX_SLOW_TASKS
+    look = slices.part(judge, 1.0)
+    look.on_progress = slices.report_best
+    look.record_best(found.order, best)
+    is_free = is_walked and is_order_free(columns, under, look)
+    slices.absorb(look)
+    if look.best is not None and look.best_score is not None and look.best_score < best:
+        found, best = Candidate(look.best, WALK, choices), look.best_score
     if _has_idle_core(problem, monitor):
         first, *rest = IMPROVERS_BESIDE
         improvers = (first, *((name, LATER_SHARE) for name in later), *rest)
-        part = slices.part(_judge_of(problem, goal, choices), 1.0)
+        part = slices.part(judge, 1.0)
         part.record_best(found.order, best)
 
         def report(order: Order, score: Score) -> None:
@@ -281,12 +289,11 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices, 
             if is_proven_cheapest(problem, goal, score, monitor):
                 proven.set()
 
-        is_free = is_order_free(columns, under, part)
         beside = ImproverBeside(columns, under, part, lambda: monitor.best, report, is_free)
     try:
         for name, share in (*improvers, SOLVER) if solved else improvers:
             if beside is not None:
-                if name == WALK and not is_free:
+                if (name == WALK and not is_free) or name == SOLVER[0]:
                     beside.end_walk()
                 found, best = _better_of(beside, found, best)
             if (name in SLOW_PLANNERS and problem.tasks > MAX_SLOW_TASKS) or is_proven_cheapest(
@@ -296,14 +303,15 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices, 
             if slices.is_over() or (not goal.budget_bytes and best.bytes_over_budget <= floor):
                 break
             share = min(share, SHARE_BEFORE_SOLVER) if solved and name != SOLVER[0] else share
-            part = slices.part(_judge_of(problem, goal, choices), share)
+            part = slices.part(judge, share)
             part.cancel_event = proven
             part.record_best(found.order, best)
             part.on_progress = slices.report_best if slices.by_clock else monitor.on_progress
-            if slices.by_clock and share < MAX_SHARE:
+            if slices.by_clock and share < MAX_SHARE and name not in later:
                 part.on_progress = _going_on(part, slices, MAX_SHARE / share * part.seconds)
-            if name == WALK and is_free:  # a walk of its own beside that of the thread
-                part.offer(anneal_alone(columns, under, part, found.order, is_free))
+            if name == WALK and is_free:
+                walk = anneal_in_parallel if beside is None else anneal_alone  # the thread of the other core walks on
+                part.offer(walk(columns, under, part, found.order, is_free))
             else:
                 part.offer(planner_named(name)(columns, under, part))
             slices.absorb(part)
@@ -395,7 +403,8 @@ def _search(
 
 def _best_of_quick(problem: Problem, goal: Goal, monitor: Monitor, names: Sequence[str] = QUICK_BY_CLOCK) -> Candidate:
     """The best order of quick planners by the clock, for a problem without alternatives."""
-    best, early = Candidate(np.arange(problem.tasks), "as_given"), dict[str, Order]()
+    start = base_order(problem, goal.strict_phases) if monitor.best is None else monitor.best
+    best, early = Candidate(start, "as_given"), dict[str, Order]()
     for name in names:
         known, order = monitor.best_score, early.get(name)
         if order is None:

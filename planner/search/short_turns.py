@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 
-#: Seconds after which an interpreted thread lets another run. A search calls compiled kernels, and waits for its turn
-#: after each; with Python's default of 5 ms the bound takes most of the time of the search.
+#: Seconds after which an interpreted thread lets another run. A walk calls compiled kernels, and waits for its turn
+#: after each; with Python's default of 5 ms a bound or another planner beside it takes most of its time.
 TURN_SECONDS = 5e-4
 
 

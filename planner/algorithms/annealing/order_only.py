@@ -26,6 +26,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 def removed_share(problem: Problem, goal: Goal, monitor: Monitor) -> float:
     """Share of the bytes over the budget, summed over steps, that order alone removes; 0 if nothing is over it.
 
+    Offers the order found, with which a plan may be proven.
     Random graphs have many orders that differ in this, training graphs few: .2 to .9 against at most .06 after .1 s.
     """
     budget, order = goal.budget_bytes or 0, base_order(problem, goal.strict_phases)
@@ -35,4 +36,6 @@ def removed_share(problem: Problem, goal: Goal, monitor: Monitor) -> float:
 
     if goal.order_is_given or not (before := over(order)):
         return 0.0
-    return 1.0 - over(Annealing(problem, goal, monitor, 100).reorder(order, budget, 1.0)) / before
+    found = Annealing(problem, goal, monitor, 100).reorder(order, budget, 1.0)
+    monitor.offer(found)
+    return 1.0 - over(found) / before

@@ -7,10 +7,10 @@ Both walks continue from the better of their orders after each round. `search.py
     round             0                      1             2
 
 Free first runs win by far on random graphs and lose by far on training graphs, so from the second round on both walks
-use the mode of the better one. By the clock, graphs where order alone removes much of what exceeds the budget have free
-first runs in both walks from the start, and one long cooling. The kernels release the GIL, so threads suffice. Orders
-are exchanged between rounds only; under an iteration limit each walk has a quota per round, and results do not depend
-on thread timing.
+use the mode of the better one. Where the order is known to be free (`is_order_free`), both walks have free first runs
+from the start, and long coolings; a walk on from a good plan is too short for that. The kernels release the GIL, so
+threads suffice. Orders are exchanged between rounds only; under an iteration limit each walk has a quota per round, and
+results do not depend on thread timing.
 """
 
 from __future__ import annotations
@@ -54,11 +54,10 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     return anneal_in_parallel(problem, goal, monitor, planner.initial_order(problem, goal, monitor))
 
 
-def anneal_in_parallel(problem: Problem, goal: Goal, monitor: Monitor, order: Order) -> Order:
-    """The best order found from `order`, by the monitor's score."""
-    walks = _ParallelAnnealing(problem, goal, monitor, order)
-    for kernels in (move_kernels.KERNELS, liveness_kernels.KERNELS):
-        kernels.compiled()  # before the second thread starts
+def anneal_in_parallel(problem: Problem, goal: Goal, monitor: Monitor, order: Order, is_free: bool = False) -> Order:
+    """The best order found from `order`, by the monitor's score; `is_free` as `is_order_free` gives it."""
+    walks = _ParallelAnnealing(problem, goal, monitor, order, is_free)
+    _compile_kernels()  # before the second thread starts
     with ThreadPoolExecutor(1) as pool:
         while not walks.is_over():
             parts = walks.parts()
@@ -67,7 +66,7 @@ def anneal_in_parallel(problem: Problem, goal: Goal, monitor: Monitor, order: Or
     return walks.best
 
 
-def anneal_alone(problem: Problem, goal: Goal, monitor: Monitor, order: Order, is_free: bool | None = None) -> Order:
+def anneal_alone(problem: Problem, goal: Goal, monitor: Monitor, order: Order, is_free: bool = False) -> Order:
     """As `anneal_in_parallel`, with both walks of a round one after the other, and one walk if the order `is_free`."""
     walks = _ParallelAnnealing(problem, goal, monitor, order, is_free)
     while not walks.is_over():
@@ -87,25 +86,32 @@ def anneal_alone(problem: Problem, goal: Goal, monitor: Monitor, order: Order, i
 def is_order_free(problem: Problem, goal: Goal, monitor: Monitor) -> bool:
     """Whether order alone removes much of what exceeds the budget; False under an iteration limit.
 
-    Looks for at most LOOK_SECONDS, which the monitor's search pays.
+    Looks for at most LOOK_SECONDS of the monitor's time, and offers it the order found.
     """
     if monitor.iterations is not None or not goal.budget_bytes or goal.order_is_given:
         return False
+    _compile_kernels()  # else they would be loaded in the time of the look
     look = monitor.child(monitor.judge, LOOK_SHARE)
     look.seconds = min(look.seconds, LOOK_SECONDS)
     removed = removed_share(problem, goal, look)
     monitor.absorb(look)
+    if look.best is not None:
+        monitor.offer(look.best)
     return removed >= FREE_REMOVED
+
+
+def _compile_kernels() -> None:
+    for kernels in (move_kernels.KERNELS, liveness_kernels.KERNELS):
+        kernels.compiled()
 
 
 class _ParallelAnnealing:
     """State of both walks; `parts` and `exchange` delimit the rounds."""
 
-    def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, order: Order, is_free: bool | None = None):
-        """`is_free` as `is_order_free` gives it; None: not known yet."""
+    def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, order: Order, is_free: bool = False):
         self.problem, self.goal, self.monitor = problem, goal, monitor
         self.best, self.score = order, monitor.judge(order)
-        self.is_free = is_order_free(problem, goal, monitor) if is_free is None else is_free
+        self.is_free = is_free
         self.first_runs = (
             [0, 0] if goal.order_is_given else [FIRST_RUN_PERCENT, FIRST_RUN_PERCENT if self.is_free else 0]
         )

@@ -45,9 +45,9 @@ class FlowNetwork:
 def uncut_source_side(
     nodes: int, tail: np.ndarray, head: np.ndarray, capacity: np.ndarray, uncut: np.ndarray
 ) -> np.ndarray:
-    """bool[nodes]: the smallest source side of a minimum cut of arcs int64[arcs], without the arcs bool[arcs] `uncut`.
+    """bool[nodes]: the smallest source side of a minimum cut of arcs int64[arcs] that cuts none of `uncut`, bool[arcs].
 
-    Capacities sum to less than 2^62; those of `uncut` arcs do not count.
+    Capacities of the other arcs, times the number of `uncut` ones, are less than 2^62.
     """
     capacity = np.where(uncut, 0, capacity)
     capacity[uncut] = capacity.sum() + 1

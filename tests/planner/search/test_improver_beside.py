@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +22,7 @@ from planner.request.plan_request import parse_request
 from planner.search import improver_beside, portfolio
 from planner.search.improver_beside import ImproverBeside
 from planner.search.portfolio import goal_score
+from planner.search.short_turns import TURN_SECONDS
 from planner.search.time_slices import TimeSlices
 
 
@@ -147,6 +149,7 @@ def test_the_improvers_continue_from_the_order_of_the_other_core(monkeypatch: py
 
 def test_an_order_that_the_other_core_proves_cheapest_ends_the_improver(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, goal, start = asked()
+    monkeypatch.setattr(portfolio, "is_order_free", lambda *_: False)
     monitor, ended = monitor_of(problem, goal, idle_cores=1), list[bool]()
 
     def improver(_: Problem, __: Goal, part: Monitor) -> Order:
@@ -161,6 +164,7 @@ def test_an_order_that_the_other_core_proves_cheapest_ends_the_improver(monkeypa
 
 def test_no_other_core_is_used_without_an_idle_one_or_under_an_iteration_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, goal, start = asked()
+    monkeypatch.setattr(portfolio, "is_order_free", lambda *_: False)
     monkeypatch.setattr(portfolio, "ImproverBeside", None)  # one would fail
     monkeypatch.setattr(portfolio, "planner_named", lambda name: lambda problem, goal, part: part.best)
     for monitor in (monitor_of(problem, goal), Monitor(partial(goal_score, problem, goal), iterations=5)):
@@ -174,6 +178,7 @@ def test_a_walk_with_a_free_order_begins_at_once_and_goes_on_beside_another(monk
 
     def walk(_: Problem, under: Goal, __: Monitor, order: Order, is_free: bool) -> Order:
         walks.append(under.seed - goal.seed)
+        assert under.seed == goal.seed or sys.getswitchinterval() == pytest.approx(TURN_SECONDS)
         both.wait(60)  # neither ends before the other has begun
         assert is_free
         return order
@@ -226,3 +231,36 @@ def test_all_quick_planners_run_before_improvers_while_nothing_fits(monkeypatch:
     portfolio.search(problem, goal, "auto", monitor_of(problem, goal, idle_cores=1))
     for name in portfolio.LATER_BESIDE:
         assert ran.count(name) == 1 and ran.index(name) < ran.index("moment")
+
+
+def test_planners_that_follow_the_first_improver_do_not_go_on_beyond_their_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem, goal, start = asked()
+    better = planner_named("moment")(problem, goal, monitor_of(problem, goal, 1.0))
+    seconds = dict[str, float]()
+
+    def planner(name: str, _: Problem, __: Goal, part: Monitor) -> Order:
+        given = part.seconds
+        if name == "min_cut":
+            part.offer(better)
+        seconds[name] = part.seconds / given
+        return start
+
+    monkeypatch.setattr(portfolio, "planner_named", lambda name: partial(planner, name))
+    monkeypatch.setattr(improver_beside, "planner_named", lambda name: lambda *_: start)
+    monkeypatch.setattr(portfolio, "is_order_free", lambda *_: False)
+    portfolio.improve(
+        problem, goal, Candidate(start, "greedy"), TimeSlices(monitor_of(problem, goal, idle_cores=1)), ["min_cut"]
+    )
+    assert seconds["min_cut"] == 1.0
+
+
+def test_an_order_without_recomputation_that_the_look_finds_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    formulation = formulate(load(json.dumps(layered(150, seed=4)).encode()), parse_request({"budget": "90%"}))
+    problem, goal = formulation.lowered.problem, formulation.goal
+    start = formulation.search("greedy", formulation.monitor()).order
+    assert goal_score(problem, goal, start).cost > problem.single_run_ticks()
+    monkeypatch.setattr(portfolio, "planner_named", None)  # one would fail
+    found = portfolio.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor_of(problem, goal)))
+    assert goal_score(problem, goal, found.order).cost == problem.single_run_ticks()
