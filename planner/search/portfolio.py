@@ -270,14 +270,18 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices, 
     solved = bool(best.bytes_over_budget) and problem.tasks <= MAX_SOLVER_TASKS
     improvers: tuple[tuple[str, float], ...] = IMPROVERS_BY_CLOCK if slices.by_clock else IMPROVERS
     proven, beside, judge = EarlyEnd(monitor.cancel_event), None, _judge_of(problem, goal, choices)
-    is_walked = slices.by_clock and TINY_TASKS < problem.tasks <= MAX_SLOW_TASKS
-    look = slices.part(judge, 1.0)
-    look.on_progress = slices.report_best
-    look.record_best(found.order, best)
-    is_free = is_walked and is_order_free(columns, under, look)
-    slices.absorb(look)
-    if look.best is not None and look.best_score is not None and look.best_score < best:
-        found, best = Candidate(look.best, WALK, choices), look.best_score
+    is_free = False
+    if (
+        slices.by_clock
+        and TINY_TASKS < problem.tasks <= MAX_SLOW_TASKS
+        and not is_proven_cheapest(problem, goal, best, monitor)
+    ):
+        look = slices.part(judge, 1.0)
+        look.on_progress = slices.report_best
+        is_free = is_order_free(columns, under, look)
+        slices.absorb(look)
+        if look.best is not None and look.best_score is not None and look.best_score < best:
+            found, best = Candidate(look.best, WALK, choices), look.best_score
     if _has_idle_core(problem, monitor):
         first, *rest = IMPROVERS_BESIDE
         improvers = (first, *((name, LATER_SHARE) for name in later), *rest)

@@ -26,8 +26,8 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
 def removed_share(problem: Problem, goal: Goal, monitor: Monitor) -> float:
     """Share of the bytes over the budget, summed over steps, that order alone removes; 0 if nothing is over it.
 
-    Offers the order found, with which a plan may be proven.
-    Random graphs have many orders that differ in this, training graphs few: .2 to .9 against at most .06 after .1 s.
+    Offers the order found, with which a plan may be proven. Random graphs have many orders that differ in this,
+    training graphs few: after a tenth of a second .2 to 1 against at most .06, and .17 for an unrolled LSTM.
     """
     budget, order = goal.budget_bytes or 0, base_order(problem, goal.strict_phases)
 

@@ -264,3 +264,12 @@ def test_an_order_without_recomputation_that_the_look_finds_ends_the_search(monk
     monkeypatch.setattr(portfolio, "planner_named", None)  # one would fail
     found = portfolio.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor_of(problem, goal)))
     assert goal_score(problem, goal, found.order).cost == problem.single_run_ticks()
+
+
+def test_nobody_looks_at_the_order_of_a_proven_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, goal, start = asked()
+    monkeypatch.setattr(portfolio, "is_order_free", None)  # a look would fail
+    monitor = monitor_of(problem, goal)
+    monitor.cost_bound.ticks = goal_score(problem, goal, start).cost
+    found = portfolio.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor))
+    assert np.array_equal(found.order, start)

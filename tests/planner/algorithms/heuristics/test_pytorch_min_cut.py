@@ -8,7 +8,7 @@ import random
 import numpy as np
 
 from planner.algorithms.heuristics import pytorch_min_cut
-from planner.problem import liveness
+from planner.problem import TO_THE_END, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
@@ -27,6 +27,11 @@ def test_the_small_value_between_two_large_ones_is_saved():
 def test_what_may_not_repeat_and_is_read_is_saved():
     problem = drawn("a>b b>c a>c", size={"a": 5}, backward="c", never="ab")
     assert pytorch_min_cut.MinCutPartition(problem, base_order(problem)).saved(0).tolist() == [0, 1]
+
+
+def test_nothing_is_saved_of_values_that_are_held_to_the_end():
+    problem = drawn("a>b b>c", hold=TO_THE_END, backward="c")
+    assert pytorch_min_cut.MinCutPartition(problem, base_order(problem)).saved(0).tolist() == []
 
 
 def test_the_knapsack_takes_what_is_worth_most():
