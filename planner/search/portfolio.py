@@ -249,9 +249,14 @@ def _exact_over_choices(problem: Problem, goal: Goal, found: Candidate, slices: 
     return found
 
 
+def _is_walked_by_clock(problem: Problem, monitor: Monitor) -> bool:
+    """Whether all improvers may run, and a clock ends them."""
+    return monitor.iterations is None and TINY_TASKS < problem.tasks <= MAX_SLOW_TASKS
+
+
 def _has_idle_core(problem: Problem, monitor: Monitor) -> bool:
-    """Whether a core would be idle that may improve orders beside the search: by the clock only."""
-    return monitor.iterations is None and monitor.idle_cores > 0 and TINY_TASKS < problem.tasks <= MAX_SLOW_TASKS
+    """Whether a core would be idle that may improve orders beside the search."""
+    return _is_walked_by_clock(problem, monitor) and monitor.idle_cores > 0
 
 
 def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices, later: Sequence[str] = ()) -> Candidate:
@@ -271,11 +276,7 @@ def improve(problem: Problem, goal: Goal, found: Candidate, slices: TimeSlices, 
     improvers: tuple[tuple[str, float], ...] = IMPROVERS_BY_CLOCK if slices.by_clock else IMPROVERS
     proven, beside, judge = EarlyEnd(monitor.cancel_event), None, _judge_of(problem, goal, choices)
     is_free = False
-    if (
-        slices.by_clock
-        and TINY_TASKS < problem.tasks <= MAX_SLOW_TASKS
-        and not is_proven_cheapest(problem, goal, best, monitor)
-    ):
+    if _is_walked_by_clock(problem, monitor) and not is_proven_cheapest(problem, goal, best, monitor):
         look = slices.part(judge, 1.0)
         look.on_progress = slices.report_best
         is_free = is_order_free(columns, under, look)
@@ -405,7 +406,7 @@ def _search(
     return _best_of_quick(problem, goal, monitor, quick)
 
 
-def _best_of_quick(problem: Problem, goal: Goal, monitor: Monitor, names: Sequence[str] = QUICK_BY_CLOCK) -> Candidate:
+def _best_of_quick(problem: Problem, goal: Goal, monitor: Monitor, names: Sequence[str]) -> Candidate:
     """The best order of quick planners by the clock, for a problem without alternatives."""
     start = base_order(problem, goal.strict_phases) if monitor.best is None else monitor.best
     best, early = Candidate(start, "as_given"), dict[str, Order]()

@@ -5,10 +5,8 @@ Each move changes the bytes within its own window only. See `search.py`.
 
 from __future__ import annotations
 
-import numpy as np
-
-from planner.algorithms.annealing.search import Annealing
-from planner.problem import Problem, liveness
+from planner.algorithms.annealing.search import FIRST_RUNS_ALONE, Annealing, bytes_above
+from planner.problem import Problem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
@@ -20,7 +18,8 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     monitor.offer(order)
     if goal.order_is_given:
         return order
-    return Annealing(problem, goal, monitor, 100).lowered(order, goal.budget_bytes or 0, int(problem.cost.sum()))
+    annealing = Annealing(problem, goal, monitor, FIRST_RUNS_ALONE)
+    return annealing.lowered(order, goal.budget_bytes or 0, int(problem.cost.sum()))
 
 
 def removed_share(problem: Problem, goal: Goal, monitor: Monitor) -> float:
@@ -30,12 +29,9 @@ def removed_share(problem: Problem, goal: Goal, monitor: Monitor) -> float:
     training graphs few: after a tenth of a second .2 to 1 against at most .06, and .17 for an unrolled LSTM.
     """
     budget, order = goal.budget_bytes or 0, base_order(problem, goal.strict_phases)
-
-    def over(tried: Order) -> int:
-        return int(np.maximum(liveness.profile(problem, tried) - budget, 0).sum())
-
-    if goal.order_is_given or not (before := over(order)):
+    before = bytes_above(problem, order, budget)
+    if not before:
         return 0.0
-    found = Annealing(problem, goal, monitor, 100).reorder(order, budget, 1.0)
+    found = Annealing(problem, goal, monitor, FIRST_RUNS_ALONE).reorder(order, budget, 1.0)
     monitor.offer(found)
-    return 1.0 - over(found) / before
+    return 1.0 - bytes_above(problem, found, budget) / before

@@ -32,9 +32,9 @@ from planner.problem.recompute import base_order
 WORKERS = 2
 # Chance in 100 that a move is of a first run, where those are free.
 FIRST_RUN_PERCENT = 60
-# Shares of the search at which rounds end, and the least share of a round; rounds may end before.
-ROUND_ENDS, MIN_ROUND_SHARE = (0.1, 0.2, 1.0), 0.05
-FREE_ROUND_ENDS = (0.25, 1.0)
+# Shares of the search at which rounds end, also where the order is free, and the least share of a round; rounds may end
+# before.
+ROUND_ENDS, FREE_ROUND_ENDS, MIN_ROUND_SHARE = (0.1, 0.2, 1.0), (0.25, 1.0), 0.05
 # Rounds without a better order that end the search; each has twice the moves of the one before. By the clock, more of
 # them follow within a share of the time, while the best order is not proven.
 MAX_IDLE_ROUNDS, IDLE_SHARE = 3, 0.5

@@ -221,7 +221,12 @@ def _weigh_above(t: AnnealingTimeline, limit: int, weight: int) -> None:
 
 def bytes_near(problem: Problem, order: Order, limit: int) -> int:
     """Bytes above NEAR_SHARE of what a limit leaves beside residents, summed over steps."""
-    return int(np.maximum(liveness.profile(problem, order) - near_limit(problem, limit), 0).sum())
+    return bytes_above(problem, order, near_limit(problem, limit))
+
+
+def bytes_above(problem: Problem, order: Order, limit: int) -> int:
+    """Bytes above a limit, summed over steps."""
+    return int(np.maximum(liveness.profile(problem, order) - limit, 0).sum())
 
 
 def near_limit(problem: Problem, limit: int) -> int:
