@@ -107,7 +107,7 @@ class Settings(BaseSettings):
     head_seconds: float = Field(default=10.0, gt=0, description="timeout of the request line and headers")
     body_seconds: float = Field(default=30.0, gt=0, description="timeout of a body, extended by size / slowest_bytes")
     slowest_bytes: int = Field(default=16 * 1024, ge=1, description="minimum transfer rate in bytes per second")
-    solve_memory_bytes: int = Field(default=8 * GIB, ge=64 * MIB, description="maximum address space added by a solve")
+    solve_memory_bytes: int = Field(default=8 * GIB, ge=64 * MIB, description="maximum memory added by a solve")
     search_seconds: float = Field(default=600.0, gt=0, description="maximum search_seconds of a request")
     overtime_seconds: float = Field(
         default=300.0, ge=0, description="time beyond search_seconds for parsing, layout, rewriting and execution"

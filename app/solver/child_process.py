@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import select
 import signal
 import threading
@@ -21,7 +22,7 @@ from app.solver.forkserver import CONTEXT, start_forkserver
 from app.telemetry import metrics
 from graph.cancellation import CancellationError
 
-POLL_S = 0.1  # between checks for stop and deadline
+POLL_S = 0.1  # between checks for stop, deadline and memory in use
 #: Stages without a plan, unless an incumbent was reported before.
 NO_PLAN_STAGES = frozenset({"read", "differentiate", "plan", "compile"})
 NO_PLAN_GRACE_S = 0.5  # time for a child that is stopped in one of these stages to end
@@ -68,6 +69,9 @@ class Runner:
     ) -> ChildResult:
         """Result of one task of `child_tasks`. Blocks. Raises ProblemDetails, or SolveFailed if the child crashes.
 
+        A child that uses more than `memory_bytes` beyond what it began with is killed (`out_of_memory`); one that
+        requests far more at once gets the same answer from its own limit of addresses.
+
         At the deadline, or once `stop` is set, the child is requested to return its best plan. It is killed after
         `kill_seconds`, or after NO_PLAN_GRACE_S if `stop` was set before a plan was found. Raises CancellationError
         if `stop` was set and the child ends without a plan.
@@ -110,6 +114,7 @@ class Runner:
         has_plan = no_plan = False
         poller = select.poll()  # reused; `pipe.poll` would create one per call
         poller.register(pipe, select.POLLIN)
+        memory_limit = _bytes_in_use(process.pid) + self.memory_bytes
         while True:
             if poller.poll(1000 * POLL_S):
                 message = _receive(pipe, process)
@@ -123,6 +128,8 @@ class Runner:
                 on_progress(progress)
                 has_plan |= progress["incumbent_peak_bytes"] is not None
                 no_plan = not has_plan and progress["stage"] in NO_PLAN_STAGES
+            if _bytes_in_use(process.pid) > memory_limit:
+                raise ProblemDetails(child_tasks.too_much_memory(self.memory_bytes))
             now = time.monotonic()
             if stopped_at is None and (stop.is_set() or now > deadline):
                 stopped_at = now
@@ -142,6 +149,16 @@ def _ended_without_plan(stop: threading.Event) -> CancellationError | SolveFaile
     if stop.is_set():
         return CancellationError()
     return SolveFailed("no plan was found before the deadline; reduce the model size", code="killed")
+
+
+def _bytes_in_use(pid: int | None) -> int:
+    """Memory of a process that is not backed by a file; 0 once the process has ended."""
+    try:
+        with open(f"/proc/{pid}/statm") as statm:
+            _, resident, of_files = statm.read().split()[:3]
+    except OSError:
+        return 0
+    return (int(resident) - int(of_files)) * resource.getpagesize()
 
 
 def _send(pipe: Connection, data: bytes) -> None:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 # Imports inside functions: the parent imports this module too, and only children need the planner.
 
+#: Address space beyond the memory limit. Stacks and pools of threads take it without ever filling it, and native code
+#: that gets none ends the process; the parent watches the memory that is in use.
+SPARE_ADDRESSES = 1 << 30
 SECTIONS = ("timeline", "layout", "explain", "source", "graph")
 ORIGIN = "imported_from"  # annotation of a graph that was imported from a framework format
 NOT_A_MODEL = frozenset({"not_parseable", "unknown_format", "not_a_model", "truncated"})
@@ -52,7 +55,7 @@ def main(pipe: Connection, task: str, memory_bytes: int) -> None:
     """Entry point of the child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C signals the process group; the parent handles it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _limit_resources(memory_bytes)
+    _limit_resources(memory_bytes + SPARE_ADDRESSES)
     payload = msgspec.msgpack.decode(pipe.recv_bytes())
     stop = threading.Event()
     threading.Thread(target=_listen, args=(pipe, stop), daemon=True).start()
@@ -70,7 +73,7 @@ def answer(
     try:
         return {"result": TASKS[task](payload, send, stop)}
     except MemoryError:
-        return {"problem": to_problem(_too_much_memory(memory_bytes))}
+        return {"problem": too_much_memory(memory_bytes)}
     except RecursionError:
         return {"problem": to_problem(_too_deep())}
     except Exception as error:
@@ -81,10 +84,10 @@ def answer(
         return {"problem": problem}
 
 
-def _limit_resources(memory_bytes: int) -> None:
+def _limit_resources(address_bytes: int) -> None:
     with open("/proc/self/statm") as statm:
         mapped = int(statm.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + memory_bytes, mapped + memory_bytes))
+    resource.setrlimit(resource.RLIMIT_AS, (mapped + address_bytes, mapped + address_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(NICE)  # requests run before searches
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
@@ -111,11 +114,14 @@ def exceeded_limit(problem: Mapping[str, Any], limits: Mapping[str, int]) -> dic
     return None
 
 
-def _too_much_memory(memory_bytes: int) -> OutOfMemory:
-    return OutOfMemory(
-        f"out of memory: the solve needs more than {memory_bytes:,} bytes; "
-        "reduce the model size, or raise REMAT_SOLVE_MEMORY_BYTES",
-        limit={"name": "REMAT_SOLVE_MEMORY_BYTES", "value": memory_bytes},
+def too_much_memory(memory_bytes: int) -> dict[str, Any]:
+    """Problem of a task that needs more than the memory limit in bytes."""
+    return to_problem(
+        OutOfMemory(
+            f"out of memory: the solve needs more than {memory_bytes:,} bytes; "
+            "reduce the model size, or raise REMAT_SOLVE_MEMORY_BYTES",
+            limit={"name": "REMAT_SOLVE_MEMORY_BYTES", "value": memory_bytes},
+        )
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -59,8 +60,21 @@ def dies(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
+def reserves(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> int:
+    """As the stacks of threads: addresses that nobody writes to."""
+    with mmap.mmap(-1, payload["mib"] * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as reserved:
+        return len(reserved)
+
+
 def devours(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> int:
     return len(bytearray(2 * GIB))
+
+
+def fills(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> int:
+    """Less than the addresses that a child may have; filled, which takes a while."""
+    filled = bytearray(b"x") * (payload["mib"] * 2**20)
+    stop.wait(1)
+    return len(filled)
 
 
 def nests(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> Any:
@@ -81,7 +95,9 @@ def main_here(pipe: Any, task: str, memory_bytes: int) -> None:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     monkeypatch.setattr(child_tasks, "main", main_here)
-    return lambda name, runner=RUNNER, seconds=30.0, stop=None: runner.run("here", {"name": name}, seconds, stop=stop)
+    return lambda name, runner=RUNNER, seconds=30.0, stop=None, **fields: runner.run(
+        "here", {"name": name, **fields}, seconds, stop=stop
+    )
 
 
 def test_a_stop_gives_the_best_so_far(run: Callable[..., Any]) -> None:
@@ -113,6 +129,15 @@ def test_memory_past_the_limit_is_a_problem_that_names_the_setting(run: Callable
         run("devours", runner=Runner(GIB // 2, 1.0))
     assert (caught.value.body["code"], caught.value.body["status"]) == ("out_of_memory", 422)
     assert caught.value.body["limit"]["name"] == "REMAT_SOLVE_MEMORY_BYTES"
+
+
+def test_memory_that_is_filled_counts_and_addresses_do_not(run: Callable[..., Any]) -> None:
+    small = Runner(256 * 2**20, 1.0)
+    with pytest.raises(ProblemDetails) as caught:
+        run("fills", runner=small, mib=384)
+    assert caught.value.body["limit"] == {"name": "REMAT_SOLVE_MEMORY_BYTES", "value": small.memory_bytes}
+    assert run("fills", runner=small, mib=128).result == 128 * 2**20
+    assert run("reserves", runner=small, mib=768).result == 768 * 2**20
 
 
 def test_nesting_without_end_is_a_problem(run: Callable[..., Any]) -> None:
