@@ -84,15 +84,9 @@ def trained(step: Callable[[], Any], module: Any) -> list[torch.Tensor]:
 
 
 def peak_of(step: Callable[[], Any], module: nn.Module) -> int:
-    """Peak in bytes of a step after a warm one, beyond what is held before."""
-
-    def once() -> None:
-        module.zero_grad(set_to_none=True)
-        step().backward()
-
-    once()
+    """Peak in bytes of a step beyond what is held before; steps have run before."""
     module.zero_grad(set_to_none=True)
-    return peak_bytes(once)
+    return peak_bytes(lambda: step().backward())
 
 
 def compared(base: nn.Module, other: nn.Module, inputs: dict[str, Any], max_seconds: float) -> TimeRatio | None:
@@ -119,8 +113,8 @@ def plans_of(captured: remat.torch.Capture, given: argparse.Namespace) -> list[R
     return [*(captured.plan(int(budget), search_seconds=given.seconds) for budget in spread), lowest]
 
 
-def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
-    """A row for each plan, and the row of the network."""
+def network_row(name: str, given: argparse.Namespace) -> Row:
+    """The row of a network; the row of each plan is printed as soon as it is known."""
     torch.set_num_threads(1)
     remat.torch.keep_memory()
     network = NETWORKS[name]
@@ -139,7 +133,8 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
     plain = copy.deepcopy(module)
     expected = trained(lambda: plain(**inputs), plain)
     once = remat.torch.optimize(copy.deepcopy(module), inputs, plan=captured.plan("100%", iterations=1))
-    once(**inputs).backward()
+    if given.timing_seconds:
+        once(**inputs).backward()
     own_time = compared(plain, once, inputs, given.timing_seconds)
     found = []
     for report in reports:
@@ -161,6 +156,7 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
         if times is not None:
             row |= {"measured": times.ratio - 1, "error": times.error}
         found.append(row)
+        print(of_plan(name, row), flush=True)
         torch._dynamo.reset()
     recorded, profiled, planned_in = np.diff(clock)
     whole: Row = {
@@ -179,7 +175,7 @@ def rows(name: str, given: argparse.Namespace) -> tuple[list[Row], Row]:
             "once": own_time.ratio - 1,
             "time rank": correlation([(row["extra"], row["measured"]) for row in found]),
         }
-    return found, whole
+    return whole
 
 
 def correlation(pairs: list[tuple[float, float]]) -> float:
@@ -250,8 +246,7 @@ def main() -> int:
         print(f"{line(COLUMNS)}\n{line(['---'] * len(COLUMNS))}")
         with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
             for name in given.only:
-                found, whole = pool.apply(rows, (name, given))
-                print("\n".join(of_plan(name, row) for row in found), flush=True)
+                whole = pool.apply(network_row, (name, given))
                 title = name + ", full size" * given.full + f", {given.batches} batches" * (given.batches > 1)
                 wholes[title] = whole
                 RESULTS.parent.mkdir(exist_ok=True)
