@@ -144,6 +144,7 @@ class StepLp:
             self.rows.add(terms, least, target, *entries)
 
         for t, b in zip(model.reader.tolist(), model.read.tolist(), strict=True):
+            check_cancelled()
             ran = self._ran(j, k, t)
             if ran != 0:
                 need(b, [] if ran else [(-1.0, self._of("A", j, k, t))], float(ran or 0), window.read, t, b)
@@ -160,6 +161,7 @@ class StepLp:
     def _run(self, window: _Window) -> None:
         """Add the rows "first" and "again" of a window, for the existing columns A."""
         for t in np.flatnonzero(~self.model.problem.optional).tolist():
+            check_cancelled()
             a = self.column.get(("A", window.start, window.stop, t))
             if a is None:
                 continue
@@ -176,6 +178,7 @@ class StepLp:
         """Add the rows "before" and "stays", between columns D."""
         for k in range(self.end):
             for t, u in self.model.first.T.tolist():
+                check_cancelled()
                 if UNKNOWN in (self.known[k][t], self.known[k][u]):
                     (earlier, known), (later, known_too) = self._done(k, t, 1.0), self._done(k, u, -1.0)
                     self.rows.add([*earlier, *later], -known - known_too, self.before, k, t, u)
@@ -256,9 +259,11 @@ class _Solver:
         self.columns = [self.solver.NumVar(0.0, infinity if c in unlimited else 1.0, "") for c in range(len(cost))]
         self.objective, self.rows = self.solver.Objective(), list[Any]()
         for column, ticks in zip(self.columns, cost, strict=True):
+            check_cancelled()
             if ticks:
                 self.objective.SetCoefficient(column, ticks)
         for terms, least in zip(rows.terms, rows.least, strict=True):
+            check_cancelled()
             row = self.solver.Constraint(least, infinity)
             for factor, c in terms:
                 row.SetCoefficient(self.columns[c], factor)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from graph.cancellation import Deadline, cancellation_scope
+from graph.cancellation import CancellationError, Deadline, cancellation_scope
 from planner.bounds import claims, multi_step_tree, step_branch_and_bound, step_cut
 from planner.bounds.multi_step_lp import step_windows
 from planner.bounds.multi_step_tree import ITERATIONS_PER_PROGRAM
@@ -131,6 +131,15 @@ def test_windows_between_all_steps_prove_more_than_those_to_the_next():
             assert solution is not None
             ticks.append(solution.ticks)
     assert ticks == pytest.approx([3.5, 4.0])
+
+
+def test_a_linear_program_is_not_built_after_the_deadline():
+    model = StepModel(two_repeats(), Goal(9, order_is_given=True), 9)
+    program, ended = StepLp(model, [2, 6], step_windows(2)), threading.Event()
+    ended.set()
+    for build in (lambda: StepLp(model, [2, 6], step_windows(2)), lambda: program.solved({})):
+        with cancellation_scope(ended, spare=8), pytest.raises(CancellationError):
+            build()
 
 
 def test_an_iteration_limit_limits_the_linear_programs(monkeypatch: pytest.MonkeyPatch):

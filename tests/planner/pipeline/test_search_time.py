@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from graph.cancellation import seconds_left
 from planner import warm
 from planner.pipeline import progress
 from planner.pipeline.curve import curve
@@ -76,6 +77,21 @@ def test_no_time_is_kept_for_a_last_bound_that_cannot_be_verified(monkeypatch: p
     assert stages.for_search(formulation, request).goal.seconds <= 40 * (1 - progress.BESIDE_BOUND_PART)
     monkeypatch.setattr(progress, "VERIFY_SECONDS", 1.0)
     assert stages.for_search(formulation, request).goal.seconds > 39
+
+
+def test_a_bound_whose_tree_takes_longer_to_verify_is_ended_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = solve(json.dumps(chain(6)).encode(), parse_request({"iterations": 1, "budget": "60%"}))
+    stages, left = SolveStages(None, threading.Event()), list[float]()
+    request = parse_request({"budget": "60%", "search_seconds": 40})
+    formulation = stages.formulate(outcome.source, request)
+    stages.start_clock(formulation)
+    monkeypatch.setattr(progress, "with_multi_step_bound", lambda *_, **__: left.append(seconds_left()))
+    size = formulation.lowered.problem.tasks + len(formulation.lowered.problem.reads.index)
+    for verify in (0.0, 0.1, 1.0):
+        monkeypatch.setattr(progress, "VERIFY_SECONDS", verify / size)
+        stages.with_tight_bound(formulation, outcome.plan)
+    assert left[0] - left[1] == pytest.approx(0.6, abs=0.05)
+    assert left[0] - left[2] == pytest.approx(0.4 * 0.15 * 40, abs=0.05)
 
 
 @pytest.mark.parametrize("kind", ["curve", "shapes"])
