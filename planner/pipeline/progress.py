@@ -56,9 +56,9 @@ GAPS_PART, MIN_GAPS_TASKS = 5e-4, 50_000
 MAX_INCUMBENTS = 5
 #: Seconds between progress events of nodes that run.
 NODES_S = 0.2
-#: Seconds to verify the certificate of a bound, per task and read of the problem; and how many times that is kept for
-#: a bound with a tree, whose leaves are verified one by one, in at most so large a part of the time kept for bounds.
-VERIFY_SECONDS, VERIFIED_LEAVES, VERIFY_PART = 1e-5, 6, 0.4
+#: Seconds to verify the certificate of a bound, per task and read of the problem; and seconds for that of a tree, whose
+#: leaves are fewer in a larger problem, in at most so large a part of the time kept for bounds.
+VERIFY_SECONDS, TREE_VERIFY_SECONDS, VERIFY_PART = 1e-5, 0.2, 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,9 +261,9 @@ class SolveStages:
             if not plan.score.bytes_over_budget:
                 return beside.tightened(formulation, plan)
             beside.end()
-        verify, kept = _verify_seconds(formulation), LAST_BOUND_PART * formulation.goal.seconds
-        leaves = max(0.0, min((VERIFIED_LEAVES - 1) * verify, VERIFY_PART * kept - verify))
-        stop = self._stop_of_bound(formulation, (self.until if until is None else until) - leaves)
+        of_tree = min(TREE_VERIFY_SECONDS, VERIFY_PART * LAST_BOUND_PART * formulation.goal.seconds)
+        more = max(0.0, of_tree - _verify_seconds(formulation))
+        stop = self._stop_of_bound(formulation, (self.until if until is None else until) - more)
         return unless_cancelled(stop, partial(with_multi_step_bound, plan=plan), formulation)
 
     def _stop_of_bound(self, formulation: Formulation, until: float) -> Deadline:

@@ -255,6 +255,8 @@ class _StepProof:
     def __init__(self, columns: _ProblemColumns, claim: dict[str, Any], steps: list[int], undone: Sequence[int] = ()):
         self.columns, self.steps, self.repeats, self.undone = columns, steps, claim["repeats"], undone
         self.order, self.phases, self.end = claim["order"], claim["phases"], len(steps)
+        self.ranges = dict[Variable, tuple[int, int]]()  # in all branches
+        self.live = dict[int, tuple[int, list[tuple[Variable, int]]]]()
         for w in self.steps:
             if not 0 <= w < columns.tasks or columns.optional[w]:
                 raise CertificateRejected(f"step at the first run of task {w}, which is unknown or optional")
@@ -317,27 +319,35 @@ class _StepProof:
             if not weight:
                 continue
             room = (budget or 0) - self.columns.always - self.columns.output_bytes(w)
-            for b, size in enumerate(self.columns.checked(self.columns.bytes)):
-                low, high = self._range(("L", k, b), fixed)
-                if low < high:
-                    self._add(weight * (size // grain), "L", k, b)
+            live, undecided = self._live(k)
+            for variable, size in self.columns.checked(undecided):
+                if (value := fixed.get(variable)) is None:
+                    self._add(weight * (size // grain), variable)
                 else:
-                    room -= size * low
-            total -= weight * (room // grain)
+                    live += size * value
+            total -= weight * ((room - live) // grain)
         return total
+
+    def _live(self, k: int) -> tuple[int, list[tuple[Variable, int]]]:
+        """(bytes live in all branches, variables and bytes of buffers live in some) at a step."""
+        if k not in self.live:
+            ranges = [(("L", k, b), size, self._range_of_all(("L", k, b))) for b, size in enumerate(self.columns.bytes)]
+            always = sum(size * low for _, size, (low, high) in ranges if low == high)
+            self.live[k] = always, [(variable, size) for variable, size, (low, high) in ranges if low < high]
+        return self.live[k]
 
     def _weigh_done(self, proof: dict[str, Any]) -> None:
         """Add the inequalities "before" and "stays"."""
         for k, t, u, y in self.columns.checked(proof.get("before", [])):
             if t not in self.columns.precedence[1][u]:
                 raise CertificateRejected(f"task {t} need not run before task {u}")
-            self._add(-_weight(y), "D", k, t)
-            self._add(y, "D", k, u)
+            self._add(-_weight(y), ("D", k, t))
+            self._add(y, ("D", k, u))
         for k, t, y in self.columns.checked(proof.get("stays", [])):
-            self._add(-_weight(y), "D", k + 1, t)
-            self._add(y, "D", k, t)
+            self._add(-_weight(y), ("D", k + 1, t))
+            self._add(y, ("D", k, t))
 
-    def _add(self, weight: int, *variable: Any) -> None:
+    def _add(self, weight: int, variable: Variable) -> None:
         self.sum[variable] = self.sum.get(variable, 0) + weight
 
     def _weigh_window(self, j: int, k: int, window: dict[str, Any]) -> None:
@@ -349,36 +359,36 @@ class _StepProof:
             if b not in self.columns.reads[t]:
                 raise CertificateRejected(f"task {t} does not read buffer {b}")
             self._subtract_available(j, k, b, _weight(y))
-            self._add(y, "A", j, k, t)
+            self._add(y, ("A", j, k, t))
         for b, y in self.columns.checked(window.get("carry", [])):
             self._subtract_available(j, k, b, _weight(y))
-            self._add(y, "L", k, b)
+            self._add(y, ("L", k, b))
         for t, y in self.columns.checked(window.get("first", [])):
             self._add_recomputation(j, k, t, -_weight(y))
         for t, y in self.columns.checked(window.get("again", [])):
             self._add_recomputation(j, k, t, _weight(y))
             if self.columns.optional[t]:  # the first run of an optional task is extra cost too
-                self._add(y, "D", k, t)
-                self._add(-y, "D", j, t)
+                self._add(y, ("D", k, t))
+                self._add(-y, ("D", j, t))
         for inner, to, t, y in self.columns.checked(window.get("part", [])):
             if not j <= inner < to <= k:
                 raise CertificateRejected(f"window {inner} to {to} is not inside {j} to {k}")
-            self._add(-_weight(y), "A", j, k, t)
-            self._add(y, "A", inner, to, t)
+            self._add(-_weight(y), ("A", j, k, t))
+            self._add(y, ("A", inner, to, t))
 
     def _subtract_available(self, j: int, k: int, b: int, weight: int) -> None:
         """Subtract L(j, b) + M of the window, times the weight."""
         if self.columns.hold[b] == RESIDENT:
             raise CertificateRejected(f"buffer {b} is resident: reads of it need no live copy")
-        self._add(-weight, "L", j, b)
+        self._add(-weight, ("L", j, b))
         for u in self.columns.writers[b]:
-            self._add(-weight, "A", j, k, u)
+            self._add(-weight, ("A", j, k, u))
 
     def _add_recomputation(self, j: int, k: int, t: int, weight: int) -> None:
         """Add A(j, k, t) - D(k, t) + D(j, t), times the weight."""
-        self._add(weight, "A", j, k, t)
-        self._add(-weight, "D", k, t)
-        self._add(weight, "D", j, t)
+        self._add(weight, ("A", j, k, t))
+        self._add(-weight, ("D", k, t))
+        self._add(weight, ("D", j, t))
 
     def _once(self, t: int) -> bool:
         return self.columns.once[t] or not self.repeats
@@ -400,8 +410,10 @@ class _StepProof:
 
     def _range(self, variable: Variable, fixed: dict[Variable, int]) -> tuple[int, int]:
         """Bounds of a variable in a branch: (0, 0), (1, 1) or (0, 1)."""
-        low, high = self._range_of_all(variable)
-        return (value, value) if low <= (value := fixed.get(variable, -1)) <= high else (low, high)
+        bounds = self.ranges.get(variable)
+        if bounds is None:
+            bounds = self.ranges[variable] = self._range_of_all(variable)
+        return (value, value) if bounds[0] <= (value := fixed.get(variable, -1)) <= bounds[1] else bounds
 
     def _range_of_all(self, variable: Variable) -> tuple[int, int]:
         """Bounds of a variable in all branches. Raises CertificateRejected for an unknown variable."""

@@ -87,11 +87,11 @@ def test_a_bound_whose_tree_takes_longer_to_verify_is_ended_sooner(monkeypatch: 
     stages.start_clock(formulation)
     monkeypatch.setattr(progress, "with_multi_step_bound", lambda *_, **__: left.append(seconds_left()))
     size = formulation.lowered.problem.tasks + len(formulation.lowered.problem.reads.index)
-    for verify in (0.0, 0.1, 1.0):
-        monkeypatch.setattr(progress, "VERIFY_SECONDS", verify / size)
+    for tree, other in ((0.0, 0.0), (0.5, 0.1), (9.0, 0.1), (0.5, 0.7)):
+        monkeypatch.setattr(progress, "TREE_VERIFY_SECONDS", tree)
+        monkeypatch.setattr(progress, "VERIFY_SECONDS", other / size)
         stages.with_tight_bound(formulation, outcome.plan)
-    assert left[0] - left[1] == pytest.approx(0.6, abs=0.05)
-    assert left[0] - left[2] == pytest.approx(0.4 * 0.15 * 40, abs=0.05)
+    assert [left[0] - each for each in left[1:]] == pytest.approx([0.5, 0.4 * 0.15 * 40, 0.7], abs=0.05)
 
 
 @pytest.mark.parametrize("kind", ["curve", "shapes"])
