@@ -48,7 +48,7 @@ LOOK_PART = 0.03
 MIN_REST_PART = 0.05
 #: With so many tasks, a search that has a plan within the budget leaves up to such a share of its time to what is done
 #: outside it: what follows the addresses takes AFTER_PART of what precedes the first bound; FREE_SECONDS are for both.
-MIN_OUTSIDE_TASKS, MAX_OUTSIDE_PART, AFTER_PART, FREE_SECONDS = 20_000, 0.6, 0.35, 0.2
+MIN_OUTSIDE_TASKS, MAX_OUTSIDE_PART, AFTER_PART, FREE_SECONDS = 5_000, 0.6, 0.35, 0.2
 #: Share of the budget that a search by the clock leaves to gaps between addresses, with so many tasks: the arena of a
 #: plan with smaller gaps needs no repair, which takes as long as a new plan.
 GAPS_PART, MIN_GAPS_TASKS = 5e-4, 50_000
