@@ -27,12 +27,12 @@ from graph.formats.native.writer import document
 from graph.gc_pause import gc_paused
 from graph.ir import Graph
 from graph.limits import Limits
-from planner.formulation.arena_repair import RESERVED_PART
 from planner.formulation.execution_check import RealizedPlan, SourceRun, run_and_compare
 from planner.formulation.formulate import with_smaller_batch
 from planner.formulation.formulation import Formulation, whole_bytes
 from planner.formulation.offloading import PLAIN_SHARE, without_copies
 from planner.formulation.training_graph import load_model, training_graph
+from planner.pipeline.arena_repair import RESERVED_PART
 from planner.pipeline.curve_copies import FoundPlan, copied_point, plans_with_copies
 from planner.pipeline.progress import Outcome, Progress, SolveStages
 from planner.problem.plan import Candidate, Plan, Score

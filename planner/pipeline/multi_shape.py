@@ -25,11 +25,11 @@ from graph.formats.native.writer import document
 from graph.ir import Graph
 from graph.limits import Limits
 from planner.errors import BadRequest
-from planner.formulation import arena_repair
 from planner.formulation.execution_check import DIFFERENT, NOT_EXECUTED, ExecutionResult, RealizedPlan, run_and_compare
 from planner.formulation.formulate import with_smaller_batch
 from planner.formulation.formulation import Formulation, with_limit
 from planner.formulation.training_graph import gradient_targets, load_model, training_graph
+from planner.pipeline import arena_repair
 from planner.pipeline.multi_shape_search import MultiShapeSearch
 from planner.pipeline.progress import LAST_BOUND_PART, OnPlanned, Outcome, SolveStages
 from planner.pipeline.sections import graph_documents, graph_sections

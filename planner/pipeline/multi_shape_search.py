@@ -28,8 +28,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from planner.algorithms.annealing.reorder_runs import reorder_runs
-from planner.formulation.arena_charges import with_extra_workspace
 from planner.formulation.formulation import Formulation
+from planner.pipeline.arena_repair.charges import with_extra_workspace
 from planner.problem import Problem, liveness
 from planner.problem.alternatives import resolve_choices
 from planner.problem.columns import frozen

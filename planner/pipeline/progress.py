@@ -16,7 +16,6 @@ from graph.execution.node_count import NodeCount, counting
 from graph.gc_pause import gc_paused
 from graph.ir import Graph
 from planner import warm
-from planner.formulation import arena_repair
 from planner.formulation.execution_check import ExecutionResult, RealizedPlan
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
@@ -25,6 +24,7 @@ from planner.formulation.proven_bound import with_lower_bound, with_multi_step_b
 from planner.formulation.search_result import SearchResult
 from planner.lowering.lower import BodyAlternatives
 from planner.lowering.realize import NodeSequence
+from planner.pipeline import arena_repair
 from planner.pipeline.bound_beside import BoundBeside, is_bounded_beside
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Order, Plan, Score

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bench.generators import transformer
-from planner.formulation import arena_repair
 from planner.formulation.formulation import Formulation
+from planner.pipeline import arena_repair
 from planner.pipeline import solve as pipeline
 from planner.request.plan_request import parse_request
 

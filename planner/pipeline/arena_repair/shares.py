@@ -7,6 +7,14 @@ from typing import NamedTuple
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Plan
 
+#: Share of the repair by the clock for quick plans, if the addresses of none that a walk finds fit; and share that is
+#: too short for another walk.
+QUICK_PART, LEAST_PART = 0.2, 0.03
+#: Walks without a better plan that end the repair by the clock, once the addresses of one fit.
+MAX_IDLE = 4
+#: By the clock, charges are bisected until the last that missed and the first that fitted are so near: share of the
+#: budget.
+MIN_CHARGE = 2e-3
 #: Seconds per instance in which a packing search has a chance.
 INSTANCE_SECONDS = 5e-5
 

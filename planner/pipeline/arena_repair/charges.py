@@ -23,6 +23,17 @@ def with_extra_workspace(problem: Problem, charge: np.ndarray) -> Problem:
     )
 
 
+def charged(rounded: Formulation, charge: np.ndarray) -> Formulation:
+    """The formulation to search with `charge`, int64[n] bytes, charged to each task."""
+    problem = with_extra_workspace(rounded.lowered.problem, charge)
+    return replace(rounded, lowered=replace(rounded.lowered, problem=problem, known={}))
+
+
+def charged_alike(rounded: Formulation, charge: int) -> Formulation:
+    """The formulation to search with `charge` bytes charged to every task: a budget lower by as much."""
+    return charged(rounded, np.full(rounded.lowered.problem.tasks, charge))
+
+
 def with_excess(formulation: Formulation, rounded: Formulation, plan: Plan, charge: np.ndarray) -> np.ndarray:
     """The charge, and per task the bytes of addresses above the budget while it runs, plus the least slack."""
     assert plan.offsets is not None and plan.arena_bytes is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.formulation.near_targets import PACKABLE, TIGHTER, NearTargets
+from planner.pipeline.arena_repair.targets import PACKABLE, TIGHTER, NearTargets
 
 
 def test_the_first_targets_are_at_most_half_of_what_the_plan_holds_and_what_most_packings_allow() -> None:
