@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from importlib import import_module
+from operator import itemgetter
 
 import numpy as np
 
@@ -84,6 +85,8 @@ def place_toward(
     """
     placement, is_found = storage_placement(lifetimes, size, workspace, alignment), threading.Event()
     storages, room = placement.storages, (capacity - placement.base) // alignment * alignment
+    if int(storages.profile().max(initial=0)) > room:  # as in `place_within`, the one at the end may fit above
+        room = -(-(capacity - placement.base) // alignment) * alignment
     within: list[np.ndarray] = []
 
     def stop() -> bool:
@@ -97,11 +100,11 @@ def place_toward(
 
     beside = threading.Thread(target=search, daemon=True)
     beside.start()
-    best = min(ejection.packings_toward(storages, room, stop), key=storages.arena)
+    *_, best = ejection.packings_toward(storages, room, stop)  # ever smaller ones
     is_found.set()
     beside.join()
-    offsets = placement.offsets(min(within, default=best, key=storages.arena))
-    return offsets, arena_of(offsets, lifetimes, size, workspace)
+    found = map(placement.offsets, (best, *within))
+    return min(((offsets, arena_of(offsets, lifetimes, size, workspace)) for offsets in found), key=itemgetter(1))
 
 
 def arena_of(offsets: np.ndarray, lifetimes: Lifetimes, size: np.ndarray, workspace: np.ndarray) -> int:

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 
 from planner.layout import best_fit, canonical_search, ejection, place_by_sweeps, place_toward, place_within
 from planner.problem import Csr
@@ -79,6 +80,18 @@ def test_the_repair_and_the_exhaustive_search_side_by_side_reach_the_capacity_th
         )
         assert not (offsets[:count] % 64).any()
         assert arena <= peak * 51 // 50 and arena == int((offsets[:count] + size).max())
+
+
+def test_the_exhaustive_search_beside_repairs_is_not_asked_for_less_than_the_peak(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    #   60 bytes above 64: the end of the arena lies between multiples of the alignment
+    rooms: list[int] = []
+    monkeypatch.setattr(canonical_search, "packing_within", lambda storages, room, stop: rooms.append(room))
+    nothing, start, stop = Csr.empty(2), np.zeros(2, np.int64), np.full(2, 2)
+    lives = Lifetimes(np.arange(2), start, start, stop, np.full(2, -1), nothing, nothing)
+    _, arena = place_toward(124, lives, np.array([64, 60]), np.zeros(2, np.int64), 64, Monitor(unused, seconds=60.0))
+    assert (rooms, arena) == ([128], 124)
 
 
 def unused(_: Order) -> Score:
