@@ -167,6 +167,8 @@ def _search_by_clock(attempts: Attempts, first: Plan, seeds: Sequence[Candidate]
     is_spent = is_spent or (near and recompute_flat(attempts, packed))
     if attempts.walks_are_slow:
         close_gaps(attempts, packed)
+    if attempts.best is not None:
+        fill_last_unit(attempts, attempts.best)
     if attempts.best is not None or not is_spent:
         walk_on(attempts, packed)
     if attempts.best is None:

@@ -16,22 +16,31 @@ from planner.pipeline.arena_repair.shares import LEAST_PART, MAX_IDLE, MIN_CHARG
 from planner.problem.plan import Plan
 from planner.search import continuation
 
-#: A plan whose addresses fit is walked on from for the budget rounded up to the alignment, if that adds such a share.
-MIN_ROUNDED = 1e-4
+#: A plan whose addresses fit is walked on from for the budget rounded up to the alignment, if that adds such a share of
+#: it; by the clock up to so many times.
+MIN_ROUNDED, MAX_FILLED = 1e-4, 4
 #: The first charge, as a share of the budget, where the addresses of no flat order fit.
 FLAT_CHARGE = 0.03
 
 
 def fill_last_unit(attempts: Attempts, first: Plan) -> None:
-    """Offer a plan for the budget rounded up, whose addresses fit if what ends the arena is not rounded up."""
+    """Offer plans for the budget rounded up, whose addresses fit if what ends the arena is not rounded up.
+
+    One plan, by the clock up to MAX_FILLED, until the addresses of one fit.
+    """
     raised, formulation = attempts.raised, attempts.formulation
     added, proven = (raised.goal.budget_bytes or 0) - attempts.budget, first.score.cost <= formulation.bound.cost
     if attempts.planner != "auto" or proven or added < MIN_ROUNDED * attempts.budget:
         return
     attempts.offer(first)
-    with attempts.monitored(formulation, attempts.shares.quick_round, PLAN_ITERATIONS) as monitor:
-        found = continuation.walk_on(raised.lowered.problem, raised.goal, first.candidate, monitor)
-    attempts.offer(attempts.swept(found))
+    known = attempts.best
+    for number in range(MAX_FILLED if attempts.walks_by_clock else 1):
+        if number and (attempts.best is not known or attempts.is_over(first)):
+            return
+        goal = replace(raised.goal, seed=raised.goal.seed + number)
+        with attempts.monitored(formulation, attempts.shares.quick_round, PLAN_ITERATIONS) as monitor:
+            found = continuation.walk_on(raised.lowered.problem, goal, first.candidate, monitor)
+        attempts.offer(attempts.swept(found))
 
 
 def walk_on(attempts: Attempts, first: Plan) -> None:
