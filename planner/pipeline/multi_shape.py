@@ -85,7 +85,7 @@ def solve(
         reserved = LAST_BOUND_PART + (arena_repair.RESERVED_PART if arena_repair.may_follow(formulations[0]) else 0.0)
         plans = _search(formulations, request, stages, (1 - reserved) * seconds)
     with stages("layout"):
-        until = stages.until - LAST_BOUND_PART * seconds
+        until = stages.clock.until - LAST_BOUND_PART * seconds
         plans = _repaired(formulations, _placed(formulations, plans, request, stages, until), request, stages, until)
         worst = _highest(formulations, plans)
     with stages.resumed("plan"):

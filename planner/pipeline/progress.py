@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,13 +18,14 @@ from planner import warm
 from planner.formulation.execution_check import ExecutionResult, RealizedPlan
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
-from planner.formulation.offloading import PLAIN_SHARE, with_collectives_beside, with_copies_searched
 from planner.formulation.proven_bound import with_lower_bound, with_multi_step_bound
 from planner.formulation.search_result import SearchResult
 from planner.lowering.lower import BodyAlternatives
 from planner.lowering.realize import NodeSequence
 from planner.pipeline import arena_repair
 from planner.pipeline.bound_beside import BoundBeside, is_bounded_beside
+from planner.pipeline.search_clock import SearchClock, tree_verify_seconds, verify_seconds
+from planner.pipeline.search_watch import SearchWatch, with_room_for_gaps
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.report.report import ReportData
@@ -42,23 +42,8 @@ KERNEL_PLANNERS = frozenset({"auto", "greedy", "blocks", "moment", "anneal", "se
 #: Largest share of the time for the bound before the search, and share kept for the bounds after addresses, without and
 #: with bounds beside the search.
 FIRST_BOUND_PART, LAST_BOUND_PART, BESIDE_BOUND_PART = 0.5, 0.15, 0.05
-#: Share of the search for quick layouts of its orders, to reserve time for arena repair once one exceeds the budget.
-LOOK_PART = 0.03
-#: Share of the search time below which a search without copies is not continued.
-MIN_REST_PART = 0.05
-#: With so many tasks, a search that has a plan within the budget leaves up to such a share of its time to what is done
-#: outside it: what follows the addresses takes AFTER_PART of what precedes the first bound; FREE_SECONDS are for both.
-MIN_OUTSIDE_TASKS, MAX_OUTSIDE_PART, AFTER_PART, FREE_SECONDS = 5_000, 0.6, 0.35, 0.2
-#: Share of the budget that a search by the clock leaves to gaps between addresses, with so many tasks: the arena of a
-#: plan with smaller gaps needs no repair, which takes as long as a new plan.
-GAPS_PART, MIN_GAPS_TASKS = 5e-4, 50_000
-#: Orders of a search that are kept in case the addresses of the best do not fit.
-MAX_INCUMBENTS = 5
 #: Seconds between progress events of nodes that run.
 NODES_S = 0.2
-#: Seconds to verify the certificate of a bound, per task and read of the problem; and seconds for that of a tree, whose
-#: leaves are fewer in a larger problem, in at most so large a part of the time kept for bounds.
-VERIFY_SECONDS, TREE_VERIFY_SECONDS, VERIFY_PART = 1e-5, 0.2, 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +102,10 @@ class SolveStages:
         self.elapsed: dict[str, float] = {}  # stage -> seconds
         self.stopped_by_clock = False
         self.lowered_after = 0.0  # seconds from the begin of the solve until the graph was formulated
-        self.outside = 0.0  # seconds that a search with a plan within the budget leaves to what is done outside it
-        self.left_outside = 0.0  # of these, left by the last search
-        self.seconds = 0.0  # `search_seconds`, once their clock runs
-        self.until = math.inf  # end of `search_seconds` on the monotonic clock, once that runs
+        self.clock = SearchClock()
         self.notes: list[str] = []
         self.incumbents: list[Candidate] = []  # of the last search, within the budget, best first
-        self.first_found: Candidate | None = None  # of the last search of a large graph, at once and within the budget
+        self.first_found: list[Candidate] = []  # one of the last search of a large graph, at once and within the budget
         self.beside: BoundBeside | None = None  # bounds of the last search
         self.is_shortened = False  # whether the last search left time to the repair of the arena
 
@@ -194,61 +176,18 @@ class SolveStages:
     def start_clock(self, formulation: Formulation) -> None:
         """Start the time of the search, which covers all from the first bound to the last address."""
         if formulation.goal.iterations is None:
-            self.seconds = formulation.goal.seconds
-            self.until = time.monotonic() + self.seconds
-            if formulation.lowered.problem.tasks >= MIN_OUTSIDE_TASKS:
-                outside = (1 + AFTER_PART) * self.lowered_after - FREE_SECONDS
-                self.outside = min(MAX_OUTSIDE_PART * self.seconds, max(0.0, outside))
+            self.clock.start(formulation, self.lowered_after)
 
     def with_share(self, formulation: Formulation, share: float) -> Formulation:
         """The formulation with a share of the search time, whose clock then ends sooner."""
         if formulation.goal.iterations is not None:
             return formulation
-        self.until -= (1 - share) * self.seconds
-        self.seconds *= share
-        return replace(formulation, goal=replace(formulation.goal, seconds=self.seconds))
-
-    def with_engines(
-        self, formulation: Formulation, plain: Plan, request: Request, is_given: bool
-    ) -> tuple[Formulation, Plan]:
-        """(formulation with the copies of the plan, the best plan found), in the time that plans without left.
-
-        Collectives run beside compute if the formulation overlaps them. A plan that `is_given` keeps its order unless
-        copies are requested.
-        """
-        if self.beside is not None:
-            self.beside.end()
-            self.beside = None
-        goal = formulation.goal
-        if goal.iterations is None:
-            self.until += (1 - PLAIN_SHARE) * goal.seconds
-            self.seconds = goal.seconds
-        seconds = goal.seconds if math.isinf(self.until) else max(0.0, self.until - time.monotonic())
-        if is_given and not request.offload:
-            monitor = Monitor(lambda order: plain.score, seconds, goal.iterations, cancel_event=self.cancel)
-            return with_collectives_beside(formulation, plain, request, monitor)
-        found, plan, stopped = with_copies_searched(formulation, plain, request, self.cancel, seconds)
-        self.stopped_by_clock |= stopped
-        if not found.has_engines and goal.iterations is None and not self.cancel.is_set():
-            return found, self._continued(formulation, plan, request)
-        return found, plan
-
-    def _continued(self, formulation: Formulation, plain: Plan, request: Request) -> Plan:
-        """The plan without copies, or a better one that the time left finds: no copy was of use."""
-        notes, rest = self.notes, self.for_search(formulation, request)
-        if rest.goal.seconds < MIN_REST_PART * formulation.goal.seconds:
-            return plain
-        found = self.search(rest, request.planner, [plain.candidate])
-        placed, _ = self.placed(formulation, found, request, [plain.candidate])
-        if self.beside is not None:
-            self.beside.end()
-            self.beside = None
-        self.notes = list(dict.fromkeys([*notes, *self.notes]))
-        return min(plain, placed, key=lambda plan: (formulation.bytes_over_budget(plan), plan.score))
+        self.clock.shorten(share)
+        return replace(formulation, goal=replace(formulation.goal, seconds=self.clock.seconds))
 
     def bounded(self, formulation: Formulation) -> Formulation:
         """Add the quick lower bound, or return the formulation unchanged once `cancel` is set or its time is over."""
-        stop = self._stop_of_bound(formulation, self.until - (1 - FIRST_BOUND_PART) * formulation.goal.seconds)
+        stop = self._stop_of_bound(formulation, self.clock.until - (1 - FIRST_BOUND_PART) * formulation.goal.seconds)
         return unless_cancelled(stop, partial(with_lower_bound, quick=True), formulation)
 
     def with_tight_bound(self, formulation: Formulation, plan: Plan, until: float | None = None) -> Formulation:
@@ -256,26 +195,30 @@ class SolveStages:
 
         `until` (on the monotonic clock) is by default the end of the search time.
         """
+        if self.beside is not None and not plan.score.bytes_over_budget:
+            beside, self.beside = self.beside, None
+            return beside.tightened(formulation, plan)
+        self.end_bound_beside()
+        more = tree_verify_seconds(formulation, LAST_BOUND_PART * formulation.goal.seconds)
+        stop = self._stop_of_bound(formulation, (self.clock.until if until is None else until) - more)
+        return unless_cancelled(stop, partial(with_multi_step_bound, plan=plan), formulation)
+
+    def end_bound_beside(self) -> None:
+        """End the bounds of the last search, if they still run."""
         beside, self.beside = self.beside, None
         if beside is not None:
-            if not plan.score.bytes_over_budget:
-                return beside.tightened(formulation, plan)
             beside.end()
-        of_tree = min(TREE_VERIFY_SECONDS, VERIFY_PART * LAST_BOUND_PART * formulation.goal.seconds)
-        more = max(0.0, of_tree - _verify_seconds(formulation))
-        stop = self._stop_of_bound(formulation, (self.until if until is None else until) - more)
-        return unless_cancelled(stop, partial(with_multi_step_bound, plan=plan), formulation)
 
     def _stop_of_bound(self, formulation: Formulation, until: float) -> Deadline:
         """Set once `cancel` is, or when only the time to verify the bound is left."""
-        return Deadline(self.cancel, until - _verify_seconds(formulation))
+        return Deadline(self.cancel, until - verify_seconds(formulation))
 
     def _last_bound_part(self, formulation: Formulation) -> float:
         """Share of the time kept for bounds after addresses; none if that is too short to verify one."""
         if not formulation.goal.budget_bytes:
             return 0.0
         part = BESIDE_BOUND_PART if is_bounded_beside(formulation) else LAST_BOUND_PART
-        return part if part * formulation.goal.seconds > _verify_seconds(formulation) else 0.0
+        return part if part * formulation.goal.seconds > verify_seconds(formulation) else 0.0
 
     def for_search(self, formulation: Formulation, request: Request) -> Formulation:
         """The formulation with the time of the search: what is left, less that for arena repair and the last bounds."""
@@ -285,62 +228,26 @@ class SolveStages:
         kept = self._last_bound_part(formulation)
         if arena_repair.may_follow(formulation):
             kept += arena_repair.RESERVED_PART
-        left = max(0.0, self.until - time.monotonic() - kept * goal.seconds)
-        return replace(formulation, goal=replace(goal, seconds=left))
+        return replace(formulation, goal=replace(goal, seconds=self.clock.seconds_left(kept * goal.seconds)))
 
     def search(self, formulation: Formulation, planner: str, seeds: Sequence[Candidate] = ()) -> Plan:
         """Best plan found within the goal's time; no worse than any of the seeds."""
-        rounded = formulation.in_arena_bytes()
-        searched = _with_room_for_gaps(rounded, seeds)
-        room = (rounded.goal.budget_bytes or 0) - (searched.goal.budget_bytes or 0)
-        self.incumbents, self.is_shortened = [], False
-        watched = arena_repair.may_follow(formulation) and formulation.goal.iterations is None
-
-        self.until, self.left_outside = self.until + self.left_outside, 0.0
-        next_look, reserved, one_at_a_time = 0.0, 0.0, threading.Lock()
-
-        def improved(order: Order, score: Score) -> None:
-            with one_at_a_time:  # an improver beside the search reports too
-                note(order, score)
-
-        def note(order: Order, score: Score) -> None:
-            nonlocal reserved, next_look
-            if room:
-                score = score._replace(bytes_over_budget=max(0, score.bytes_over_budget - room))
-            self.emit_found(searched, order, score)
-            if self.first_found is not None and order is self.first_found.order:
-                return  # by far not the best: nothing is shortened for it
-            if self.beside is not None and not score.bytes_over_budget:
-                self.beside.least_cost = min(self.beside.least_cost, score.cost)
-            if not score.bytes_over_budget and not len(searched.lowered.problem.choices):
-                self.incumbents = [Candidate(order, planner), *self.incumbents[: MAX_INCUMBENTS - 1]]
-            if self.outside and not self.left_outside and not score.bytes_over_budget:
-                self.left_outside = min(self.outside, MAX_OUTSIDE_PART * monitor.seconds)
-                self.until -= self.left_outside
-                monitor.seconds -= self.left_outside
-            if watched and not score.bytes_over_budget and (began := time.monotonic()) >= next_look:
-                more = max(0.0, arena_repair.probable_part(formulation, order) - reserved)
-                reserved, self.is_shortened = reserved + more, self.is_shortened or more > 0
-                monitor.seconds -= more * formulation.goal.seconds
-                now = time.monotonic()
-                next_look = now + (now - began) / LOOK_PART
-
-        monitor = searched.monitor(improved, self.cancel)
+        self.clock.take_back()
+        watch = self._watch(formulation, planner, seeds)
+        searched, monitor = watch.searched, watch.monitor
         if formulation.goal.iterations is None:
             monitor.idle_cores = cores() - 1 - is_bounded_beside(formulation)
         if is_bounded_beside(formulation):
-            # The verifier takes the rest: its time grows with the proof.
-            stop = self._stop_of_bound(formulation, self.until - BESIDE_BOUND_PART * formulation.goal.seconds)
-            # Limits of bounds follow from the requested seconds, not from those that a busy machine has left.
-            requested = replace(formulation, goal=replace(formulation.goal, seconds=self.seconds))
-            self.beside = BoundBeside(requested, stop, monitor.cost_bound)
-        problem, self.first_found = searched.lowered.problem, None
+            self.beside = self._bound_beside(formulation, monitor)
+        watch.beside = self.beside
         if planner == "auto" and not seeds:
-            self.first_found = first_plan.first_within(problem, searched.goal, monitor)
-        first = [] if self.first_found is None else [self.first_found]
+            first = first_plan.first_within(searched.lowered.problem, searched.goal, monitor)
+            watch.first_found = self.first_found = [] if first is None else [first]
         try:
-            found = lexicographic.search(problem, searched.goal, planner, monitor, [*seeds, *first])
+            known = [*seeds, *self.first_found]
+            found = lexicographic.search(searched.lowered.problem, searched.goal, planner, monitor, known)
         finally:
+            self.incumbents, self.is_shortened = watch.incumbents, watch.is_shortened
             if self.beside is not None:
                 self.beside.end_if_proven()
         plan = formulation.plan_of(found)
@@ -348,6 +255,23 @@ class SolveStages:
         if planner != "auto":  # `auto` runs all planners; notes of one that does not apply are noise
             self.notes = monitor.notes
         return plan
+
+    def _watch(self, formulation: Formulation, planner: str, seeds: Sequence[Candidate]) -> SearchWatch:
+        """Watch of a new search, in bytes of the arena and with room for gaps; nothing is found yet."""
+        self.incumbents, self.is_shortened, self.first_found = [], False, []
+        rounded = formulation.in_arena_bytes()
+        searched = with_room_for_gaps(rounded, seeds)
+        room = (rounded.goal.budget_bytes or 0) - (searched.goal.budget_bytes or 0)
+        report = partial(self.emit_found, searched)
+        return SearchWatch(formulation, searched, room, planner, self.clock, report, self.cancel)
+
+    def _bound_beside(self, formulation: Formulation, monitor: Monitor) -> BoundBeside:
+        """Thread of bounds beside the search with `monitor`."""
+        # The verifier takes the rest: its time grows with the proof.
+        stop = self._stop_of_bound(formulation, self.clock.until - BESIDE_BOUND_PART * formulation.goal.seconds)
+        # Limits of bounds follow from the requested seconds, not from those that a busy machine has left.
+        requested = replace(formulation, goal=replace(formulation.goal, seconds=self.clock.seconds))
+        return BoundBeside(requested, stop, monitor.cost_bound)
 
     def placed(
         self,
@@ -363,8 +287,9 @@ class SolveStages:
         that of the last bounds.
         """
         if until is None:
-            until = self.until + self.left_outside - self._last_bound_part(formulation) * formulation.goal.seconds
-        known = (*self.incumbents, *seeds, *([] if self.first_found is None else [self.first_found]))
+            whole = self.clock.until + self.clock.left_outside
+            until = whole - self._last_bound_part(formulation) * formulation.goal.seconds
+        known = (*self.incumbents, *seeds, *self.first_found)
         with nullcontext() if self.beside is None else self.beside.paused():
             repaired = arena_repair.repair_arena(
                 formulation, plan, request.layout, request.planner, self.cancel, until, known, self.is_shortened
@@ -393,26 +318,3 @@ class SolveStages:
             self.cancel.is_set(),
             request,
         )
-
-
-def _with_room_for_gaps(formulation: Formulation, seeds: Sequence[Candidate]) -> Formulation:
-    """The formulation to search, with GAPS_PART less of the budget if the graph is large and that can be met.
-
-    The budget stays whole if the baseline is within it, or if a seed is that would not be within less.
-    """
-    goal, budget = formulation.goal, formulation.goal.budget_bytes
-    is_large = formulation.lowered.problem.tasks >= MIN_GAPS_TASKS and goal.iterations is None
-    if not budget or not is_large or not arena_repair.may_follow(formulation):
-        return formulation
-    less = int(budget * (1 - GAPS_PART))
-    if less <= formulation.bound.peak_bytes or formulation.baseline.score.peak_bytes <= budget:
-        return formulation
-    if any(less < formulation.plan_of(seed).score.peak_bytes <= budget for seed in seeds):
-        return formulation
-    return replace(formulation, goal=replace(goal, budget_bytes=less))
-
-
-def _verify_seconds(formulation: Formulation) -> float:
-    """Seconds to verify a bound."""
-    problem = formulation.lowered.problem
-    return VERIFY_SECONDS * (problem.tasks + len(problem.reads.index))

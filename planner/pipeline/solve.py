@@ -29,6 +29,7 @@ from planner.pipeline import multi_shape
 from planner.pipeline.progress import OnPlanned, Outcome, Progress, SolveStages
 from planner.pipeline.report_beside import ReportBeside
 from planner.pipeline.sections import graph_documents, optional_sections
+from planner.pipeline.solve_copies import with_engines
 from planner.problem.plan import Candidate, Plan
 from planner.report.report import build_report
 from planner.request.plan_request import Request
@@ -139,7 +140,7 @@ def _search(
     with stages.resumed("plan"):
         if has_engines:
             beginning = offloading.with_bounds_of(formulation, whole)
-            formulation, plan = stages.with_engines(beginning, plan, request, is_given)
+            formulation, plan = with_engines(beginning, plan, request, stages, is_given)
         else:
             formulation = stages.with_tight_bound(formulation, plan)
     return _PlacedPlan(formulation, plan, (*stages.notes, *layout_notes), beside)

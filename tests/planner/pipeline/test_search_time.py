@@ -13,7 +13,7 @@ import pytest
 
 from graph.cancellation import seconds_left
 from planner import warm
-from planner.pipeline import progress
+from planner.pipeline import progress, search_clock, search_watch
 from planner.pipeline.curve import curve
 from planner.pipeline.progress import Progress, SolveStages
 from planner.pipeline.solve import solve
@@ -61,7 +61,7 @@ def test_bounds_and_repair_leave_the_search_the_rest_of_the_time() -> None:
     source = solve(json.dumps(chain(6)).encode(), parse_request({"iterations": 1, "budget": "60%"})).source
     formulation = stages.formulate(source, request)
     stages.start_clock(formulation)
-    stages.until -= 10  # as if the first bound had taken a quarter of the time
+    stages.clock.until -= 10  # as if the first bound had taken a quarter of the time
     left = stages.for_search(formulation, request).goal.seconds
     assert 18 < left <= 40 * (1 - 0.15 - 0.125) - 10
     counted = stages.formulate(source, parse_request({"budget": "60%", "iterations": 7}))
@@ -75,7 +75,7 @@ def test_no_time_is_kept_for_a_last_bound_that_cannot_be_verified(monkeypatch: p
     formulation = stages.formulate(source, request)
     stages.start_clock(formulation)
     assert stages.for_search(formulation, request).goal.seconds <= 40 * (1 - progress.BESIDE_BOUND_PART)
-    monkeypatch.setattr(progress, "VERIFY_SECONDS", 1.0)
+    monkeypatch.setattr(search_clock, "VERIFY_SECONDS", 1.0)
     assert stages.for_search(formulation, request).goal.seconds > 39
 
 
@@ -88,8 +88,8 @@ def test_a_bound_whose_tree_takes_longer_to_verify_is_ended_sooner(monkeypatch: 
     monkeypatch.setattr(progress, "with_multi_step_bound", lambda *_, **__: left.append(seconds_left()))
     size = formulation.lowered.problem.tasks + len(formulation.lowered.problem.reads.index)
     for tree, other in ((0.0, 0.0), (0.5, 0.1), (9.0, 0.1), (0.5, 0.7)):
-        monkeypatch.setattr(progress, "TREE_VERIFY_SECONDS", tree)
-        monkeypatch.setattr(progress, "VERIFY_SECONDS", other / size)
+        monkeypatch.setattr(search_clock, "TREE_VERIFY_SECONDS", tree)
+        monkeypatch.setattr(search_clock, "VERIFY_SECONDS", other / size)
         stages.with_tight_bound(formulation, outcome.plan)
     assert [left[0] - each for each in left[1:]] == pytest.approx([0.5, 0.4 * 0.15 * 40, 0.7], abs=0.05)
 
@@ -101,7 +101,7 @@ def test_bounds_of_curves_and_of_several_shapes_end_with_the_time(kind: str, mon
 
     def started(stages: SolveStages, formulation: Any) -> None:
         start_clock(stages, formulation)
-        clocks.append(stages.until)
+        clocks.append(stages.clock.until)
 
     def stop(stages: SolveStages, formulation: Any, until: float) -> Any:
         ends.append(until)
@@ -136,23 +136,23 @@ def test_a_search_of_a_large_graph_leaves_time_to_what_surrounds_it_once_a_plan_
         return Candidate(order, "as_given")
 
     def searched(least_tasks: int) -> tuple[SolveStages, float]:
-        monkeypatch.setattr(progress, "MIN_OUTSIDE_TASKS", least_tasks)
+        monkeypatch.setattr(search_clock, "MIN_OUTSIDE_TASKS", least_tasks)
         stages = SolveStages(None, threading.Event())
         formulation = stages.formulate(source, request)
         stages.lowered_after = 5.0
         stages.start_clock(formulation)
-        until = stages.until
+        until = stages.clock.until
         left.clear()
         stages.search(formulation, "auto")
         return stages, until
 
     monkeypatch.setattr(progress.lexicographic, "search", search)
     stages, until = searched(1)
-    outside = 5 * (1 + progress.AFTER_PART) - progress.FREE_SECONDS
+    outside = 5 * (1 + search_clock.AFTER_PART) - search_clock.FREE_SECONDS
     assert left == pytest.approx([40, 40, 40 - outside, 40 - outside])
-    assert stages.until == pytest.approx(until - outside)
+    assert stages.clock.until == pytest.approx(until - outside)
     stages, until = searched(100)
-    assert left == [40] * 4 and stages.until == until
+    assert left == [40] * 4 and stages.clock.until == until
     first = Candidate(base_order(stages.formulate(source, request).lowered.problem), "segments")
     monkeypatch.setattr(progress.first_plan, "first_within", lambda *_: first)
     searched(1)  # the plan found at once shortens nothing, the next does
@@ -170,7 +170,7 @@ def test_a_search_of_a_large_graph_leaves_room_for_gaps_between_addresses(monkey
     monkeypatch.setattr(progress.lexicographic, "search", search)
 
     def searched(least_tasks: int, is_seeded: bool = False, **fields: Any) -> tuple[int | None, int | None]:
-        monkeypatch.setattr(progress, "MIN_GAPS_TASKS", least_tasks)
+        monkeypatch.setattr(search_watch, "MIN_GAPS_TASKS", least_tasks)
         stages = SolveStages(None, threading.Event())
         formulation = stages.formulate(source, parse_request({"budget": "60%", **fields}))
         seed = formulation.in_arena_bytes().baseline.candidate
@@ -183,7 +183,7 @@ def test_a_search_of_a_large_graph_leaves_room_for_gaps_between_addresses(monkey
         return budgets.pop(), formulation.in_arena_bytes().goal.budget_bytes
 
     less, budget = searched(1, search_seconds=5)
-    assert budget is not None and less == int(budget * (1 - progress.GAPS_PART)) < budget
+    assert budget is not None and less == int(budget * (1 - search_watch.GAPS_PART)) < budget
     for unchanged in (
         searched(100, search_seconds=5),
         searched(1, iterations=3),
@@ -198,8 +198,8 @@ def test_a_plan_of_a_large_graph_that_needs_the_room_for_gaps_counts_as_within_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source = solve(json.dumps(chain(6)).encode(), parse_request({"iterations": 1, "budget": "100%"})).source
-    monkeypatch.setattr(progress, "MIN_GAPS_TASKS", 1)
-    monkeypatch.setattr(progress, "GAPS_PART", 0.1)
+    monkeypatch.setattr(search_watch, "MIN_GAPS_TASKS", 1)
+    monkeypatch.setattr(search_watch, "GAPS_PART", 0.1)
     found: list[float | None] = []
 
     def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: Any) -> Candidate:
@@ -224,6 +224,6 @@ def test_a_bound_whose_time_is_over_keeps_what_it_has() -> None:
     stages = SolveStages(None, threading.Event())
     source = solve(json.dumps(chain(6)).encode(), parse_request({"iterations": 1, "budget": "60%"})).source
     formulation = stages.formulate(source, request)
-    stages.until = time.monotonic() - 1
+    stages.clock.until = time.monotonic() - 1
     assert stages.bounded(formulation) is formulation
     assert stages.with_tight_bound(formulation, formulation.baseline) is formulation
