@@ -24,6 +24,7 @@ from planner.request.budget import MAX_BYTES, Budget
 from planner.request.plan_request import DEFAULT_OVERHEAD, Request
 from planner.request.target_runtime import runtime_named
 from planner.search import lexicographic, portfolio
+from planner.search.scores import goal_score
 from planner.verify.checker import DisplayNames, check
 
 ALIGNMENT = 64  # bytes; exists in layouts only
@@ -88,7 +89,7 @@ class Formulation:
         """Monitor of one search for the goal, with the bounds that prove a plan optimal."""
 
         def judge(order: Order) -> Score:
-            return portfolio.goal_score(self.lowered.problem, self.goal, order)
+            return goal_score(self.lowered.problem, self.goal, order)
 
         return Monitor(
             judge,

@@ -13,7 +13,7 @@ from planner.formulation.formulation import Formulation
 from planner.formulation.proven_bound import certified, tightening_bounds
 from planner.problem.monitor import CostBound
 from planner.problem.plan import Plan
-from planner.search.portfolio import TINY_TASKS
+from planner.search.improvers import TINY_TASKS
 from planner.search.short_turns import SHORT_TURNS
 
 #: Larger problems are bounded after the search: both are interpreted for long stretches there, and slow each other.

@@ -35,7 +35,8 @@ from planner.problem.alternatives import resolve_choices
 from planner.problem.columns import frozen
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Order, Score
-from planner.search import lexicographic, portfolio
+from planner.search import lexicographic
+from planner.search.scores import goal_score
 
 #: Share of the remaining time or iterations for the first plan, for each later plan, and for a reordering of one set.
 FIRST_PART, LATER_PART, ORDER_PART = 0.5, 0.35, 0.1
@@ -133,7 +134,7 @@ class MultiShapeSearch:
     def measured(self, k: int, order: Order, choices: tuple[int, ...]) -> DecisionScore:
         """Score of an order in one set."""
         formulation = self.formulations[k]
-        score = portfolio.goal_score(formulation.lowered.problem, formulation.goal, order, choices)
+        score = goal_score(formulation.lowered.problem, formulation.goal, order, choices)
         over, count = score.bytes_over_budget, formulation.count
         return DecisionScore(
             over if formulation.goal.budget_bytes else count.counted(over),
@@ -183,7 +184,7 @@ class MultiShapeSearch:
                 continue
             choices, own = self.best.choices, list(self.best.orders)
             problem = resolve_choices(formulation.lowered.problem, choices)
-            judge = partial(portfolio.goal_score, problem, formulation.goal)
+            judge = partial(goal_score, problem, formulation.goal)
             monitor = Monitor(
                 judge, self._seconds_left() * ORDER_PART, self._iterations(ORDER_PART), cancel_event=self.cancel
             )

@@ -30,7 +30,7 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Order, Plan, Score
 from planner.report.report import ReportData
 from planner.request.plan_request import Request
-from planner.search import first_plan, lexicographic, portfolio
+from planner.search import first_plan, improvers, lexicographic
 from planner.search.improver_beside import cores
 
 OnPlanned = Callable[[dict[str, Any]], None]  # gets a report
@@ -169,7 +169,7 @@ class SolveStages:
         """
         formulation = formulate(source, request, groups, None if self.has_seeds else self.cancel)
         self.lowered_after = time.monotonic() - self.started
-        if request.planner in KERNEL_PLANNERS and formulation.lowered.problem.tasks > portfolio.TINY_TASKS:
+        if request.planner in KERNEL_PLANNERS and formulation.lowered.problem.tasks > improvers.TINY_TASKS:
             warm.ready(lambda: self.emit(Progress("compile", time.monotonic() - self.started)))
         return formulation
 

@@ -13,9 +13,10 @@ from planner.problem import Problem, liveness
 from planner.problem.alternatives import resolve_choices
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Goal
-from planner.search import portfolio
+from planner.search import improvers
 from planner.search.alternative_search import goal_for_choices
 from planner.search.improver_beside import WALK
+from planner.search.scores import goal_score
 
 #: Planner of `replanned` for "auto".
 QUICK = "greedy"
@@ -24,7 +25,7 @@ QUICK = "greedy"
 def reordered(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monitor) -> Candidate:
     """The candidate with the same runs in another order, if that exceeds the budget less; O(reads) and annealing."""
     columns = resolve_choices(problem, candidate.choices)
-    judge = partial(portfolio.goal_score, columns, goal)
+    judge = partial(goal_score, columns, goal)
     order = reorder_runs(columns, goal, candidate.order, judge, monitor)
     return candidate if order is candidate.order else replace(candidate, order=order)
 
@@ -64,7 +65,7 @@ def lowered(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monitor
     """
     columns = resolve_choices(problem, candidate.choices)
     under = goal_for_choices(problem, goal, candidate.choices)
-    monitor.judge = partial(portfolio.goal_score, columns, under)
+    monitor.judge = partial(goal_score, columns, under)
     order = greedy.sunk(columns, candidate.order, under.budget_bytes or 0, monitor, None)
     return candidate if order is candidate.order else Candidate(order, QUICK, candidate.choices)
 
@@ -74,9 +75,9 @@ def walk_on(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monitor
 
     The candidate itself if nothing better is found, or if the problem is too large for annealing.
     """
-    improvers = [name for name, _ in portfolio.IMPROVERS]
-    planner = candidate.planner if candidate.planner in improvers else WALK
-    if planner in portfolio.SLOW_PLANNERS and problem.tasks > portfolio.MAX_SLOW_TASKS:
+    names = [name for name, _ in improvers.IMPROVERS]
+    planner = candidate.planner if candidate.planner in names else WALK
+    if improvers.is_too_slow(problem, planner):
         return candidate
     return _improved(problem, goal, planner, candidate, monitor, from_it=True)
 
@@ -87,7 +88,7 @@ def _improved(
     """The better of the candidate and the result of `planner`, which starts `from_it` if it starts from an order."""
     columns, choices = resolve_choices(problem, candidate.choices), candidate.choices
     under = goal_for_choices(problem, goal, choices)
-    monitor.judge = partial(portfolio.goal_score, columns, under)
+    monitor.judge = partial(goal_score, columns, under)
     start = monitor.judge(candidate.order)
     if from_it:
         monitor.record_best(candidate.order, start)

@@ -10,7 +10,7 @@ from planner.algorithms import planner_named
 from planner.problem import Problem
 from planner.problem.monitor import CostBound, Monitor
 from planner.problem.plan import Candidate, Goal
-from planner.search import portfolio
+from planner.search.scores import is_infeasible
 
 #: Fewest tasks of a graph whose search begins with such an order, and share of the search for it.
 MIN_TASKS, SHARE = 4_000, 0.1
@@ -27,7 +27,7 @@ def first_within(problem: Problem, goal: Goal, monitor: Monitor) -> Candidate | 
     """
     if monitor.iterations is not None or problem.tasks < MIN_TASKS or not goal.budget_bytes or len(problem.choices):
         return None
-    if portfolio.is_infeasible(problem, goal, monitor.peak_bound):
+    if is_infeasible(problem, goal, monitor.peak_bound):
         return None
     part = monitor.child(monitor.judge, SHARE)
     part.cost_bound = CostBound(ANY_COST)

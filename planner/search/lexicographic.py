@@ -18,8 +18,9 @@ from planner.problem.alternatives import resolve_choices
 from planner.problem.monitor import CostBound, Monitor
 from planner.problem.plan import Candidate, Goal, Order, Score
 from planner.problem.recompute import base_order
-from planner.search import portfolio
+from planner.search import improvers, portfolio
 from planner.search.peak_descent import lowest_peak
+from planner.search.scores import goal_score, is_infeasible
 from planner.search.time_slices import TimeSlices
 from planner.search.unread_runs import LARGE_TASKS, without_unread_runs
 
@@ -37,7 +38,7 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
     if not goal.budget_bytes:
         return _lowest_peak(problem, goal, planner, monitor, seeds)
     slices, missed = TimeSlices(monitor), list[Candidate]()
-    if not portfolio.is_infeasible(problem, goal, monitor.peak_bound):
+    if not is_infeasible(problem, goal, monitor.peak_bound):
         found = portfolio.search(problem, goal, planner, monitor, seeds)
         if monitor.cancelled and problem.tasks > LARGE_TASKS:
             return found  # a stop does not wait for seconds of rounds
@@ -126,7 +127,7 @@ def _least_time_by_iterations(
         requested = portfolio.search(problem, within, "auto", part, seeds)
         slices.absorb(part)
         part = slices.part(_judge(problem, within), 1.0)
-        improved = portfolio.improve(problem, within, lowest, TimeSlices(part))
+        improved = improvers.improve(problem, within, lowest, TimeSlices(part))
         found = [_without_unread(problem, goal, "auto", candidate) for candidate in (improved, requested)]
         slices.absorb(part)
         lowest = min(found, key=lambda candidate: _score(problem, goal, candidate))
@@ -156,8 +157,8 @@ def _without_unread(problem: Problem, goal: Goal, planner: str, found: Candidate
 
 
 def _judge(problem: Problem, goal: Goal) -> Callable[[Order], Score]:
-    return lambda order: portfolio.goal_score(problem, goal, order)
+    return lambda order: goal_score(problem, goal, order)
 
 
 def _score(problem: Problem, goal: Goal, candidate: Candidate) -> Score:
-    return portfolio.goal_score(problem, goal, candidate.order, candidate.choices)
+    return goal_score(problem, goal, candidate.order, candidate.choices)

@@ -21,8 +21,9 @@ from planner.problem import Problem
 from planner.problem.alternatives import resolve_choices
 from planner.problem.monitor import CostBound, Monitor
 from planner.problem.plan import Candidate, Goal, Order, Score
-from planner.search import portfolio
+from planner.search import improvers, portfolio
 from planner.search.alternative_search import goal_for_choices
+from planner.search.scores import goal_score, or_as_given, peak_floor
 from planner.search.time_slices import TimeSlices
 
 #: Quick planners whose orders are lowered, the quickest first, each with its share of the remaining time for these.
@@ -57,12 +58,12 @@ class _PeakSearch:
 
     def __init__(self, problem: Problem, goal: Goal, monitor: Monitor, least_bytes: int):
         self.problem, self.goal, self.monitor, self.slices = problem, goal, monitor, TimeSlices(monitor)
-        self.floor = max(portfolio.peak_floor(problem, monitor.peak_bound), least_bytes)
+        self.floor = max(peak_floor(problem, monitor.peak_bound), least_bytes)
         self.most_ticks = ANY_COST if goal.max_overhead is None else goal.cost_limit(problem)
 
     def found_from(self, seeds: Sequence[Candidate]) -> Candidate:
         """The best order found, no worse than the seeds."""
-        if dijkstra.MAX_TASKS < self.problem.tasks <= portfolio.MAX_SLOW_TASKS:
+        if dijkstra.MAX_TASKS < self.problem.tasks <= improvers.MAX_SLOW_TASKS:
             starts = self.starts(seeds)
         else:
             part = self.slices.part(self.monitor.judge, PORTFOLIO_SHARE)
@@ -76,7 +77,7 @@ class _PeakSearch:
         return self.descended(found)
 
     def score(self, candidate: Candidate) -> Score:
-        return portfolio.goal_score(self.problem, self.goal, candidate.order, candidate.choices)
+        return goal_score(self.problem, self.goal, candidate.order, candidate.choices)
 
     def report(self, order: Order, score: Score) -> None:
         """Progress of a search for another goal."""
@@ -89,12 +90,12 @@ class _PeakSearch:
     def starts(self, seeds: Sequence[Candidate]) -> list[Candidate]:
         """The seeds and the orders of the quick planners, lowest peak first."""
         goal = self.goal if self.goal.max_overhead is not None else replace(self.goal, budget_bytes=self.floor)
-        found = [portfolio.or_as_given(self.problem, self.goal, None), *seeds]
+        found = [or_as_given(self.problem, self.goal, None), *seeds]
         whole = self.slices.part(self.monitor.judge, START_SHARE)
         for name, share in STARTS:
             if min(self.score(each) for each in found).bytes_over_budget <= self.floor or whole.should_stop():
                 break
-            part = whole.child(lambda order: portfolio.goal_score(self.problem, goal, order), share)
+            part = whole.child(lambda order: goal_score(self.problem, goal, order), share)
             part.on_progress = self.report
             found.append(portfolio.search(self.problem, goal, name, part))
             whole.absorb(part)
@@ -126,7 +127,7 @@ class _PeakSearch:
         """The candidate with gaps closed until its peak falls no further."""
         columns = resolve_choices(self.problem, start.choices)
         goal = goal_for_choices(self.problem, self.goal, start.choices)
-        part = monitor.child(lambda order: portfolio.goal_score(columns, goal, order))
+        part = monitor.child(lambda order: goal_score(columns, goal, order))
         part.on_progress = self.slices.report_best
         part.offer(start.order)
         priced = columns if by_ticks else replace(columns, cost=np.zeros_like(columns.cost))
@@ -150,8 +151,8 @@ class _PeakSearch:
     def within(self, budget: int, found: Candidate) -> Candidate:
         """The best order of the improvers within the budget, and after closing gaps in it if it is another one."""
         goal = replace(self.goal, budget_bytes=budget, max_overhead=None)
-        part = self.slices.part(lambda order: portfolio.goal_score(self.problem, goal, order), TRY_SHARE)
+        part = self.slices.part(lambda order: goal_score(self.problem, goal, order), TRY_SHARE)
         part.cost_bound, part.on_progress = CostBound(self.most_ticks), self.report
-        improved = portfolio.improve(self.problem, goal, found, TimeSlices(part))
+        improved = improvers.improve(self.problem, goal, found, TimeSlices(part))
         self.slices.absorb(part)
         return improved if improved is found else min(improved, self.lowered([improved]), key=self.score)

@@ -14,7 +14,7 @@ from planner.errors import BadRequest
 from planner.problem import RESIDENT, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order, Plan
-from planner.search.portfolio import goal_score
+from planner.search.scores import goal_score
 from planner.verify.checker import check
 from tests.planner.drawn import drawn, problem_of
 from tests.planner.random_problems import random_problem, training_problem

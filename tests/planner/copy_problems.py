@@ -32,7 +32,7 @@ from planner.problem.plan import Candidate, Goal, Score
 from planner.problem.recompute import base_order
 from planner.search import lexicographic
 from planner.search.offload_choices import best_candidate
-from planner.search.portfolio import goal_score
+from planner.search.scores import goal_score
 from planner.verify.checker import apply_choices, check
 from tests.planner.drawn import problem_of
 from tests.planner.engine_optimum import Walks

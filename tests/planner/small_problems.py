@@ -16,7 +16,7 @@ from planner.problem.alternatives import relax_choices
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Goal, Score
 from planner.search import lexicographic
-from planner.search.portfolio import goal_score
+from planner.search.scores import goal_score
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.bounds import checkmate_lp
 from tests.planner.problem.test_alternatives import with_random_choices

@@ -13,7 +13,7 @@ from planner.formulation.formulation import ALIGNMENT, Formulation
 from planner.pipeline.arena_repair.shares import SHARES, Shares, has_time
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Plan
-from planner.search import portfolio
+from planner.search import improvers
 
 #: Shares of the goal's iterations for a packing and for a plan.
 PACK_ITERATIONS, PLAN_ITERATIONS = 1 / 75, 0.125
@@ -59,7 +59,7 @@ class Attempts:
     @property
     def is_large(self) -> bool:
         """Whether annealing is skipped."""
-        return self.tasks > portfolio.MAX_SLOW_TASKS
+        return self.tasks > improvers.MAX_SLOW_TASKS
 
     @property
     def walks_are_slow(self) -> bool:

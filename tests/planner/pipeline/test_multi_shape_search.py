@@ -22,7 +22,7 @@ from planner.problem.evaluate import evaluate
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
-from planner.search.portfolio import goal_score
+from planner.search.scores import goal_score
 from planner.verify.checker import check, check_order
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.drawn import drawn, problem_of

@@ -17,6 +17,7 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Goal, Plan
 from planner.problem.recompute import base_order
 from planner.search import portfolio
+from planner.search.scores import goal_score
 from planner.verify.checker import apply_choices, check
 from tests.planner.drawn import problem_of
 from tests.planner.random_problems import random_problem
@@ -141,7 +142,7 @@ def layers(count: int) -> Problem:
 
 
 def found(problem: Problem, goal: Goal) -> Candidate:
-    monitor = Monitor(lambda order: portfolio.goal_score(problem, goal, order), iterations=20)
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=20)
     return portfolio.search(problem, goal, "auto", monitor)
 
 
@@ -188,7 +189,7 @@ def test_an_overhead_is_counted_from_the_first_alternatives():
 
 def test_planners_that_know_no_budget_plan_the_first_alternatives():
     problem, goal = layers(4), Goal(budget_bytes=5)
-    monitor = Monitor(lambda order: portfolio.goal_score(problem, goal, order))
+    monitor = Monitor(lambda order: goal_score(problem, goal, order))
     assert portfolio.search(problem, goal, "as_given", monitor).choices == ()
 
 
@@ -199,5 +200,5 @@ def test_alternatives_of_tasks_that_need_not_run_change_nothing():
     )
     for planner in ("auto", "greedy"):
         for goal in (Goal(0), Goal(1), Goal(max_overhead=0.1)):
-            monitor = Monitor(lambda order, goal=goal: portfolio.goal_score(problem, goal, order), iterations=20)
+            monitor = Monitor(lambda order, goal=goal: goal_score(problem, goal, order), iterations=20)
             assert portfolio.search(problem, goal, planner, monitor).order.tolist() == []

@@ -9,7 +9,7 @@ from planner.problem import Csr, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal
 from planner.problem.topological import depth_first, edges, longest_path_first
-from planner.search.portfolio import goal_score
+from planner.search.scores import goal_score
 from tests.planner.drawn import problem_of
 
 

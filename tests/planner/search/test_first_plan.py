@@ -19,7 +19,8 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Goal, Order, Score
 from planner.problem.recompute import base_order
 from planner.request.plan_request import parse_request
-from planner.search import first_plan, portfolio
+from planner.search import first_plan, improvers, portfolio
+from planner.search.scores import goal_score
 
 DOCUMENT = json.dumps(transformer(400)).encode()
 BY_CLOCK = {"budget": "50%", "search_seconds": 60, "execute": "no"}
@@ -37,7 +38,7 @@ def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("every_size")
 def test_the_first_order_within_the_budget_ends_the_search_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     formulation, judged = asked(), list[Score]()
-    genuine = portfolio.goal_score
+    genuine = goal_score
 
     def counted(problem: Problem, goal: Goal, order: Order, *choices: tuple[int, ...]) -> Score:
         judged.append(genuine(problem, goal, order, *choices))
@@ -119,7 +120,7 @@ def test_no_quick_planner_begins_once_the_time_is_over(monkeypatch: pytest.Monke
         return planned
 
     monkeypatch.setattr(portfolio, "planner_named", named)
-    monkeypatch.setattr(portfolio, "improve", lambda problem, goal, found, *_: found)
+    monkeypatch.setattr(improvers, "improve", lambda problem, goal, found, *_: found)
     portfolio.search(formulation.lowered.problem, formulation.goal, "auto", formulation.monitor())
     assert ran == ["as_given", portfolio.AHEAD, "greedy"]
 

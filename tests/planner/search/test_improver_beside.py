@@ -19,9 +19,9 @@ from planner.problem import Problem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Goal, Order, Score
 from planner.request.plan_request import parse_request
-from planner.search import improver_beside, portfolio
+from planner.search import improver_beside, improvers, portfolio
 from planner.search.improver_beside import ImproverBeside
-from planner.search.portfolio import goal_score
+from planner.search.scores import goal_score
 from planner.search.short_turns import TURN_SECONDS
 from planner.search.time_slices import TimeSlices
 
@@ -138,37 +138,37 @@ def test_the_improvers_continue_from_the_order_of_the_other_core(monkeypatch: py
         assert (name == "anneal") == (not threads())
         return part.best
 
-    monkeypatch.setattr(portfolio, "planner_named", lambda name: partial(improver, name))
-    monkeypatch.setattr(portfolio, "is_order_free", lambda *_: False)
+    monkeypatch.setattr(improvers, "planner_named", lambda name: partial(improver, name))
+    monkeypatch.setattr(improvers, "is_order_free", lambda *_: False)
     monitor = monitor_of(problem, goal, idle_cores=1)
     monitor.on_progress = lambda _, score: is_better.set() if score < goal_score(problem, goal, start) else None
-    found = portfolio.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor))
+    found = improvers.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor))
     assert begun[0] == goal_score(problem, goal, start) > begun[1]
     assert found.planner == "anneal" and goal_score(problem, goal, found.order) == begun[1]
 
 
 def test_an_order_that_the_other_core_proves_cheapest_ends_the_improver(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, goal, start = asked()
-    monkeypatch.setattr(portfolio, "is_order_free", lambda *_: False)
+    monkeypatch.setattr(improvers, "is_order_free", lambda *_: False)
     monitor, ended = monitor_of(problem, goal, idle_cores=1), list[bool]()
 
     def improver(_: Problem, __: Goal, part: Monitor) -> Order:
         ended.append(part.cancel_event.wait(60))
         return start
 
-    monkeypatch.setattr(portfolio, "planner_named", lambda name: improver)
+    monkeypatch.setattr(improvers, "planner_named", lambda name: improver)
     monitor.cost_bound.ticks = goal_score(problem, goal, start).cost - 1
-    portfolio.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor))
+    improvers.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor))
     assert ended == [True]
 
 
 def test_no_other_core_is_used_without_an_idle_one_or_under_an_iteration_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, goal, start = asked()
-    monkeypatch.setattr(portfolio, "is_order_free", lambda *_: False)
-    monkeypatch.setattr(portfolio, "ImproverBeside", None)  # one would fail
-    monkeypatch.setattr(portfolio, "planner_named", lambda name: lambda problem, goal, part: part.best)
+    monkeypatch.setattr(improvers, "is_order_free", lambda *_: False)
+    monkeypatch.setattr(improvers, "ImproverBeside", None)  # one would fail
+    monkeypatch.setattr(improvers, "planner_named", lambda name: lambda problem, goal, part: part.best)
     for monitor in (monitor_of(problem, goal), Monitor(partial(goal_score, problem, goal), iterations=5)):
-        found = portfolio.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor))
+        found = improvers.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor))
         assert np.array_equal(found.order, start)
 
 
@@ -187,11 +187,11 @@ def test_a_walk_with_a_free_order_begins_at_once_and_goes_on_beside_another(monk
         assert name == "moment" and part.best is not None
         return part.best
 
-    for module in (portfolio, improver_beside):
+    for module in (improvers, improver_beside):
         monkeypatch.setattr(module, "anneal_alone", walk)
         monkeypatch.setattr(module, "planner_named", lambda name: partial(improver, name))
-    monkeypatch.setattr(portfolio, "is_order_free", lambda *_: True)
-    portfolio.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor_of(problem, goal, idle_cores=1)))
+    monkeypatch.setattr(improvers, "is_order_free", lambda *_: True)
+    improvers.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor_of(problem, goal, idle_cores=1)))
     assert sorted(walks) == [0, improver_beside.NEXT_SEED]
 
 
@@ -206,9 +206,10 @@ def test_some_quick_planners_follow_the_first_improver_if_a_core_is_idle(
         ran.append(name)
         return start
 
-    monkeypatch.setattr(portfolio, "planner_named", lambda name: partial(planner, name))
+    for module in (portfolio, improvers):
+        monkeypatch.setattr(module, "planner_named", lambda name: partial(planner, name))
     monkeypatch.setattr(improver_beside, "planner_named", lambda name: lambda *_: start)
-    monkeypatch.setattr(portfolio, "is_order_free", lambda *_: False)
+    monkeypatch.setattr(improvers, "is_order_free", lambda *_: False)
     portfolio.search(problem, goal, "auto", monitor_of(problem, goal, idle_cores=idle_cores))
     assert set(portfolio.LATER_BESIDE) <= set(ran)
     for name in portfolio.LATER_BESIDE:
@@ -225,9 +226,10 @@ def test_all_quick_planners_run_before_improvers_while_nothing_fits(monkeypatch:
         ran.append(name)
         return over if name in ("as_given", "segments", "greedy") else start
 
-    monkeypatch.setattr(portfolio, "planner_named", lambda name: partial(planner, name))
+    for module in (portfolio, improvers):
+        monkeypatch.setattr(module, "planner_named", lambda name: partial(planner, name))
     monkeypatch.setattr(improver_beside, "planner_named", lambda name: lambda *_: start)
-    monkeypatch.setattr(portfolio, "is_order_free", lambda *_: False)
+    monkeypatch.setattr(improvers, "is_order_free", lambda *_: False)
     portfolio.search(problem, goal, "auto", monitor_of(problem, goal, idle_cores=1))
     for name in portfolio.LATER_BESIDE:
         assert ran.count(name) == 1 and ran.index(name) < ran.index("moment")
@@ -247,10 +249,10 @@ def test_planners_that_follow_the_first_improver_do_not_go_on_beyond_their_share
         seconds[name] = part.seconds / given
         return start
 
-    monkeypatch.setattr(portfolio, "planner_named", lambda name: partial(planner, name))
+    monkeypatch.setattr(improvers, "planner_named", lambda name: partial(planner, name))
     monkeypatch.setattr(improver_beside, "planner_named", lambda name: lambda *_: start)
-    monkeypatch.setattr(portfolio, "is_order_free", lambda *_: False)
-    portfolio.improve(
+    monkeypatch.setattr(improvers, "is_order_free", lambda *_: False)
+    improvers.improve(
         problem, goal, Candidate(start, "greedy"), TimeSlices(monitor_of(problem, goal, idle_cores=1)), ["min_cut"]
     )
     assert seconds["min_cut"] == 1.0
@@ -261,15 +263,15 @@ def test_an_order_without_recomputation_that_the_look_finds_ends_the_search(monk
     problem, goal = formulation.lowered.problem, formulation.goal
     start = formulation.search("greedy", formulation.monitor()).order
     assert goal_score(problem, goal, start).cost > problem.single_run_ticks()
-    monkeypatch.setattr(portfolio, "planner_named", None)  # one would fail
-    found = portfolio.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor_of(problem, goal)))
+    monkeypatch.setattr(improvers, "planner_named", None)  # one would fail
+    found = improvers.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor_of(problem, goal)))
     assert goal_score(problem, goal, found.order).cost == problem.single_run_ticks()
 
 
 def test_nobody_looks_at_the_order_of_a_proven_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, goal, start = asked()
-    monkeypatch.setattr(portfolio, "is_order_free", None)  # a look would fail
+    monkeypatch.setattr(improvers, "is_order_free", None)  # a look would fail
     monitor = monitor_of(problem, goal)
     monitor.cost_bound.ticks = goal_score(problem, goal, start).cost
-    found = portfolio.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor))
+    found = improvers.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor))
     assert np.array_equal(found.order, start)

@@ -10,15 +10,16 @@ from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Score
 from planner.search import lexicographic, portfolio
+from planner.search.scores import goal_score
 from tests.planner.random_problems import training_problem
 
 ITERATIONS = 80
 
 
 def score(search, problem: Problem, goal: Goal, planner: str = "anneal") -> Score:
-    monitor = Monitor(lambda order: portfolio.goal_score(problem, goal, order), iterations=ITERATIONS)
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=ITERATIONS)
     found = search(problem, goal, planner, monitor)
-    return portfolio.goal_score(problem, goal, found.order, found.choices)
+    return goal_score(problem, goal, found.order, found.choices)
 
 
 def test_the_lowest_peak_is_had_for_less_time_than_the_search_for_it_took():

@@ -15,7 +15,8 @@ from planner.problem import Problem
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Goal, Score
 from planner.request.plan_request import parse_request
-from planner.search import lexicographic, portfolio
+from planner.search import improvers, lexicographic, portfolio
+from planner.search.scores import goal_score, peak_floor
 from planner.search.time_slices import TimeSlices
 from tests.planner.random_problems import training_problem
 
@@ -50,9 +51,9 @@ def test_the_smallest_budget_reported_is_the_lowest_peak_and_is_met_when_asked_f
 
 def score(problem: Problem, goal: Goal, planner: str) -> Score:
     """Score of the order found, at the budget 0."""
-    monitor = Monitor(lambda order: portfolio.goal_score(problem, goal, order), iterations=10)
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=10)
     found = lexicographic.search(problem, goal, planner, monitor)
-    return portfolio.goal_score(problem, Goal(0), found.order, found.choices)
+    return goal_score(problem, Goal(0), found.order, found.choices)
 
 
 @pytest.mark.parametrize("planner", ["auto", "greedy", "blocks", "anneal"])
@@ -88,9 +89,9 @@ def test_half_of_the_time_is_left_for_the_lowest_peak_while_no_order_meets_the_b
         seconds.append(slices.monitor.seconds)
         return found
 
-    monkeypatch.setattr(portfolio, "improve", improve)
-    goal = Goal(portfolio.peak_floor(problem))
-    monitor = Monitor(lambda order: portfolio.goal_score(problem, goal, order), 1000.0)
+    monkeypatch.setattr(improvers, "improve", improve)
+    goal = Goal(peak_floor(problem))
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), 1000.0)
     portfolio.search(problem, goal, "auto", monitor)
     assert len(seconds) == 1 and seconds[0] <= 1000.0 * portfolio.MISSED_SHARE
 

@@ -21,8 +21,9 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Goal, Order, Score
 from planner.problem.recompute import base_order
 from planner.request.plan_request import parse_request
-from planner.search import peak_descent, portfolio
+from planner.search import improvers, peak_descent, portfolio
 from planner.search.peak_descent import lowest_peak
+from planner.search.scores import goal_score, peak_floor
 from planner.search.time_slices import TimeSlices
 from tests.planner.random_problems import training_problem
 
@@ -33,7 +34,7 @@ Asked = list[tuple[int, Monitor]]
 
 
 def monitor_of(problem: Problem, goal: Goal, seconds: float = AMPLE) -> Monitor:
-    return Monitor(lambda order: portfolio.goal_score(problem, goal, order), seconds)
+    return Monitor(lambda order: goal_score(problem, goal, order), seconds)
 
 
 def problem_of(document: dict[str, Any]) -> Problem:
@@ -46,7 +47,7 @@ def peak_of(
     problem: Problem, goal: Goal, seconds: float = AMPLE, seeds: Sequence[Candidate] = (), least_bytes: int = 0
 ) -> Score:
     found = lowest_peak(problem, goal, monitor_of(problem, goal, seconds), seeds, least_bytes)
-    return portfolio.goal_score(problem, goal, found.order, found.choices)
+    return goal_score(problem, goal, found.order, found.choices)
 
 
 def sunk(problem: Problem, cost: np.ndarray) -> Order:
@@ -70,7 +71,7 @@ def no_improvers(monkeypatch: pytest.MonkeyPatch) -> Asked:
         asked.append((goal.budget_bytes or 0, slices.monitor))
         return found
 
-    monkeypatch.setattr(portfolio, "improve", improve)
+    monkeypatch.setattr(improvers, "improve", improve)
     return asked
 
 
@@ -92,7 +93,7 @@ def test_the_order_of_each_quick_planner_is_lowered(no_improvers: Asked, monkeyp
         return genuine(problem, order, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(greedy, "sunk", sunk)
-    found = Goal(portfolio.peak_floor(problem))
+    found = Goal(peak_floor(problem))
     orders = [
         portfolio.search(problem, found, name, monitor_of(problem, found)).order for name, _ in peak_descent.STARTS
     ]
@@ -131,7 +132,7 @@ def test_the_lowest_peak_within_an_overhead_keeps_to_it_and_is_no_higher_than_th
     first = portfolio.search(problem, goal, "greedy", monitor_of(problem, goal, SECONDS))
     found = peak_of(problem, goal, SECONDS, [first])
     assert found.cost <= goal.cost_limit(problem)
-    assert found <= portfolio.goal_score(problem, goal, first.order)
+    assert found <= goal_score(problem, goal, first.order)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -22,8 +22,9 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Goal, Score
 from planner.problem.recompute import base_order
 from planner.request.plan_request import parse_request
-from planner.search import lexicographic, portfolio
-from planner.search.portfolio import goal_score, search
+from planner.search import improvers, lexicographic, portfolio, scores
+from planner.search.portfolio import search
+from planner.search.scores import goal_score, is_infeasible, peak_floor
 from planner.search.time_slices import TimeSlices
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.drawn import drawn
@@ -57,7 +58,7 @@ def test_auto_is_no_worse_than_any_planner_with_as_many_iterations(seed: int):
     peak = liveness.peak(problem, base_order(problem))
     for goal in (Goal(peak * 9 // 10), Goal(peak * 6 // 10), Goal(0), Goal(max_overhead=0.2)):
         goal = replace(goal, order_is_given=seed % 3 == 0, seed=seed)
-        if not portfolio.is_infeasible(problem, goal):
+        if not is_infeasible(problem, goal):
             assert_no_worse(problem, goal, lexicographic.search, 15)
 
 
@@ -68,7 +69,7 @@ def test_auto_is_no_worse_on_instances(name: str, order: str):
     graph = load(Instance(name).bytes)
     for budget in ("90%", "70%", "50%"):
         asked = formulate(graph, parse_request({"budget": budget, "order": order}))
-        if not portfolio.is_infeasible(asked.lowered.problem, asked.goal):
+        if not is_infeasible(asked.lowered.problem, asked.goal):
             assert_no_worse(asked.lowered.problem, asked.goal, search, 30)
 
 
@@ -98,10 +99,10 @@ def test_a_budget_below_one_task_is_refused_without_annealing(monkeypatch):
     #   a ── b ── c      b needs a and itself
     problem = drawn("a>b b>c")
     goal = Goal(int(problem.size[:2].sum()) - 1, iterations=1000)
-    assert portfolio.is_infeasible(problem, goal)
-    assert not portfolio.is_infeasible(problem, Goal(int(problem.size[:2].sum())))
-    monkeypatch.setattr(portfolio, "IMPROVERS", (("no such planner", 1.0),))
-    monkeypatch.setattr(portfolio, "SOLVER", ("no such planner", 1.0))
+    assert is_infeasible(problem, goal)
+    assert not is_infeasible(problem, Goal(int(problem.size[:2].sum())))
+    monkeypatch.setattr(improvers, "IMPROVERS", (("no such planner", 1.0),))
+    monkeypatch.setattr(improvers, "SOLVER", ("no such planner", 1.0))
     monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=1000)
     assert search(problem, goal, "auto", monitor).order.tolist() == [0, 1, 2]
 
@@ -109,9 +110,9 @@ def test_a_budget_below_one_task_is_refused_without_annealing(monkeypatch):
 def test_a_budget_below_a_proven_peak_is_refused_without_annealing(monkeypatch):
     problem = training_problem(random.Random(0), 6)
     goal = Goal(liveness.peak(problem, base_order(problem)) * 7 // 10)
-    monkeypatch.setattr(portfolio, "IMPROVERS", (("no such planner", 1.0),))
-    monkeypatch.setattr(portfolio, "SOLVER", ("no such planner", 1.0))
-    assert not portfolio.is_infeasible(problem, goal)
+    monkeypatch.setattr(improvers, "IMPROVERS", (("no such planner", 1.0),))
+    monkeypatch.setattr(improvers, "SOLVER", ("no such planner", 1.0))
+    assert not is_infeasible(problem, goal)
     for least_peak, refused in ((goal.budget_bytes, False), (goal.budget_bytes + 1, True)):
         monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=10, peak_bound=least_peak)
         if refused:
@@ -149,7 +150,8 @@ def test_under_a_time_limit_the_result_is_no_worse_than_the_minimum_cut_of_saved
     goal = Goal(liveness.peak(problem, order) * 7 // 10)
     cut = planner_named("min_cut")
     idle = lambda problem, goal, monitor: order  # noqa: E731
-    monkeypatch.setattr(portfolio, "planner_named", lambda name: cut if name == "min_cut" else idle)
+    for module in (portfolio, improvers):
+        monkeypatch.setattr(module, "planner_named", lambda name: cut if name == "min_cut" else idle)
     judge = lambda order: goal_score(problem, goal, order)  # noqa: E731
     found = portfolio.search(problem, goal, "auto", Monitor(judge, seconds=60.0))
     best = cut(problem, goal, Monitor(judge, seconds=60.0))
@@ -160,13 +162,13 @@ def test_an_improver_goes_on_while_it_finds_better_orders_up_to_a_share_of_the_t
     monitor = Monitor(lambda order: Score(0, len(order), 0), seconds=100.0)
     slices = TimeSlices(monitor)
     part = slices.part(monitor.judge, 0.1)
-    part.on_progress = portfolio._going_on(part, slices, 75.0)
+    part.on_progress = improvers.going_on(part, slices, 75.0)
     part.started -= 5
     part.offer(np.arange(9))
     assert part.seconds == pytest.approx(10, abs=0.1)  # enough is left
     part.started -= 15
     part.offer(np.arange(8))
-    assert part.seconds == pytest.approx(20 * portfolio.GOES_ON, abs=0.1)
+    assert part.seconds == pytest.approx(20 * improvers.GOES_ON, abs=0.1)
     part.started -= 50
     part.offer(np.arange(7))
     assert part.seconds == 75 and monitor.best_score == Score(0, 7, 0)
@@ -184,10 +186,10 @@ def test_planners_that_do_not_look_at_the_clock_are_left_out_on_large_graphs_onc
 
     def planners_of(share: float, most_tasks: int) -> list[str]:
         ran.clear()
-        monkeypatch.setattr(portfolio, "MAX_SLOW_TASKS", most_tasks)
+        monkeypatch.setattr(improvers, "MAX_SLOW_TASKS", most_tasks)
         goal = Goal(int(share * liveness.peak(problem, np.arange(problem.tasks))))
         monitor = Monitor(lambda order: goal_score(problem, goal, order), seconds=60.0)
-        portfolio._search(problem, goal, "auto", monitor)
+        portfolio._best_of_quick(problem, goal, monitor, portfolio.QUICK_BY_CLOCK)
         return list(ran)
 
     monkeypatch.setattr(portfolio, "planner_named", named)
@@ -222,7 +224,7 @@ class _Quick:
         monitor = Monitor(lambda order: goal_score(self.problem, goal, order), seconds=1000.0)
         if known is not None:
             monitor.offer(known)
-        return portfolio._search(self.problem, goal, "auto", monitor)
+        return portfolio._best_of_quick(self.problem, goal, monitor, portfolio.QUICK_BY_CLOCK)
 
 
 def test_an_order_of_segments_is_there_although_greedy_uses_up_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +250,7 @@ def test_segments_do_not_run_first_where_an_order_fits_or_one_takes_long(monkeyp
     quick.best(quick.peak - 1, quick.lowest)
     assert quick.ran == ["as_given", "greedy"]
     quick.ran.clear()
-    monkeypatch.setattr(portfolio, "MAX_SLOW_TASKS", 1)
+    monkeypatch.setattr(improvers, "MAX_SLOW_TASKS", 1)
     quick.best(quick.peak - 1)
     assert quick.ran == ["as_given", "greedy"]
 
@@ -260,8 +262,8 @@ def test_nothing_is_scored_or_improved_once_the_search_is_cancelled(monkeypatch:
 
     def plan(problem: Problem, goal: Goal, _: Monitor) -> np.ndarray:
         monitor.cancel()
-        monkeypatch.delattr(portfolio, "improve")
-        monkeypatch.delattr(portfolio, "peak_floor")
+        monkeypatch.delattr(improvers, "improve")
+        monkeypatch.delattr(scores, "peak_floor")
         return base_order(problem)
 
     monkeypatch.setattr(portfolio, "planner_named", lambda name: plan)
@@ -270,13 +272,13 @@ def test_nothing_is_scored_or_improved_once_the_search_is_cancelled(monkeypatch:
 
 def test_the_columns_of_a_problem_bound_its_peak_once_while_it_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, bounded = training_problem(random.Random(0), 10), list[int]()
-    genuine = portfolio.largest_task.bound
-    monkeypatch.setattr(portfolio.largest_task, "bound", lambda given: bounded.append(given.tasks) or genuine(given))
-    floor = portfolio.peak_floor(problem)
-    assert floor == genuine(problem).bytes or floor == portfolio.held_at_end.bound(problem)
-    assert (portfolio.peak_floor(problem), portfolio.peak_floor(problem, floor + 1)) == (floor, floor + 1)
+    genuine = scores.largest_task.bound
+    monkeypatch.setattr(scores.largest_task, "bound", lambda given: bounded.append(given.tasks) or genuine(given))
+    floor = peak_floor(problem)
+    assert floor == genuine(problem).bytes or floor == scores.held_at_end.bound(problem)
+    assert (peak_floor(problem), peak_floor(problem, floor + 1)) == (floor, floor + 1)
     larger = replace(problem, size=2 * problem.size)
-    assert portfolio.peak_floor(larger) > floor
+    assert peak_floor(larger) > floor
     assert len(bounded) == 2
     kept = weakref.ref(problem)
     del problem, larger

@@ -26,7 +26,7 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
 from planner.request.plan_request import parse_request
-from planner.search.portfolio import goal_score
+from planner.search.scores import goal_score
 from tests.planner.drawn import drawn
 from tests.planner.random_problems import training_problem
 

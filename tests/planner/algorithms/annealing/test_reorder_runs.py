@@ -19,7 +19,7 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
 from planner.request.plan_request import parse_request
-from planner.search.portfolio import goal_score
+from planner.search.scores import goal_score
 from planner.verify.checker import check_order
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.random_problems import random_problem, returning_problem

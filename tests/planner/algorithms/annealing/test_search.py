@@ -15,7 +15,7 @@ from planner.problem import RESIDENT, TO_LAST_READ, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
-from planner.search.portfolio import goal_score
+from planner.search.scores import goal_score
 from tests.planner.drawn import drawn, problem_of
 from tests.planner.random_problems import training_problem
 

@@ -15,7 +15,7 @@ from planner.problem import DEVICE, RESIDENT, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Plan
 from planner.problem.recompute import base_order
-from planner.search.portfolio import goal_score
+from planner.search.scores import goal_score
 from planner.verify.checker import check
 from tests.contracts.test_every_planner import is_runnable
 from tests.planner.drawn import drawn

@@ -18,7 +18,7 @@ from planner.problem import Csr, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Score
 from planner.problem.recompute import base_order
-from planner.search.portfolio import goal_score
+from planner.search.scores import goal_score
 from tests.planner.drawn import problem_of
 from tests.planner.random_problems import training_problem
 from tests.planner.stacks import stack

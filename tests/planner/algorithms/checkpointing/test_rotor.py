@@ -15,7 +15,7 @@ from planner.problem import liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal
 from planner.problem.recompute import base_order
-from planner.search.portfolio import goal_score
+from planner.search.scores import goal_score
 from tests.planner.algorithms.heuristics.columns import Columns
 from tests.planner.drawn import drawn
 

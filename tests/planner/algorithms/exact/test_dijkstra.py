@@ -11,7 +11,7 @@ from planner.problem import HANDED_OUT, TO_THE_END, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import base_order
-from planner.search.portfolio import goal_score
+from planner.search.scores import goal_score
 from tests.planner.drawn import drawn, letters_of
 from tests.planner.random_problems import training_problem
 

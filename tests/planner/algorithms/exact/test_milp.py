@@ -11,7 +11,7 @@ from planner.problem import TO_THE_END, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order, Score
 from planner.problem.recompute import base_order
-from planner.search.portfolio import goal_score
+from planner.search.scores import goal_score
 from tests.planner.bounds.test_step_cut import suited, there_and_back
 from tests.planner.drawn import drawn, letters_of
 from tests.planner.optimum import least_cost

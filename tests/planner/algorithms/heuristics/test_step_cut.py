@@ -17,7 +17,7 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order, Score
 from planner.problem.recompute import base_order
 from planner.request.plan_request import parse_request
-from planner.search.portfolio import goal_score
+from planner.search.scores import goal_score
 from tests.planner.bounds.test_step_cut import there_and_back
 from tests.planner.drawn import drawn, problem_of
 from tests.planner.optimum import least_cost

@@ -18,7 +18,7 @@ from planner.pipeline.arena_repair.attempts import Attempts
 from planner.pipeline.arena_repair.descent import Descent
 from planner.pipeline.arena_repair.repair import EXCEEDED_PART, LARGE_EXCESS, LARGE_TASKS
 from planner.request.plan_request import parse_request
-from planner.search import portfolio
+from planner.search import improvers
 from tests.graph.stopping import set_event
 from tests.planner.pipeline.arena_repair.plans import (
     as_given,
@@ -144,7 +144,7 @@ def test_a_stopped_search_of_a_large_graph_is_placed_once_and_not_evaluated_agai
     stopped = asked.monitor(cancel=set_event())
     monkeypatch.delattr(Formulation, "evaluated")
     monkeypatch.delattr(Formulation, "placed")
-    monkeypatch.setattr(portfolio, "MAX_SLOW_TASKS", 10)
+    monkeypatch.setattr(improvers, "MAX_SLOW_TASKS", 10)
     until = time.monotonic() + 60
     found = repair_arena(asked, plan, "best", "auto", set_event(), until).plan
     assert found.order is plan.order and found.arena_bytes == asked.swept(plan, stopped).arena_bytes
