@@ -243,7 +243,7 @@ def main() -> int:
     given = parser.parse_args()
     wholes: dict[str, Row] = json.loads(RESULTS.read_text())["networks"] if RESULTS.exists() else {}
     if not given.shown:
-        print(f"{line(COLUMNS)}\n{line(['---'] * len(COLUMNS))}")
+        print(f"{line(COLUMNS)}\n{line(['---'] * len(COLUMNS))}", flush=True)
         with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
             for name in given.only:
                 whole = pool.apply(network_row, (name, given))

@@ -69,8 +69,8 @@ class Runner:
     ) -> ChildResult:
         """Result of one task of `child_tasks`. Blocks. Raises ProblemDetails, or SolveFailed if the child crashes.
 
-        A child that uses more than `memory_bytes` beyond what it began with is killed (`out_of_memory`); one that
-        requests far more at once gets the same answer from its own limit of addresses.
+        A child that uses more than `memory_bytes` beyond what it began with is killed (`out_of_memory`). Python code
+        that requests SPARE_ADDRESSES more at once gets the same answer; native code may end the child instead.
 
         At the deadline, or once `stop` is set, the child is requested to return its best plan. It is killed after
         `kill_seconds`, or after NO_PLAN_GRACE_S if `stop` was set before a plan was found. Raises CancellationError
@@ -99,8 +99,9 @@ class Runner:
         finally:
             child_end.close()
         try:
+            memory_limit = _bytes_in_use(process.pid) + self.memory_bytes
             _send(parent_end, msgspec.msgpack.encode(payload))
-            return self._follow(parent_end, process, time.monotonic() + seconds, on_progress, stop)
+            return self._follow(parent_end, process, time.monotonic() + seconds, memory_limit, on_progress, stop)
         finally:
             process.kill()
             process.join()
@@ -108,13 +109,18 @@ class Runner:
             parent_end.close()
 
     def _follow(
-        self, pipe: Connection, process: BaseProcess, deadline: float, on_progress: OnProgress, stop: threading.Event
+        self,
+        pipe: Connection,
+        process: BaseProcess,
+        deadline: float,
+        memory_limit: int,
+        on_progress: OnProgress,
+        stop: threading.Event,
     ) -> ChildResult:
         stopped_at: float | None = None
         has_plan = no_plan = False
         poller = select.poll()  # reused; `pipe.poll` would create one per call
         poller.register(pipe, select.POLLIN)
-        memory_limit = _bytes_in_use(process.pid) + self.memory_bytes
         while True:
             if poller.poll(1000 * POLL_S):
                 message = _receive(pipe, process)
@@ -152,7 +158,7 @@ def _ended_without_plan(stop: threading.Event) -> CancellationError | SolveFaile
 
 
 def _bytes_in_use(pid: int | None) -> int:
-    """Memory of a process that is not backed by a file; 0 once the process has ended."""
+    """Resident memory of a process that is neither shared nor backed by a file; 0 once the process has ended."""
     try:
         with open(f"/proc/{pid}/statm") as statm:
             _, resident, of_files = statm.read().split()[:3]

@@ -188,6 +188,7 @@ class StepLp:
 
     def _fit(self, k: int, g: int) -> int:
         """Add the memory row "price" of a step in a grain; returns its number."""
+        check_cancelled()
         model, task, inputs, grain = self.model, self.chain[k], self.inputs[k], self.grains[g]
         inside = int(model.own[task] + model.size[[*model.problem.writes[task].tolist(), *inputs]].sum())
         live = [(b, self.column.get(("L", k, b))) for b in range(model.problem.buffers) if b not in inputs]

@@ -85,7 +85,7 @@ def place_toward(
     """
     placement, is_found = storage_placement(lifetimes, size, workspace, alignment), threading.Event()
     storages, room = placement.storages, (capacity - placement.base) // alignment * alignment
-    if int(storages.profile().max(initial=0)) > room:  # as in `place_within`, the one at the end may fit above
+    if int(storages.profile().max(initial=0)) > room:  # the storage that ends the arena need not be rounded up
         room = -(-(capacity - placement.base) // alignment) * alignment
     within: list[np.ndarray] = []
 
@@ -96,14 +96,15 @@ def place_toward(
         packed = canonical_search.packing_within(storages, room, stop)
         if packed is not None:
             within.append(packed)
-            is_found.set()
+            if arena_of(placement.offsets(packed), lifetimes, size, workspace) <= capacity:
+                is_found.set()
 
     beside = threading.Thread(target=search, daemon=True)
     beside.start()
-    *_, best = ejection.packings_toward(storages, room, stop)  # ever smaller ones
+    *_, smallest = ejection.packings_toward(storages, room, stop)
     is_found.set()
     beside.join()
-    found = map(placement.offsets, (best, *within))
+    found = map(placement.offsets, (smallest, *within))
     return min(((offsets, arena_of(offsets, lifetimes, size, workspace)) for offsets in found), key=itemgetter(1))
 
 

@@ -105,7 +105,7 @@ class SolveStages:
         self.clock = SearchClock()
         self.notes: list[str] = []
         self.incumbents: list[Candidate] = []  # of the last search, within the budget, best first
-        self.first_found: list[Candidate] = []  # one of the last search of a large graph, at once and within the budget
+        self.first_found: list[Candidate] = []  # the quick first plan of the last search of a large graph; at most one
         self.beside: BoundBeside | None = None  # bounds of the last search
         self.is_shortened = False  # whether the last search left time to the repair of the arena
 
@@ -199,8 +199,10 @@ class SolveStages:
             beside, self.beside = self.beside, None
             return beside.tightened(formulation, plan)
         self.end_bound_beside()
-        more = tree_verify_seconds(formulation, LAST_BOUND_PART * formulation.goal.seconds)
-        stop = self._stop_of_bound(formulation, (self.clock.until if until is None else until) - more)
+        until = self.clock.until if until is None else until
+        if not plan.score.bytes_over_budget:
+            until -= tree_verify_seconds(formulation, LAST_BOUND_PART * formulation.goal.seconds)
+        stop = self._stop_of_bound(formulation, until)
         return unless_cancelled(stop, partial(with_multi_step_bound, plan=plan), formulation)
 
     def end_bound_beside(self) -> None:
@@ -287,7 +289,9 @@ class SolveStages:
         that of the last bounds.
         """
         if until is None:
-            whole = self.clock.until + self.clock.left_outside
+            # Where no walk follows, a first layout may take the time that was left to the report.
+            is_large = formulation.lowered.problem.tasks > improvers.MAX_SLOW_TASKS
+            whole = self.clock.until + (self.clock.left_outside if is_large else 0.0)
             until = whole - self._last_bound_part(formulation) * formulation.goal.seconds
         known = (*self.incumbents, *seeds, *self.first_found)
         with nullcontext() if self.beside is None else self.beside.paused():

@@ -12,9 +12,11 @@ from planner.problem.monitor import Monitor
 #: With so many tasks, a search that has a plan within the budget leaves up to such a share of its time to what is done
 #: outside it: what follows the addresses takes AFTER_PART of what precedes the first bound; FREE_SECONDS are for both.
 MIN_OUTSIDE_TASKS, MAX_OUTSIDE_PART, AFTER_PART, FREE_SECONDS = 5_000, 0.6, 0.35, 0.2
-#: Seconds to verify the certificate of a bound, per task and read of the problem; and seconds for that of a tree, whose
-#: leaves are fewer in a larger problem, in at most so large a part of the time kept for bounds.
-VERIFY_SECONDS, TREE_VERIFY_SECONDS, VERIFY_PART = 1e-5, 0.2, 0.4
+#: Seconds to verify the certificate of a bound, per task and read of the problem.
+VERIFY_SECONDS = 1e-5
+#: Seconds to verify that of a tree: so many times those of one bound, and not more than these, since the leaves of a
+#: tree are fewer in a larger problem; in at most so large a part of the time kept for bounds.
+VERIFIED_LEAVES, TREE_VERIFY_SECONDS, VERIFY_PART = 60, 0.2, 0.4
 
 
 @dataclass(slots=True)
@@ -23,8 +25,8 @@ class SearchClock:
 
     seconds: float = 0.0  # `search_seconds`, once their clock runs
     until: float = math.inf  # end of `search_seconds` on the monotonic clock, once that runs
-    outside: float = 0.0  # a search with a plan within the budget leaves so much to what is done outside it
-    left_outside: float = 0.0  # of these, left by the last search
+    outside: float = 0.0  # to be left to reading, rewriting and the report by a search with a plan within the budget
+    left_outside: float = 0.0  # of these, what the last search has left
 
     def start(self, formulation: Formulation, lowered_after: float) -> None:
         """Start the time of the goal. The graph was formulated `lowered_after` seconds from the begin of the solve."""
@@ -68,4 +70,5 @@ def verify_seconds(formulation: Formulation) -> float:
 
 def tree_verify_seconds(formulation: Formulation, kept: float) -> float:
     """Seconds that a tree of bounds takes to verify beyond `verify_seconds`, if `kept` seconds are for bounds."""
-    return max(0.0, min(TREE_VERIFY_SECONDS, VERIFY_PART * kept) - verify_seconds(formulation))
+    of_bound = verify_seconds(formulation)
+    return max(0.0, min(VERIFIED_LEAVES * of_bound, TREE_VERIFY_SECONDS, VERIFY_PART * kept) - of_bound)

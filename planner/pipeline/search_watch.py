@@ -37,7 +37,7 @@ class SearchWatch:
     clock: SearchClock
     report: Callable[[Order, Score], None]
     cancel: threading.Event
-    first_found: Sequence[Candidate] = ()  # shortens nothing, since it is by far not the best
+    first_found: Sequence[Candidate] = ()  # is followed by far better plans, so that the search is not shortened for it
     beside: BoundBeside | None = None
     incumbents: list[Candidate] = field(default_factory=list)  # within the budget, best first
     is_shortened: bool = False  # whether the search left time to the repair of the arena

@@ -331,7 +331,8 @@ class _StepProof:
     def _live(self, k: int) -> tuple[int, list[tuple[Variable, int]]]:
         """(bytes live in all branches, variables and bytes of buffers live in some) at a step."""
         if k not in self.live:
-            ranges = [(("L", k, b), size, self._range_of_all(("L", k, b))) for b, size in enumerate(self.columns.bytes)]
+            sizes = enumerate(self.columns.checked(self.columns.bytes))
+            ranges = [(("L", k, b), size, self._range_of_all(("L", k, b))) for b, size in sizes]
             always = sum(size * low for _, size, (low, high) in ranges if low == high)
             self.live[k] = always, [(variable, size) for variable, size, (low, high) in ranges if low < high]
         return self.live[k]

@@ -26,7 +26,7 @@ class Shares(NamedTuple):
     seed: float  # layout of an earlier order of the search
     layout: float  # layout of a new order
     pack: float  # a tighter packing
-    quick_round: float  # the round with the quick planner
+    fill: float  # all walks that fill the last unit of the budget
     quick: float  # a quick plan
     order: float  # a reordering
     walk: float  # a walk from a plan

@@ -19,6 +19,8 @@ from planner.search import continuation
 #: A plan whose addresses fit is walked on from for the budget rounded up to the alignment, if that adds such a share of
 #: it; by the clock up to so many times.
 MIN_ROUNDED, MAX_FILLED = 1e-4, 4
+#: Share of the time left to such walks for each of them.
+FILL_PART = 0.7
 #: The first charge, as a share of the budget, where the addresses of no flat order fit.
 FLAT_CHARGE = 0.03
 
@@ -33,14 +35,24 @@ def fill_last_unit(attempts: Attempts, first: Plan) -> None:
     if attempts.planner != "auto" or proven or added < MIN_ROUNDED * attempts.budget:
         return
     attempts.offer(first)
-    known = attempts.best
-    for number in range(MAX_FILLED if attempts.walks_by_clock else 1):
-        if number and (attempts.best is not known or attempts.is_over(first)):
-            return
-        goal = replace(raised.goal, seed=raised.goal.seed + number)
-        with attempts.monitored(formulation, attempts.shares.quick_round, PLAN_ITERATIONS) as monitor:
-            found = continuation.walk_on(raised.lowered.problem, goal, first.candidate, monitor)
-        attempts.offer(attempts.swept(found))
+    if not attempts.walks_by_clock:
+        _fill(attempts, first, 0)
+        return
+    until, known = attempts.until - (1 - attempts.shares.fill) * attempts.seconds_left(), attempts.best
+    for number in range(MAX_FILLED):
+        with attempts.limited(until=until):
+            if attempts.best is not known or attempts.is_over(first):
+                return
+            _fill(attempts, first, number)
+
+
+def _fill(attempts: Attempts, first: Plan, number: int) -> None:
+    """Offer the plan of the walk of that number for the budget rounded up."""
+    raised = attempts.raised
+    goal = replace(raised.goal, seed=raised.goal.seed + number)
+    with attempts.monitored(attempts.formulation, FILL_PART, PLAN_ITERATIONS) as monitor:
+        found = continuation.walk_on(raised.lowered.problem, goal, first.candidate, monitor)
+    attempts.offer(attempts.swept(found))
 
 
 def walk_on(attempts: Attempts, first: Plan) -> None:

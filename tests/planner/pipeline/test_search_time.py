@@ -13,13 +13,13 @@ import pytest
 
 from graph.cancellation import seconds_left
 from planner import warm
-from planner.pipeline import progress, search_clock, search_watch
+from planner.pipeline import arena_repair, progress, search_clock, search_watch
 from planner.pipeline.curve import curve
 from planner.pipeline.progress import Progress, SolveStages
 from planner.pipeline.solve import solve
 from planner.problem import Problem, jit, liveness
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Candidate, Goal, Score
+from planner.problem.plan import Candidate, Goal, Plan, Score
 from planner.problem.recompute import base_order
 from planner.request.curve_and_fit_request import parse_curve
 from planner.request.plan_request import parse_request
@@ -77,6 +77,25 @@ def test_no_time_is_kept_for_a_last_bound_that_cannot_be_verified(monkeypatch: p
     assert stages.for_search(formulation, request).goal.seconds <= 40 * (1 - progress.BESIDE_BOUND_PART)
     monkeypatch.setattr(search_clock, "VERIFY_SECONDS", 1.0)
     assert stages.for_search(formulation, request).goal.seconds > 39
+
+
+def test_a_repair_that_may_walk_leaves_the_report_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = parse_request({"budget": "60%", "search_seconds": 40})
+    outcome = solve(json.dumps(chain(6)).encode(), parse_request({"iterations": 1, "budget": "60%"}))
+    stages, ends = SolveStages(None, threading.Event()), list[float]()
+    formulation = stages.formulate(outcome.source, request)
+    stages.start_clock(formulation)
+    stages.clock.left_outside = 5.0
+
+    def repaired(_: Any, plan: Plan, *given: Any) -> arena_repair.Repaired:
+        ends.append(given[3])
+        return arena_repair.Repaired(plan)
+
+    monkeypatch.setattr(progress.arena_repair, "repair_arena", repaired)
+    for most in (5, 50):
+        monkeypatch.setattr(progress.improvers, "MAX_SLOW_TASKS", most)
+        stages.placed(formulation, outcome.plan, request)
+    assert ends[0] - ends[1] == pytest.approx(5.0) and ends[1] <= stages.clock.until
 
 
 def test_a_bound_whose_tree_takes_longer_to_verify_is_ended_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
