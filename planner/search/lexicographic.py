@@ -10,7 +10,7 @@ searches for the lowest peak as `peak_descent.py` says. Runs that nothing reads 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.problem import Problem
@@ -20,7 +20,7 @@ from planner.problem.plan import Candidate, Goal, Order, Score
 from planner.problem.recompute import base_order
 from planner.search import improvers, portfolio
 from planner.search.peak_descent import lowest_peak
-from planner.search.scores import goal_score, is_infeasible
+from planner.search.scores import is_infeasible, judge_of, score_of
 from planner.search.time_slices import TimeSlices
 from planner.search.unread_runs import LARGE_TASKS, without_unread_runs
 
@@ -43,12 +43,12 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
         if monitor.cancelled and problem.tasks > LARGE_TASKS:
             return found  # a stop does not wait for seconds of rounds
         found = _without_unread(problem, goal, planner, found)
-        is_met = _score(problem, goal, found).bytes_over_budget == 0
+        is_met = score_of(problem, goal, found).bytes_over_budget == 0
         if is_met or monitor.is_optimal or slices.is_over():
             return found
         missed.append(found)
     lowest, budget = replace(goal, budget_bytes=0), goal.budget_bytes
-    part = slices.part(_judge(problem, lowest), 1.0)
+    part = slices.part(judge_of(problem, lowest), 1.0)
     part.cost_bound = CostBound()  # that of a smaller budget is no bound at the lowest peak
 
     def report_best(order: Order, score: Score) -> None:
@@ -98,7 +98,7 @@ def _lowest_peak(
         lowest = portfolio.search(problem, goal, planner, part, seeds)
     if goal.max_overhead is not None:
         lowest = _within_the_time(problem, goal, lowest)
-    lowest = min((lowest, *missed), key=lambda candidate: _score(problem, goal, candidate))
+    lowest = min((lowest, *missed), key=lambda candidate: score_of(problem, goal, candidate))
     lowest = _without_unread(problem, goal, planner, lowest)
     slices.absorb(part)
     monitor.notes += part.notes
@@ -108,7 +108,7 @@ def _lowest_peak(
     if planner == "auto" and not slices.by_clock:
         return _least_time_by_iterations(problem, goal, lowest, slices, seeds, budget_bytes)
     within = _at_the_peak(problem, goal, lowest, budget_bytes)
-    part = slices.part(_judge(problem, within), 1.0)
+    part = slices.part(judge_of(problem, within), 1.0)
     cheaper = portfolio.search(problem, within, planner, part, [lowest])
     slices.absorb(part)
     return _without_unread(problem, goal, planner, cheaper)
@@ -123,28 +123,28 @@ def _least_time_by_iterations(
     """
     for _ in range(MAX_LOWER_PEAKS):
         within = _at_the_peak(problem, goal, lowest, budget_bytes)
-        part = slices.part(_judge(problem, within), 1.0)
+        part = slices.part(judge_of(problem, within), 1.0)
         requested = portfolio.search(problem, within, "auto", part, seeds)
         slices.absorb(part)
-        part = slices.part(_judge(problem, within), 1.0)
+        part = slices.part(judge_of(problem, within), 1.0)
         improved = improvers.improve(problem, within, lowest, TimeSlices(part))
         found = [_without_unread(problem, goal, "auto", candidate) for candidate in (improved, requested)]
         slices.absorb(part)
-        lowest = min(found, key=lambda candidate: _score(problem, goal, candidate))
+        lowest = min(found, key=lambda candidate: score_of(problem, goal, candidate))
         if _at_the_peak(problem, goal, lowest, budget_bytes) == within or slices.is_over():
             break
-    return min(found, key=lambda candidate: _score(problem, within, candidate))
+    return min(found, key=lambda candidate: score_of(problem, within, candidate))
 
 
 def _at_the_peak(problem: Problem, goal: Goal, lowest: Candidate, budget_bytes: int) -> Goal:
     """The goal within the peak of `lowest`, or within `budget_bytes` if that is more."""
-    budget = max(_score(problem, goal, lowest).peak_bytes, budget_bytes)
+    budget = max(score_of(problem, goal, lowest).peak_bytes, budget_bytes)
     return replace(goal, budget_bytes=budget, max_overhead=None)
 
 
 def _within_the_time(problem: Problem, goal: Goal, found: Candidate) -> Candidate:
     """The candidate, or the given order if the candidate exceeds the time limit (mirroring ignores limits)."""
-    score = _score(problem, goal, found)
+    score = score_of(problem, goal, found)
     takes_longer = score.bytes_over_budget > score.peak_bytes
     return Candidate(base_order(problem, goal.strict_phases), "as_given") if takes_longer else found
 
@@ -154,11 +154,3 @@ def _without_unread(problem: Problem, goal: Goal, planner: str, found: Candidate
     if planner != "auto":
         return found
     return replace(found, order=without_unread_runs(resolve_choices(problem, found.choices), goal, found.order))
-
-
-def _judge(problem: Problem, goal: Goal) -> Callable[[Order], Score]:
-    return lambda order: goal_score(problem, goal, order)
-
-
-def _score(problem: Problem, goal: Goal, candidate: Candidate) -> Score:
-    return goal_score(problem, goal, candidate.order, candidate.choices)

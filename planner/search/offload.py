@@ -32,7 +32,7 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order, Score
 from planner.problem.recompute import base_order
 from planner.search import portfolio
-from planner.search.scores import goal_score
+from planner.search.scores import judge_of
 
 #: Budgets of the ladder, and rounds halfway to the neighbours of the best one; rounds for fewer recomputations too.
 LADDER, HALVINGS = 8, 3
@@ -184,7 +184,7 @@ class CopySearch:
     def _try(self, budget: int, planner: str, monitor: Monitor, share: float) -> Score:
         """Score with copies of the order that a planner finds within a looser budget; it is offered."""
         looser, problem = replace(self.goal, budget_bytes=budget), self.copies.original
-        part = monitor.child(lambda order: goal_score(problem, looser, order), share)
+        part = monitor.child(judge_of(problem, looser), share)
         found = portfolio.search(problem, looser, planner, part)
         monitor.absorb(part)
         return self._beside(found.order)

@@ -23,7 +23,7 @@ from planner.problem.monitor import CostBound, Monitor
 from planner.problem.plan import Candidate, Goal, Order, Score
 from planner.search import improvers, portfolio
 from planner.search.alternative_search import goal_for_choices
-from planner.search.scores import goal_score, or_as_given, peak_floor
+from planner.search.scores import judge_of, or_as_given, peak_floor, score_of
 from planner.search.time_slices import TimeSlices
 
 #: Quick planners whose orders are lowered, the quickest first, each with its share of the remaining time for these.
@@ -77,7 +77,7 @@ class _PeakSearch:
         return self.descended(found)
 
     def score(self, candidate: Candidate) -> Score:
-        return goal_score(self.problem, self.goal, candidate.order, candidate.choices)
+        return score_of(self.problem, self.goal, candidate)
 
     def report(self, order: Order, score: Score) -> None:
         """Progress of a search for another goal."""
@@ -95,7 +95,7 @@ class _PeakSearch:
         for name, share in STARTS:
             if min(self.score(each) for each in found).bytes_over_budget <= self.floor or whole.should_stop():
                 break
-            part = whole.child(lambda order: goal_score(self.problem, goal, order), share)
+            part = whole.child(judge_of(self.problem, goal), share)
             part.on_progress = self.report
             found.append(portfolio.search(self.problem, goal, name, part))
             whole.absorb(part)
@@ -127,7 +127,7 @@ class _PeakSearch:
         """The candidate with gaps closed until its peak falls no further."""
         columns = resolve_choices(self.problem, start.choices)
         goal = goal_for_choices(self.problem, self.goal, start.choices)
-        part = monitor.child(lambda order: goal_score(columns, goal, order))
+        part = monitor.child(judge_of(columns, goal))
         part.on_progress = self.slices.report_best
         part.offer(start.order)
         priced = columns if by_ticks else replace(columns, cost=np.zeros_like(columns.cost))
@@ -151,7 +151,7 @@ class _PeakSearch:
     def within(self, budget: int, found: Candidate) -> Candidate:
         """The best order of the improvers within the budget, and after closing gaps in it if it is another one."""
         goal = replace(self.goal, budget_bytes=budget, max_overhead=None)
-        part = self.slices.part(lambda order: goal_score(self.problem, goal, order), TRY_SHARE)
+        part = self.slices.part(judge_of(self.problem, goal), TRY_SHARE)
         part.cost_bound, part.on_progress = CostBound(self.most_ticks), self.report
         improved = improvers.improve(self.problem, goal, found, TimeSlices(part))
         self.slices.absorb(part)

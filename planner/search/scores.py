@@ -32,7 +32,7 @@ def goal_score(problem: Problem, goal: Goal, order: Order, choices: Sequence[int
     return score._replace(bytes_over_budget=score.peak_bytes + (behind if score.cost > limit else 0))
 
 
-def judge_of(problem: Problem, goal: Goal, choices: Sequence[int]) -> Callable[[Order], Score]:
+def judge_of(problem: Problem, goal: Goal, choices: Sequence[int] = ()) -> Callable[[Order], Score]:
     """Judge of orders under these choices of alternatives: their score under the goal."""
     return lambda order: goal_score(problem, goal, order, choices)
 
@@ -46,8 +46,7 @@ def better(problem: Problem, goal: Goal, known: Candidate | None, found: Candida
     """`found`, unless `known` scores better."""
     if known is None:
         return found
-    known_score = goal_score(problem, goal, known.order, known.choices)
-    return known if known_score < goal_score(problem, goal, found.order, found.choices) else found
+    return known if score_of(problem, goal, known) < score_of(problem, goal, found) else found
 
 
 def or_as_given(problem: Problem, goal: Goal, known: Candidate | None) -> Candidate:
