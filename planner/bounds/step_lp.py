@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graph.cancellation import check_cancelled, seconds_left
+from graph.cancellation import cancellable, check_cancelled, seconds_left
 from planner.bounds.step_network import UNKNOWN, StepModel
 
 # Maximum bits of a multiplier, and of the parts of a tick.
@@ -36,6 +36,7 @@ class _ProofRows:
     targets: list[tuple[list[list[int]] | None, tuple[int, ...]]] = field(default_factory=list)
 
     def add(self, terms: list[Term], least: float, target: list[list[int]] | None, *entries: int) -> None:
+        check_cancelled()
         self.terms.append(terms)
         self.least.append(least)
         self.targets.append((target, entries))
@@ -144,7 +145,6 @@ class StepLp:
             self.rows.add(terms, least, target, *entries)
 
         for t, b in zip(model.reader.tolist(), model.read.tolist(), strict=True):
-            check_cancelled()
             ran = self._ran(j, k, t)
             if ran != 0:
                 need(b, [] if ran else [(-1.0, self._of("A", j, k, t))], float(ran or 0), window.read, t, b)
@@ -161,7 +161,6 @@ class StepLp:
     def _run(self, window: _Window) -> None:
         """Add the rows "first" and "again" of a window, for the existing columns A."""
         for t in np.flatnonzero(~self.model.problem.optional).tolist():
-            check_cancelled()
             a = self.column.get(("A", window.start, window.stop, t))
             if a is None:
                 continue
@@ -178,7 +177,6 @@ class StepLp:
         """Add the rows "before" and "stays", between columns D."""
         for k in range(self.end):
             for t, u in self.model.first.T.tolist():
-                check_cancelled()
                 if UNKNOWN in (self.known[k][t], self.known[k][u]):
                     (earlier, known), (later, known_too) = self._done(k, t, 1.0), self._done(k, u, -1.0)
                     self.rows.add([*earlier, *later], -known - known_too, self.before, k, t, u)
@@ -188,7 +186,6 @@ class StepLp:
 
     def _fit(self, k: int, g: int) -> int:
         """Add the memory row "price" of a step in a grain; returns its number."""
-        check_cancelled()
         model, task, inputs, grain = self.model, self.chain[k], self.inputs[k], self.grains[g]
         inside = int(model.own[task] + model.size[[*model.problem.writes[task].tolist(), *inputs]].sum())
         live = [(b, self.column.get(("L", k, b))) for b in range(model.problem.buffers) if b not in inputs]
@@ -259,12 +256,10 @@ class _Solver:
         infinity, self.cost, self.fixed = self.solver.infinity(), cost, dict[int, int]()
         self.columns = [self.solver.NumVar(0.0, infinity if c in unlimited else 1.0, "") for c in range(len(cost))]
         self.objective, self.rows = self.solver.Objective(), list[Any]()
-        for column, ticks in zip(self.columns, cost, strict=True):
-            check_cancelled()
+        for column, ticks in cancellable(zip(self.columns, cost, strict=True)):
             if ticks:
                 self.objective.SetCoefficient(column, ticks)
-        for terms, least in zip(rows.terms, rows.least, strict=True):
-            check_cancelled()
+        for terms, least in cancellable(zip(rows.terms, rows.least, strict=True)):
             row = self.solver.Constraint(least, infinity)
             for factor, c in terms:
                 row.SetCoefficient(self.columns[c], factor)

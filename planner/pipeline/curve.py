@@ -41,7 +41,7 @@ from planner.request.budget import Budget
 from planner.request.curve_and_fit_request import CurveRequest
 from planner.request.plan_request import Request
 from planner.search import improvers, lexicographic, portfolio
-from planner.search.scores import goal_score
+from planner.search.scores import score_of
 
 FORMAT = "remat-curve/1"
 OVER_BUDGET = "over_budget"
@@ -191,8 +191,8 @@ class CurveSearch:
         """Planners before `auto`, each with its share of the time."""
         if self.iterations is not None:
             return list(QUICK_PLANNERS.items())[:1]
-        is_large = self.base.lowered.problem.tasks > improvers.MAX_SLOW_TASKS
-        return [row for row in QUICK_PLANNERS.items() if not (is_large and row[0] in improvers.SLOW_PLANNERS)]
+        problem = self.base.lowered.problem
+        return [row for row in QUICK_PLANNERS.items() if not improvers.is_too_slow(problem, row[0])]
 
     def lowest(self, part: float) -> int:
         """Lowest peak found in `part` of the time, in reported bytes; its plan becomes a seed."""
@@ -258,7 +258,7 @@ class CurveSearch:
         problem = searched.lowered.problem
         candidate = lexicographic.search(problem, searched.goal, planner, monitor, seeds)
         self.found.append(candidate)
-        score = goal_score(problem, replace(goal, budget_bytes=0), candidate.order, candidate.choices)
+        score = score_of(problem, replace(goal, budget_bytes=0), candidate)
         self.measured.append((score.cost, score.peak_bytes))
         if self.iterations is not None:
             self.iterations = max(0, self.iterations - monitor.calls)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from planner.algorithms import planner_named
 from planner.algorithms.annealing.reorder_runs import flatten_runs, reorder_runs
@@ -16,7 +15,7 @@ from planner.problem.plan import Candidate, Goal
 from planner.search import improvers
 from planner.search.alternative_search import goal_for_choices
 from planner.search.improver_beside import WALK
-from planner.search.scores import goal_score
+from planner.search.scores import judge_of
 
 #: Planner of `replanned` for "auto".
 QUICK = "greedy"
@@ -25,7 +24,7 @@ QUICK = "greedy"
 def reordered(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monitor) -> Candidate:
     """The candidate with the same runs in another order, if that exceeds the budget less; O(reads) and annealing."""
     columns = resolve_choices(problem, candidate.choices)
-    judge = partial(goal_score, columns, goal)
+    judge = judge_of(columns, goal)
     order = reorder_runs(columns, goal, candidate.order, judge, monitor)
     return candidate if order is candidate.order else replace(candidate, order=order)
 
@@ -65,7 +64,7 @@ def lowered(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monitor
     """
     columns = resolve_choices(problem, candidate.choices)
     under = goal_for_choices(problem, goal, candidate.choices)
-    monitor.judge = partial(goal_score, columns, under)
+    monitor.judge = judge_of(columns, under)
     order = greedy.sunk(columns, candidate.order, under.budget_bytes or 0, monitor, None)
     return candidate if order is candidate.order else Candidate(order, QUICK, candidate.choices)
 
@@ -88,7 +87,7 @@ def _improved(
     """The better of the candidate and the result of `planner`, which starts `from_it` if it starts from an order."""
     columns, choices = resolve_choices(problem, candidate.choices), candidate.choices
     under = goal_for_choices(problem, goal, choices)
-    monitor.judge = partial(goal_score, columns, under)
+    monitor.judge = judge_of(columns, under)
     start = monitor.judge(candidate.order)
     if from_it:
         monitor.record_best(candidate.order, start)

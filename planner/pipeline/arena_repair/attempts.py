@@ -21,6 +21,11 @@ PACK_ITERATIONS, PLAN_ITERATIONS = 1 / 75, 0.125
 LOWERED_TASKS = 4_000
 
 
+def beats(plan: Plan, known: Plan | None) -> bool:
+    """Whether a plan scores better than the one known, if there is one."""
+    return known is None or plan.score < known.score
+
+
 @dataclass(eq=False, slots=True)
 class Attempts:
     """Attempts at a plan whose addresses fit: the best of them, and the limits of those that follow.
@@ -86,8 +91,8 @@ class Attempts:
         return self.budget - int(peak / max(1, needed) * self.budget)
 
     def is_better(self, plan: Plan) -> bool:
-        """Whether a plan has less time than the best one."""
-        return self.best is None or plan.score < self.best.score
+        """Whether a plan scores better than the best one."""
+        return beats(plan, self.best)
 
     def is_over(self, first: Plan) -> bool:
         """Whether no search may follow, or none is likely to find a plan with less time than `best`.
@@ -126,16 +131,12 @@ class Attempts:
 
     @contextmanager
     def monitored(self, formulation: Formulation, part: float, iterations: float) -> Iterator[Monitor]:
-        """Scope with a monitor, after which `stopped_by_clock` tells whether the clock ended a search.
+        """Scope with a monitor; `stopped_by_clock` is set after it if the clock ended a search.
 
         Threads may be in such scopes at once.
         """
         monitor = self.monitor(formulation, part, iterations)
         yield monitor
-        self.note_clock(monitor)
-
-    def note_clock(self, monitor: Monitor) -> None:
-        """Note whether the clock ended the search of a monitor."""
         if monitor.stopped_by_clock:
             self.stopped_by_clock = True
 
@@ -159,12 +160,8 @@ class Attempts:
 
     def packed(self, plan: Plan, only_within: bool = False) -> Plan:
         """As `Formulation.packed`, within a part of the time left; unchanged if that is too short."""
-        monitor = self.monitor(self.formulation, self.shares.pack, PACK_ITERATIONS)
-        if not has_time(monitor, plan):
-            return plan
-        found = self.formulation.packed(plan, monitor, only_within)
-        self.note_clock(monitor)
-        return found
+        with self.monitored(self.formulation, self.shares.pack, PACK_ITERATIONS) as monitor:
+            return self.formulation.packed(plan, monitor, only_within) if has_time(monitor, plan) else plan
 
     def swept(self, candidate: Candidate, part: float | None = None) -> Plan:
         """The candidate as a plan with addresses by sweeps alone, within `part` of the time left.

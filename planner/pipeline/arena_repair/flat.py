@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from planner.pipeline.arena_repair.attempts import PLAN_ITERATIONS, Attempts
+from planner.pipeline.arena_repair.attempts import PLAN_ITERATIONS, Attempts, beats
 from planner.pipeline.arena_repair.shares import MAX_IDLE, QUICK_PART
 from planner.pipeline.arena_repair.targets import NearTargets
 from planner.problem.plan import Plan
@@ -93,7 +93,7 @@ def _try_pair(attempts: Attempts, targets: NearTargets, start: Plan, number: int
     tried = [
         (target, attempts.offer(plan, pack=False))
         for target, plan in zip(pair, plans, strict=True)
-        if plan is not start and _is_cheaper(plan, before)
+        if plan is not start and beats(plan, before)
     ]
     targets.update([target for target, fits in tried if not fits], [target for target, fits in tried if fits])
     if not tried:
@@ -116,12 +116,7 @@ def flatter(attempts: Attempts, start: Plan, targets: Sequence[int], number: int
         if walked.order is start.order:
             return start
         plan = attempts.swept(walked)
-        return attempts.packed(plan, only_within=True) if _is_cheaper(plan, known) else plan
+        return attempts.packed(plan, only_within=True) if beats(plan, known) else plan
 
     with ThreadPoolExecutor(len(targets)) as pool:
         return list(pool.map(found, range(len(targets))))
-
-
-def _is_cheaper(plan: Plan, known: Plan | None) -> bool:
-    """Whether a plan is better than the best one known."""
-    return known is None or plan.score < known.score
