@@ -23,7 +23,8 @@ def test_by_the_clock_gaps_are_closed_in_the_plan_of_a_large_graph_until_its_add
 ) -> None:
     asked = formulated(budget="70%", search_seconds=60)
     plan = searched_plan(asked)
-    monkeypatch.setattr(repair, "walk_on", lambda *_: None)
+    for name in ("fill_last_unit", "walk_on"):
+        monkeypatch.setattr(repair, name, lambda *_: None)
     monkeypatch.setattr(Descent, "run", lambda *_, **__: None)
     monkeypatch.setattr(Attempts, "packed", lambda _, plan: plan)
 

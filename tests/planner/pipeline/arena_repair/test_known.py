@@ -29,8 +29,10 @@ def test_by_the_clock_an_order_is_placed_once(monkeypatch: pytest.MonkeyPatch) -
         return swept(attempts, plan, part)
 
     monkeypatch.setattr(Attempts, "with_sweeps", counted)
+    monkeypatch.setattr(Attempts, "packed", lambda _, plan: plan)
     monkeypatch.setattr(flat, "may_reorder", lambda _: False)
-    monkeypatch.setattr(repair, "walk_on", lambda *_: None)
+    for name in ("fill_last_unit", "walk_on"):
+        monkeypatch.setattr(repair, name, lambda *_: None)
     monkeypatch.setattr(Descent, "run", lambda *_, **__: None)
     until = time.monotonic() + 60
     repair_arena(asked, plan, "fast", "auto", threading.Event(), until, seeds=[plan.candidate, plan.candidate])
