@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -18,11 +15,10 @@ import pytest
 
 from app.errors import ProblemDetails, SolveFailed
 from app.solver import child_tasks
-from app.solver.child_process import Runner
-from app.solver.child_tasks import TASKS, SendMessage
-from app.solver.child_tasks import main as real_main
+from app.solver.child_process import POLL_S, Runner
 from graph.limits import Limits
 from tests.app.conftest import chain
+from tests.app.solver import child_functions
 
 GIB = 1 << 30
 RUNNER = Runner(memory_bytes=8 * GIB, kill_seconds=15)
@@ -47,54 +43,9 @@ def test_a_problem_comes_back_as_it_was_put() -> None:
     assert caught.value.body["status"] == 422
 
 
-def sleeps(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> str:
-    time.sleep(60)
-    return "late"
-
-
-def heeds(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> str:
-    return "best so far" if stop.wait(60) else "late"
-
-
-def dies(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> None:
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
-def reserves(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> int:
-    """As the stacks of threads: addresses that nobody writes to."""
-    with mmap.mmap(-1, payload["mib"] * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as reserved:
-        return len(reserved)
-
-
-def devours(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> int:
-    return len(bytearray(2 * GIB))
-
-
-def fills(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> int:
-    """Less than the addresses that a child may have; filled, which takes a while."""
-    filled = bytearray(b"x") * (payload["mib"] * 2**20)
-    stop.wait(1)
-    return len(filled)
-
-
-def nests(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> Any:
-    return nests(payload, tell, stop)
-
-
-def calls(payload: Mapping[str, Any], tell: SendMessage, stop: threading.Event) -> Any:
-    """What the children below run: the function of this module that the payload names."""
-    return globals()[payload["name"]](payload, tell, stop)
-
-
-def main_here(pipe: Any, task: str, memory_bytes: int) -> None:
-    """The child's entry point with one more task: the function of this module that the payload names."""
-    TASKS["here"] = calls
-    real_main(pipe, task, memory_bytes)
-
-
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    monkeypatch.setattr(child_tasks, "main", main_here)
+    monkeypatch.setattr(child_tasks, "main", child_functions.main)
     return lambda name, runner=RUNNER, seconds=30.0, stop=None, **fields: runner.run(
         "here", {"name": name, **fields}, seconds, stop=stop
     )
@@ -132,12 +83,12 @@ def test_memory_past_the_limit_is_a_problem_that_names_the_setting(run: Callable
 
 
 def test_memory_that_is_filled_counts_and_addresses_do_not(run: Callable[..., Any]) -> None:
-    small = Runner(256 * 2**20, 1.0)
+    small = Runner(128 * 2**20, 1.0)
     with pytest.raises(ProblemDetails) as caught:
-        run("fills", runner=small, mib=384)
+        run("fills", runner=small, mib=192, held_s=30)
     assert caught.value.body["limit"] == {"name": "REMAT_SOLVE_MEMORY_BYTES", "value": small.memory_bytes}
-    assert run("fills", runner=small, mib=128).result == 128 * 2**20
-    assert run("reserves", runner=small, mib=768).result == 768 * 2**20
+    assert run("fills", runner=small, mib=64, held_s=5 * POLL_S).result == 64 * 2**20
+    assert run("reserves", runner=small, mib=384).result == 384 * 2**20
 
 
 def test_nesting_without_end_is_a_problem(run: Callable[..., Any]) -> None:

@@ -86,7 +86,7 @@ def test_a_call_reports_and_is_stopped_while_it_runs() -> None:
 def test_a_call_that_begins_once_more_than_it_may_has_lost_its_worker() -> None:
     def act(box: Box, call: str) -> dict[str, Any]:
         box.messages += [(call, [{"started": "a"}]), (call, [{"started": "b"}])]
-        return {"value": threading.Event().wait(2), "messages": []}
+        return {"value": threading.Event().wait(4 * calls.POLL_S), "messages": []}
 
     connected = ClusterCalls(Threads(act))
     error = connected.start(work, (), print, threading.Event(), retries=0).future.exception(30)
