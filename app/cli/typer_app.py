@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -586,7 +586,7 @@ def run(arguments: list[str]) -> int:
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     try:
-        code = typer.main.get_command(app).main(arguments, prog_name="remat", standalone_mode=False)
+        code = _commands().main(arguments, prog_name="remat", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except (BrokenPipeError, SystemExit) as ended:  # typer turns a broken pipe into SystemExit(1)
@@ -609,6 +609,12 @@ def run(arguments: list[str]) -> int:
 
             traceback.print_exc()
         return _print_problem(to_problem(error), as_json, exit_code)
+
+
+@cache
+def _commands() -> Any:
+    """The commands with their options; made once, since a process may run several command lines."""
+    return typer.main.get_command(app)
 
 
 def _usage_problem(error: Any, arguments: list[str]) -> dict[str, Any]:
