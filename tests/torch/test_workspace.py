@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import subprocess
+import sys
+from functools import partial
+
 import torch
 from torch import nn
 
 import remat.torch
+from remat.torch.step.aot import allocations
+from remat.torch.step.convolution_workspace import LIMIT_NAMES, Convolution
 
 KIB = 1024
+CHANNELS = (6, 8, 12, 16, 20, 32)
+#: Input channels, output channels, size of the kernel, stride, groups, whether it is transposed.
+CONVOLUTIONS = (
+    *(
+        (*both, *kernel, 1, False)
+        for both in itertools.product(CHANNELS, CHANNELS)
+        for kernel in ((3, 1), (3, 2), (1, 2))
+        if kernel != (3, 2) or both[0] > 8  # of fewer, some kilobytes of scratch for the strides are not modelled
+    ),
+    *((3, channels, *kernel, 1, False) for channels in CHANNELS for kernel in ((3, 1), (4, 4))),
+    *((channels, channels, 3, stride, channels, False) for channels in CHANNELS for stride in (1, 2)),
+    *((channels, channels, 3, 1, groups, False) for channels, groups in ((32, 2), (64, 8), (128, 32))),
+    *((inputs, outputs, 2, 2, 1, True) for inputs, outputs in ((16, 16), (20, 20), (24, 12), (32, 20))),
+)
 
 
 class Layers(nn.Module):
@@ -46,6 +68,44 @@ def test_workspaces_of_convolutions_norms_and_dropout_are_known_without_measurin
 
 def test_operands_of_another_dtype_are_converted_first() -> None:
     assert_known(Routes(), torch.randn(512, 128, requires_grad=True))
+
+
+def test_convolutions_of_any_channels_are_known_on_narrow_blocks() -> None:
+    assert not wrong_convolutions()
+
+
+def test_convolutions_of_any_channels_are_known_on_the_blocks_of_this_machine() -> None:
+    """In a process of its own: oneDNN decides once which instructions it uses."""
+    environment = {name: value for name, value in os.environ.items() if name not in LIMIT_NAMES}
+    script = "from tests.torch.test_workspace import wrong_convolutions; print(wrong_convolutions())"
+    found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines()[-1] == "[]"
+
+
+def wrong_convolutions() -> list[str]:
+    """Convolutions whose workspace, of the result or of the gradients, is more than 2% and 4 KiB off."""
+    torch.set_num_threads(1)
+    wrong = []
+    for inputs, outputs, kernel, stride, groups, is_transposed in CONVOLUTIONS:
+        padding = [0 if is_transposed or kernel % 2 == 0 else kernel // 2] * 2
+        data = torch.rand(2, inputs, 32, 32)
+        shape = (inputs, outputs, kernel, kernel) if is_transposed else (outputs, inputs // groups, kernel, kernel)
+        weight, strides = torch.rand(shape), [stride, stride]
+        others = (strides, padding, [1, 1], is_transposed, [0, 0], groups)
+        forward = partial(torch.ops.aten.convolution, data, weight, None, *others)
+        gradient = torch.rand_like(forward())
+        mask = [inputs > 3, True, False]
+        backward = partial(torch.ops.aten.convolution_backward, gradient, data, weight, [0], *others, mask)
+        backward()
+        convolution = Convolution(data, weight, gradient, strides, padding, is_transposed, groups)
+        known = {"forward": convolution.forward(), "gradients": convolution.gradients(mask[0], True)}
+        measured = allocations({"forward": lambda run=forward: run, "gradients": lambda run=backward: run})
+        wrong += [
+            f"{what} of {inputs, outputs, kernel, stride, groups, is_transposed}: {held}, known {known[what]}"
+            for what, held in measured.items()
+            if abs(held - known[what]) > max(4 * KIB, 0.02 * held)
+        ]
+    return wrong
 
 
 def assert_known(module: nn.Module, x: torch.Tensor) -> None:

@@ -3,14 +3,9 @@
 Found by measuring (`capture(..., measure=True)`), in float32 on one thread with PyTorch 2.13; `bench/torch_training.py`
 shows how far peaks are off with these figures. Kernels of GPUs and of other types are not modelled: 0.
 
-oneDNN computes convolutions on copies in a blocked layout, but for pointwise ones and for images of up to 4 channels:
-
-    forward     copies of weight and input, until the result is there; then the blocked result beside the result
-    backward    copies of what comes in, or of the weight's gradient, whichever is more
-
-Convolutions and layer norms copy gradients and inputs that are not contiguous. Arithmetic on tensors of several dtypes
-converts operands to that of the result first. Gloo gathers into memory of its own and copies from there; it reduces a
-copy of what a reduce-scatter reads.
+Convolutions have a module of their own. Layer norms copy gradients and inputs that are not contiguous. Arithmetic on
+tensors of several dtypes converts operands to that of the result first. Gloo gathers into memory of its own and copies
+from there; it reduces a copy of what a reduce-scatter reads.
 
 Needs PyTorch and the standard library only.
 """
@@ -23,9 +18,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from remat.torch.step.convolution_workspace import Convolution
 from remat.torch.step.joint import BATCH_NORM_GRADIENT, tensors_of
 
-PLAIN_CHANNELS = 4  # images of so many channels are read as they lie
 aten = torch.ops.aten
 
 
@@ -41,41 +36,15 @@ def workspace_of(node: Any) -> int:
 
 
 def _convolution(result: Any, data: Any, weight: Any, bias: Any, stride: Any, padding: Any, *others: Any) -> int:
-    _, transposed, _, groups = others
-    if _is_pointwise(weight, stride, padding):
-        return 0
-    if _is_channels_last(data) or groups > 1:
-        return weight.nbytes * (1 if groups > 1 else 2)
-    if transposed:
-        return max(weight.nbytes + data.nbytes, 2 * result.nbytes)
-    return max(weight.nbytes + _copied(data), result.nbytes)
+    _, is_transposed, _, groups = others
+    return Convolution(data, weight, result, stride, padding, is_transposed, groups).forward()
 
 
 def _convolution_gradient(
     result: Any, gradient: Any, data: Any, weight: Any, bias: Any, stride: Any, padding: Any, *others: Any
 ) -> int:
-    _, transposed, _, groups, (of_data, *_) = others
-    if _is_pointwise(weight, stride, padding):
-        return 0
-    if _is_channels_last(data) or groups > 1:
-        return weight.nbytes * (4 if groups > 1 else 3)
-    if transposed:
-        return max(weight.nbytes, gradient.nbytes + data.nbytes + _made_contiguous(gradient))
-    strided = any(step > 1 for step in stride)
-    given = 2 * data.nbytes - weight.nbytes if strided and of_data else gradient.nbytes + _copied(data)
-    return max(weight.nbytes, given) + _made_contiguous(gradient)
-
-
-def _is_pointwise(weight: Any, stride: Any, padding: Any) -> bool:
-    return all(size == 1 for size in (*weight.shape[2:], *stride)) and not any(padding)
-
-
-def _is_channels_last(data: Any) -> bool:
-    return data.dim() == 4 and data.shape[1] > 1 and data.stride(1) == 1 and data.shape[2] * data.shape[3] > 1
-
-
-def _copied(data: Any) -> int:
-    return 0 if data.shape[1] <= PLAIN_CHANNELS else int(data.nbytes)
+    _, is_transposed, _, groups, (of_data, of_weight, *_) = others
+    return Convolution(data, weight, gradient, stride, padding, is_transposed, groups).gradients(of_data, of_weight)
 
 
 def _made_contiguous(*tensors: Any) -> int:
