@@ -2,20 +2,24 @@
 
     python bench/torch_training.py                                   # small instances, 10 plans of each
     python bench/torch_training.py --only resnet18 --budgets 80%,60%,45%
-    python bench/torch_training.py --batches 4 --timing-seconds 8    # longer steps, whose times vary less
+    python bench/torch_training.py --batches 4 --rounds 20           # longer steps, each run 20 times
     python bench/torch_training.py --full --only gpt2_small          # full depth and width; needs memory
 
 Each network trains three steps with SGD, without and with each plan, in a process of its own that keeps its memory.
 Budgets are spread evenly from the lowest peak found to the peak without a plan. Columns: status of the plan; peak
 measured beyond what is held before the step, in MiB, and how far the predictions are off, with measured workspaces and
-without; extra time predicted and measured, in seconds of the processor, over the step that runs every op once in the
-same way, with the standard error of what was measured (`remat/torch/time_ratio.py`: repeated until the standard error
-is half a point or `--timing-seconds` are over); whether losses, gradients, buffers and the state of
-the generator are equal bit for bit. The table at the end has for each network the tasks of the step, seconds of the
-processor to record it without and with a profile and to plan, the largest errors of its rows, the rank correlation of
-predicted and measured peaks and times, how many plans have their times within 2 points, and the time of the step that
-runs every op once beside PyTorch's own. Results are kept in bench/results/torch_training.json; `--shown` prints the
-last ones. Needs the extra `torch`. Exits 1 if something is not equal.
+without; extra time predicted and measured over the step that runs every op once in the same way; whether losses,
+gradients, buffers and the state of the generator are equal bit for bit.
+
+The steps of all plans are timed in turns, op by op (`remat/torch/step/timing.py`), `--rounds` times each. The time of a
+step is the sum of the least seconds of the processor of each of its runs of an op: other work on the machine only adds
+to them, and rarely at the same op in all rounds. Beside it stands by how much the even and the odd rounds differ.
+
+The table at the end has for each network the tasks of the step, seconds of the processor to record it without and with
+a profile and to plan, the largest errors of its rows, the rank correlation of predicted and measured peaks and times,
+how many plans have their times within 2 points, and the time of the step that runs every op once beside PyTorch's own
+(the whole step, `remat/torch/time_ratio.py`). Results are kept in bench/results/torch_training.json; `--shown` prints
+the last ones. Needs the extra `torch`. Exits 1 if something is not equal.
 """
 
 from __future__ import annotations
@@ -27,8 +31,9 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +51,10 @@ from planner.formulation.formulate import formulate
 from planner.problem.plan import Candidate
 from planner.request.plan_request import parse_request
 from remat.report import Report
-from remat.torch.time_ratio import MAX_SECONDS, TimeRatio, time_ratio
+from remat.torch.step.recording import Passes, Step, step_backend
+from remat.torch.step.split import Order, split
+from remat.torch.step.timing import TimedStep, clocks_of, order_as_it_is, undisturbed
+from remat.torch.time_ratio import TimeRatio, time_ratio
 from tests.torch.steps import equal, peak_bytes
 
 STEPS = 3
@@ -89,10 +97,8 @@ def peak_of(step: Callable[[], Any], module: nn.Module) -> int:
     return peak_bytes(lambda: step().backward())
 
 
-def compared(base: nn.Module, other: nn.Module, inputs: dict[str, Any], max_seconds: float) -> TimeRatio | None:
-    """Time of a step of one module over that of another one, in seconds of the processor; None without seconds."""
-    if not max_seconds:
-        return None
+def compared(base: nn.Module, other: nn.Module, inputs: dict[str, Any], rounds: int) -> TimeRatio:
+    """Time of a step of one module over that of another one, in seconds of the processor."""
 
     def seconds(module: nn.Module) -> float:
         module.zero_grad(set_to_none=True)
@@ -100,8 +106,37 @@ def compared(base: nn.Module, other: nn.Module, inputs: dict[str, Any], max_seco
         module(**inputs).backward()
         return time.process_time() - began
 
-    own = partial(seconds, base), partial(seconds, other)
-    return time_ratio(*own, max_seconds=max_seconds, clock=time.process_time)
+    return time_ratio(partial(seconds, base), partial(seconds, other), runs=rounds)
+
+
+def recorded(module: nn.Module, inputs: dict[str, Any]) -> Step:
+    """The step of a module with measured costs and its inputs."""
+    found = []
+
+    def divided(step: Step) -> Passes:
+        found.append(step)
+        return split(step.joint, order_as_it_is(step.joint))
+
+    torch.compile(module, backend=step_backend(divided, measure=True), fullgraph=True, dynamic=False)(**inputs)
+    torch._dynamo.reset()
+    return found[0]
+
+
+def extra_times(step: Step, orders: Sequence[Order], rounds: int) -> list[tuple[float, float]]:
+    """For each order, (extra time over every task once, difference between the even and the odd rounds)."""
+    clock = clocks_of(step.device)[-1]
+    steps = [TimedStep(step.joint, step.inputs, order) for order in (order_as_it_is(step.joint), *orders)]
+    with undisturbed(step.joint):
+        for each in steps:
+            each.run(clock)  # warms caches and the allocator up
+        runs = [[[seconds for _, seconds in each.run(clock)] for each in steps] for _ in range(rounds)]
+
+    def extra(first: int, stride: int) -> np.ndarray:
+        least = (np.min([round_[at] for round_ in runs[first::stride]], axis=0).sum() for at in range(len(steps)))
+        totals = np.fromiter(least, float)
+        return np.asarray(totals[1:] / totals[0] - 1)
+
+    return list(zip(extra(0, 1).tolist(), np.abs(extra(0, 2) - extra(1, 2)).tolist(), strict=True))
 
 
 def plans_of(captured: remat.torch.Capture, given: argparse.Namespace) -> list[Report]:
@@ -124,25 +159,23 @@ def network_row(name: str, given: argparse.Namespace) -> Row:
     clock = [time.process_time()]
     unmeasured = remat.torch.capture(module, **inputs)
     clock.append(time.process_time())
-    captured = remat.torch.capture(module, **inputs, measure=True)
+    step = recorded(module, inputs)
+    captured = remat.torch.Capture(step.document, step.device)
     clock.append(time.process_time())
     reports = plans_of(captured, given)
     clock.append(time.process_time())
+    times = extra_times(step, [report.order for report in reports], given.rounds) if given.rounds else []
+    del step
     tensors = {id(tensor): tensor.nbytes for tensor in (*module.parameters(), *module.buffers(), *inputs.values())}
     held = sum(tensors.values())
     plain = copy.deepcopy(module)
     expected = trained(lambda: plain(**inputs), plain)
-    once = remat.torch.optimize(copy.deepcopy(module), inputs, plan=captured.plan("100%", iterations=1))
-    if given.timing_seconds:
-        once(**inputs).backward()
-    own_time = compared(plain, once, inputs, given.timing_seconds)
     found = []
-    for report in reports:
+    for report, taken in zip_longest(reports, times):
         own = copy.deepcopy(module)
         planned = remat.torch.optimize(own, inputs, plan=report)
         same = equal(expected, trained(lambda run=planned: run(**inputs), planned))  # type: ignore[misc]
         peak = peak_of(lambda run=planned: run(**inputs), planned)  # type: ignore[misc]
-        times = compared(once, planned, inputs, given.timing_seconds)
         row: Row = {
             "budget": (report.budget_bytes or 0) / report.baseline_peak_bytes,
             "status": report.status,
@@ -153,26 +186,28 @@ def network_row(name: str, given: argparse.Namespace) -> Row:
             "extra": report.overhead,
             "equal": same,
         }
-        if times is not None:
-            row |= {"measured": times.ratio - 1, "error": times.error}
+        if taken is not None:
+            row |= dict(zip(("measured", "error"), taken, strict=True))
         found.append(row)
         print(of_plan(name, row), flush=True)
         torch._dynamo.reset()
-    recorded, profiled, planned_in = np.diff(clock)
+    recorded_in, profiled, planned_in = np.diff(clock)
     whole: Row = {
         "tasks": len(captured.document["nodes"]),
-        "seconds": [recorded, profiled, planned_in / len(reports)],
+        "seconds": [recorded_in, profiled, planned_in / len(reports)],
         "plans": len(found),
         "equal": sum(row["equal"] for row in found),
         "off": max((row["off"] for row in found), key=abs),
         "without profile": max((row["without profile"] for row in found), key=abs),
         "peak rank": correlation([(row["predicted"], row["peak"]) for row in found]),
     }
-    if own_time is not None:
+    if times:
+        once = remat.torch.optimize(module, inputs, plan=captured.plan("100%", iterations=1))
+        once(**inputs).backward()
         whole |= {
             "points": max((row["measured"] - row["extra"] for row in found), key=abs),
             "within": sum(abs(row["measured"] - row["extra"]) <= WITHIN for row in found),
-            "once": own_time.ratio - 1,
+            "once": compared(plain, once, inputs, given.rounds).ratio - 1,
             "time rank": correlation([(row["extra"], row["measured"]) for row in found]),
         }
     return whole
@@ -232,10 +267,7 @@ def main() -> int:
     parser.add_argument("--budgets", help="budgets of the plans, in place of a number of them")
     parser.add_argument("--seconds", type=float, default=3.0, help="search time of each plan")
     parser.add_argument(
-        "--timing-seconds",
-        type=float,
-        default=MAX_SECONDS,
-        help="processor seconds of the timed steps of each plan; 0: times are not measured",
+        "--rounds", type=int, default=12, help="timed steps of each plan, 2 or more; 0: times are not measured"
     )
     parser.add_argument("--batches", type=int, default=1, help="batches of the instance in one step")
     parser.add_argument("--full", action="store_true", help="networks at their full size")

@@ -53,7 +53,7 @@ def test_every_op_has_its_time_in_a_real_step() -> None:
 def test_the_time_of_the_clock_itself_is_not_that_of_an_op(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look at this clock takes two seconds, and the op between its last two three."""
     looks = itertools.count(0, 2)
-    monkeypatch.setattr(timing, "_clocks", lambda _: (lambda: next(looks),))
+    monkeypatch.setattr(timing, "clocks_of", lambda _: (lambda: next(looks),))
     notes = timing._Notes(torch.device("cpu"))
     notes.add("nothing")
     notes.add("op")

@@ -10,7 +10,7 @@ import copy
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -30,6 +30,7 @@ from remat.torch.step.errors import NotCaptured
 from remat.torch.step.fusion import Fusion
 from remat.torch.step.joint import Joint
 from remat.torch.step.measure import IN_STEP, measured_costs
+from remat.torch.step.timing import Inputs
 
 Passes = tuple[fx.GraphModule, fx.GraphModule]
 CompilerName = Literal["eager", "inductor"]
@@ -46,12 +47,16 @@ _PART = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]|\[(?:'([^']*
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A recorded step: the joint graph, its document, the kind of device it runs on, and what Inductor fuses."""
+    """A recorded step: the joint graph, its document, the kind of device it runs on, and what Inductor fuses.
+
+    `inputs`: the tensors that it was recorded with.
+    """
 
     joint: Joint
     document: dict[str, Any]
     device: torch.device
     fusion: Fusion | None = None
+    inputs: Inputs = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -80,9 +85,9 @@ class Step:
         if how not in ("", IN_STEP):
             written["annotations"]["import_warnings"] = [ALONE.format(how)]
         if fuse is None:
-            return Step(joint, written, joint.device)
+            return Step(joint, written, joint.device, inputs=given)
         fusion = fuse(joint)
-        return Step(joint, fusion.document(written), joint.device, fusion)
+        return Step(joint, fusion.document(written), joint.device, fusion, given)
 
 
 def require_choice(name: str, given: str, choices: Sequence[str]) -> None:

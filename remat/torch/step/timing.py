@@ -14,10 +14,11 @@ the day contains other processes, which interrupt long ops.
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import cycle, pairwise
 from typing import Any
 
@@ -27,7 +28,7 @@ from torch import fx
 from remat.torch.step.aot import outside_of_tracing, run_as_it_is, without_autocast
 from remat.torch.step.document import COLLECTIVES, TANGENTS
 from remat.torch.step.joint import Joint, Result, is_mutation, tensors_of
-from remat.torch.step.split import split
+from remat.torch.step.split import Order, split
 
 MIN_RUNS, MAX_SECONDS = 5, 5.0  # timed steps with a clock: so many, or fewer once so many seconds have passed
 MAX_RUNS, SECONDS = 20, 2.0  # and up to so many while no more than so many seconds have passed
@@ -51,38 +52,57 @@ def seconds_in_step(joint: Joint, inputs: Inputs) -> dict[str, float]:
         NotTimed: The inputs are not there, the step communicates or writes to its inputs, has no memory, or fails.
     """
     _require_runnable(joint, inputs)
-    notes = _Notes(joint.device)
-    order = [(task.name, 0) for task in joint.tasks if not joint.is_backward(task)]
-    order += [(TANGENTS, 0), *((task.name, 0) for task in joint.tasks if joint.is_backward(task))]
-    forward, backward = (run_as_it_is(each, ()) for each in split(joint, order, before_each=notes.add))
-    devices = sorted({t.device.index or 0 for task in joint.tasks for t in tensors_of(task) if t.is_cuda})
-    clocks = _clocks(joint.device)
+    step, clocks = TimedStep(joint, inputs, order_as_it_is(joint)), clocks_of(joint.device)
     found: list[dict[str, list[float]]] = [defaultdict(list) for _ in clocks]
     try:
-        with outside_of_tracing(), torch.random.fork_rng(devices), torch.no_grad(), without_autocast():
-            tangents = [_ones(node.meta["val"]) for node in joint.tangents]
-
-            def step(clock: Clock) -> list[tuple[str, float]]:
-                notes.clock = clock
-                saved = list(forward([inputs[node] for node in joint.inputs]))[joint.forward_outputs :]
-                notes.add(TANGENTS)
-                arguments = [*saved, *tangents]
-                del saved
-                backward(arguments)
-                notes.add("")
-                return notes.read()
-
-            step(clocks[0])  # warms caches and the allocator up
+        with undisturbed(joint):
+            step.run(clocks[0])  # warms caches and the allocator up
             began = time.perf_counter()
             for number, clock in cycle(enumerate(clocks)):
                 runs, seconds = len(found[-1][TANGENTS]), time.perf_counter() - began
                 if number == 0 and runs > 0 and not _is_another_run_due(runs, seconds):
                     break
-                for name, taken in step(clock):
+                for name, taken in step.run(clock):
                     found[number][name].append(taken)
     except (RuntimeError, MemoryError) as error:
         raise NotTimed(f"the step failed: {str(error).strip().splitlines()[0]}") from None
     return {name: min(statistics.median(each[name]) for each in found) for name in found[0]}
+
+
+def order_as_it_is(joint: Joint) -> list[tuple[str, int]]:
+    """The order of a step without a plan: every task once."""
+    forward = [(task.name, 0) for task in joint.tasks if not joint.is_backward(task)]
+    return [*forward, (TANGENTS, 0), *((task.name, 0) for task in joint.tasks if joint.is_backward(task))]
+
+
+@contextlib.contextmanager
+def undisturbed(joint: Joint) -> Iterator[None]:
+    """Inside, ops run as in training, and random generators are put back at the end."""
+    devices = sorted({t.device.index or 0 for task in joint.tasks for t in tensors_of(task) if t.is_cuda})
+    with outside_of_tracing(), torch.random.fork_rng(devices), torch.no_grad(), without_autocast():
+        yield
+
+
+class TimedStep:
+    """A step in the order of a plan, op by op with a clock before each op, on real inputs and gradients of ones."""
+
+    def __init__(self, joint: Joint, inputs: Inputs, order: Order):
+        self._joint, self._inputs, self._notes = joint, inputs, _Notes(joint.device)
+        passes = split(joint, order, before_each=self._notes.add)
+        self._forward, self._backward = (run_as_it_is(each, ()) for each in passes)
+
+    def run(self, clock: Clock) -> list[tuple[str, float]]:
+        """Names and seconds of the tasks run, in their order, `TANGENTS` between the passes; inside `undisturbed`."""
+        joint, notes = self._joint, self._notes
+        tangents = [_ones(node.meta["val"]) for node in joint.tangents]
+        notes.clock = clock
+        saved = list(self._forward([self._inputs[node] for node in joint.inputs]))[joint.forward_outputs :]
+        notes.add(TANGENTS)
+        arguments = [*saved, *tangents]
+        del saved, tangents
+        self._backward(arguments)
+        notes.add("")
+        return notes.read()
 
 
 def _is_another_run_due(runs: int, seconds: float) -> bool:
@@ -93,7 +113,7 @@ def _is_another_run_due(runs: int, seconds: float) -> bool:
 Clock = Callable[[], Any]  # seconds, or an event of a GPU
 
 
-def _clocks(device: torch.device) -> tuple[Clock, ...]:
+def clocks_of(device: torch.device) -> tuple[Clock, ...]:
     """Clocks that never show less than the time of an op: events on a GPU; see above for a CPU."""
     if device.type == "cuda":
         return (_event,)
@@ -113,7 +133,7 @@ class _Notes:
         self.device = device
         self.noted: list[tuple[str, Any]] = []
         self.own_seconds: dict[Clock, float] = {_event: 0.0}  # of one note
-        for clock in _clocks(device):
+        for clock in clocks_of(device):
             if clock not in self.own_seconds:
                 self.own_seconds[clock] = 0.0
                 self.clock = clock
