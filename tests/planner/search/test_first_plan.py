@@ -79,7 +79,7 @@ def ended_after_the_first_plan(monkeypatch: pytest.MonkeyPatch, keeps: bool) -> 
     monkeypatch.setattr(first_plan, "first_within", ended)
 
 
-@pytest.mark.usefixtures("every_size")
+@pytest.mark.usefixtures("every_size", "quick_bounds")
 def test_a_search_that_ends_before_greedy_has_the_first_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         ended_after_the_first_plan(patch, keeps=True)

@@ -148,7 +148,9 @@ def test_the_improvers_continue_from_the_order_of_the_other_core(monkeypatch: py
 
 
 def test_an_order_that_the_other_core_proves_cheapest_ends_the_improver(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, goal, start = asked()
+    problem, goal, better = asked()
+    start = np.insert(better, 1, better[0])  # the first task twice
+    assert goal_score(problem, goal, better) < goal_score(problem, goal, start)
     monkeypatch.setattr(improvers, "is_order_free", lambda *_: False)
     monitor, ended = monitor_of(problem, goal, idle_cores=1), list[bool]()
 
@@ -156,8 +158,13 @@ def test_an_order_that_the_other_core_proves_cheapest_ends_the_improver(monkeypa
         ended.append(part.cancel_event.wait(60))
         return start
 
+    def blocks(_: Problem, __: Goal, part: Monitor) -> Order:
+        part.offer(better)
+        return better
+
     monkeypatch.setattr(improvers, "planner_named", lambda name: improver)
-    monitor.cost_bound.ticks = goal_score(problem, goal, start).cost - 1
+    monkeypatch.setattr(improver_beside, "planner_named", lambda name: blocks)
+    monitor.cost_bound.ticks = goal_score(problem, goal, better).cost
     improvers.improve(problem, goal, Candidate(start, "greedy"), TimeSlices(monitor))
     assert ended == [True]
 

@@ -13,7 +13,7 @@ from planner.algorithms.annealing.timeline import fenced_sequence, order_of, tim
 from planner.algorithms.annealing.timeline_kernels import AnnealingTimeline
 from planner.problem import DEVICE, RESIDENT, Problem, liveness
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Goal, Plan
+from planner.problem.plan import Goal, Plan, Score
 from planner.problem.recompute import base_order
 from planner.search.scores import goal_score
 from planner.verify.checker import check
@@ -38,15 +38,16 @@ def agree(problem: Problem, t: AnnealingTimeline, strict: bool, given: bool) -> 
     runs = t.slot_run[t.slot_run >= 0]
     steps = t.runs[runs, on.TASK] < problem.tasks
     resident = int(problem.size[(problem.hold == RESIDENT) & (problem.space == DEVICE)].sum())
-    profile = liveness.profile(problem, order)
+    lives = liveness.lifetimes(problem, order)
+    profile = liveness.profile(problem, order, lives)
     assert (t.bytes[:-1][t.slot_run >= 0][steps] + resident == profile).all()
     over = t.bytes - t.counters[on.LIMIT]
     steep = np.maximum(over - t.counters[on.MARGIN], 0).sum()
     assert t.counters[on.OVER] == np.maximum(over, 0).sum() + t.counters[on.WEIGHT] * steep
     assert t.counters[on.TICKS] == problem.cost[order].sum()
     goal = Goal(strict_phases=strict, order_is_given=given)
-    lives = liveness.lifetimes(problem, order)
-    check(problem, goal, Plan(order, lives, profile, liveness.score(problem, order, 0), "", 0))
+    peak = int(profile.max(initial=resident))
+    check(problem, goal, Plan(order, lives, profile, Score(peak, liveness.cost(problem, order), peak), "", 0))
 
 
 @pytest.mark.parametrize("free", [False, True])
