@@ -18,6 +18,8 @@ from onnx import helper, numpy_helper
 from starlette.testclient import TestClient
 
 from app.api.main import create_app
+from app.jobs import worker
+from app.jobs.batches import scheduler
 from app.settings import Settings
 from app.store import store
 from app.store.database import DATABASE_FILE, engine_of
@@ -113,6 +115,16 @@ def new_databases_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "migrate", migrate_copy)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def workers_look_often() -> Iterator[None]:
+    """Workers of this process look for progress, cancel requests and items of batches in a fifth of the time."""
+    pauses = ((worker, "POLL_S"), (scheduler, "WOKEN_POLL_S"), (scheduler, "BUSY_POLL_S"))
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in pauses:
+            patch.setattr(module, name, getattr(module, name) / 5)
         yield
 
 
