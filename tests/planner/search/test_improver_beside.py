@@ -152,14 +152,15 @@ def test_an_order_that_the_other_core_proves_cheapest_ends_the_improver(monkeypa
     start = np.insert(better, 1, better[0])  # the first task twice
     assert goal_score(problem, goal, better) < goal_score(problem, goal, start)
     monkeypatch.setattr(improvers, "is_order_free", lambda *_: False)
-    monitor, ended = monitor_of(problem, goal, idle_cores=1), list[bool]()
+    monitor, ended, begun = monitor_of(problem, goal, idle_cores=1), list[bool](), threading.Event()
 
     def improver(_: Problem, __: Goal, part: Monitor) -> Order:
+        begun.set()
         ended.append(part.cancel_event.wait(60))
         return start
 
     def blocks(_: Problem, __: Goal, part: Monitor) -> Order:
-        part.offer(better)
+        assert begun.wait(60)
         return better
 
     monkeypatch.setattr(improvers, "planner_named", lambda name: improver)
