@@ -8,7 +8,8 @@
 If the linear program of all steps has a price at several of them, the tree begins at its root and uses the steps from
 the first such step to the last. Else it continues the tree of the one step, with the steps at which the best choice of
 that step costs more: a leaf that proves less than the plan found takes is branched on. The branch fixes a buffer that
-is neither live nor dead at a step in the optimum of the linear program, the one with the most bytes between both.
+is neither live nor dead at a step in the optimum of the linear program: the one whose two sides are expected to cost
+most, by what earlier branches on it have cost (`branch_costs.py`).
 
 Source: branch and bound with linear relaxations, Land and Doig, 1960; the rest is the project's own.
 """
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graph.cancellation import CancellationError, seconds_left
+from planner.bounds.branch_costs import BranchCosts
 from planner.bounds.claims import Claim, cost_claim, problem_columns
 from planner.bounds.multi_step_lp import step_windows
 from planner.bounds.step_branch_and_bound import FULL_TREE_SECONDS, BranchNode, nodes_of, tree_proof
@@ -40,13 +42,11 @@ MAX_JOINED = 4
 # Iterations of a search, where they are limited instead of its time, for each linear program.
 ITERATIONS_PER_PROGRAM = 50
 # Share of the time left for branching; the rest is for the proof.
-GROW_PART = 0.6
-# A value in 0..1 nearer to 0 or 1 than this is whole. Solvers err by so much of a bound.
-WHOLE, ROUNDING = 1e-6, 1e-9
+GROW_PART = 0.7
+# Solvers err by so much of a bound; a bound has to exceed a multiple of the quantum by so much of the quantum.
+ROUNDING, OVER_QUANTUM = 1e-9, 1e-3
 # Multipliers of a step at most this are 0.
 PRICED = 1e-9
-# Order in which fractional variables are branched on.
-KINDS = ("L", "D", "A")
 
 
 @dataclass(slots=True)
@@ -69,22 +69,31 @@ def bound(
     needed: Callable[[], float],
     quantum: int = 1,
     least: float | None = None,
+    prove: Callable[[Claim], int] | None = None,
 ) -> Claim | None:
     """The claim of a tree over several steps, or None if nothing is proven. `root` is the tree of one step.
 
     Of `tasks`, those are used as further steps whose first runs have an order among them in every sequence. Branching
     ends once `needed()` ticks are proven, if every cost is a multiple of `quantum`. Shorter goals (in seconds or
     iterations) get smaller trees. `least`: no tree is grown unless the linear program of all steps alone proves more
-    than so many ticks of recomputation.
+    than so many ticks of recomputation. `prove`: the value of a claim, by default that of the verifier.
     """
     chain, once = comparable(model, [root.task, *tasks]), model.problem.single_run_ticks()
     tree = _Tree(model, chain, root, least)
     if not tree.leaves:
         return None
-    tree.grow(lambda: needed() - once - quantum * (1 - WHOLE))
+    tree.grow(lambda: enough(needed() - once, quantum))
     claim = cost_claim(model.goal, model.budget_bytes, 0, "several-moments", tree.chain, tree.proof())
-    value = certificate.proven_value(problem_columns(model.problem), claim)
+    value = prove(claim) if prove else certificate.proven_value(problem_columns(model.problem), claim)
     return {**claim, "value": value} if value > once else None
+
+
+def enough(ticks: float, quantum: int) -> float:
+    """Ticks that a linear program has to prove, so that no multiple of `quantum` below `ticks` is possible.
+
+    Where rounding exceeds the quantum, as many as it leaves of `ticks`.
+    """
+    return min(ticks * (1 - ROUNDING), ticks - quantum + max(quantum * OVER_QUANTUM, ticks * ROUNDING))
 
 
 def comparable(model: StepModel, tasks: Sequence[int]) -> list[int]:
@@ -117,6 +126,7 @@ class _Tree:
         self.grains = [root.grain]  # of the bytes in linear programs
         self.count = itertools.count()
         self.leaves: list[tuple[float, int, _Leaf]] = []
+        self.costs = BranchCosts(model)
         self.of_single: dict[int, _Leaf] = {}
         self.solved = 0  # linear programs
         self.joint_root: _Leaf | None = None
@@ -159,7 +169,7 @@ class _Tree:
                 return None
             self.chain, self.lp = between, lp
         assert found is not None
-        return _Leaf({}, found.ticks, None, self.lp, found, self._fractional(found))
+        return _Leaf({}, found.ticks, None, self.lp, found)
 
     def _solved(self, fixed: dict[Variable, int]) -> StepSolution | None:
         """The optimum with the `fixed` variables; None if it is not reached or the limit on linear programs is."""
@@ -194,7 +204,7 @@ class _Tree:
         left, spent = seconds_left() * (1 - GROW_PART), 0.0
         while True:
             leaf, before = self.leaves[0][2], seconds_left()
-            if leaf.ticks >= needed() * (1 - ROUNDING) or (before - spent <= left < math.inf):
+            if leaf.ticks >= needed() or (before - spent <= left < math.inf):
                 break
             try:
                 if not self._improved(leaf):
@@ -205,41 +215,32 @@ class _Tree:
 
     def _improved(self, leaf: _Leaf) -> bool:
         """Solve the linear program of the weakest leaf, or branch on it; False if that is not possible."""
+        if leaf.solution is not None:
+            leaf.split = self.costs.best(leaf.solution.between)
         is_whole = leaf.solution is not None and leaf.split is None
         if leaf.solution is None or (is_whole and (leaf.program is not self.lp or self._made_exact())):
             found = self._solved(leaf.fixed)
             if found is None:
                 return False
             heapq.heappop(self.leaves)
-            leaf.program, leaf.solution, leaf.split = self.lp, found, self._fractional(found)
+            leaf.program, leaf.solution = self.lp, found
             leaf.ticks = max(leaf.ticks, found.ticks)
             self._push(leaf)
             return True
         if leaf.split is None:
             return False
         sides = [_Leaf({**leaf.fixed, leaf.split: value}, leaf.ticks) for value in (0, 1)]
-        for side in sides:
+        for value, side in enumerate(sides):
             if (found := self._solved(side.fixed)) is None:
                 return False
             side.ticks = max(leaf.ticks, found.ticks)
-            side.program, side.solution, side.split = self.lp, found, self._fractional(found)
+            side.program, side.solution = self.lp, found
+            self.costs.learn(leaf.split, leaf.solution.between[leaf.split], value, found.ticks - leaf.solution.ticks)
         heapq.heappop(self.leaves)
         leaf.below = (sides[0], sides[1])
         for side in sides:
             self._push(side)
         return True
-
-    def _fractional(self, found: StepSolution) -> Variable | None:
-        """The variable to branch on: buffers first, the one with the most bytes between; None if all are whole."""
-        size, cost = self.model.size, self.model.problem.cost
-        rows = [(name, value) for name, value in found.values.items() if name[0] in KINDS and WHOLE < value < 1 - WHOLE]
-
-        def rank(row: tuple[Variable, float]) -> tuple[int, float, Variable]:
-            name, value = row
-            weight = size[name[-1]] if name[0] == "L" else cost[name[-1]]
-            return -KINDS.index(name[0]), int(weight) * min(value, 1 - value), name[1:]
-
-        return max(rows, key=rank)[0] if rows else None
 
     def proof(self) -> dict[str, Any]:
         """The proof of the whole tree."""

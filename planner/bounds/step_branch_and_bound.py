@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -35,6 +36,8 @@ from planner.problem.plan import Goal
 
 # Limits on a tree: its leaves, and the arcs of all their networks.
 MAX_LEAVES, MAX_ARCS = 200, 150_000
+# Leaves of a tree that cannot prove what it has to.
+FEW_LEAVES = 70
 # Goals with at least this many seconds get full trees.
 FULL_TREE_SECONDS = 3.0
 # Shares of the time left that are kept after a tree: for its proof, and for the order made of its best choice.
@@ -76,16 +79,29 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int, effort: fl
     return None if root is None else tree_claim(model, root)
 
 
-def make_tree(model: StepModel, task: int, effort: float = 1.0) -> BranchNode | None:
-    """The root of the tree for the step of `task`; None if the problem is too large for one."""
+def make_tree(
+    model: StepModel, task: int, effort: float = 1.0, beyond: Callable[[], float] = lambda: math.inf
+) -> BranchNode | None:
+    """The root of the tree for the step of `task`; None if the problem is too large for one.
+
+    The tree ends early once it proves more than `beyond()` ticks, and with FEW_LEAVES if a choice that it met costs no
+    more, since it will not prove more then. `grow_further` goes on with it.
+    """
     if (leaves := leaf_limit(model, effort)) < 2:
         return None
     root = make_branch(model, task)
     if root.split >= 0:
         grains = likely_grains(model, leaves // LEAVES_PER_GRAIN)
         root = max([root, *(make_branch(model, task, grain=g) for g in grains)], key=lambda node: node.value)
-    grow_trees(model, [root], effort)
+    grow_trees(model, [root], effort, beyond=beyond)
     return root
+
+
+def grow_further(model: StepModel, root: BranchNode) -> None:
+    """Branch on the leaves of a tree that ended early, as far as the limits allow."""
+    leaves = [node for node in nodes_of(root) if node.below is None]
+    if len(leaves) < leaf_limit(model):
+        grow_trees(model, leaves)
 
 
 def likely_grains(model: StepModel, count: int) -> list[int]:
@@ -138,18 +154,26 @@ def leaf_limit(model: StepModel, effort: float = 1.0) -> int:
     return min(MAX_LEAVES, arcs // max(1, len(model.read) + model.problem.tasks))
 
 
-def grow_trees(model: StepModel, roots: list[BranchNode], effort: float = 1.0, kept: float = PROOF_PART) -> int:
+def grow_trees(
+    model: StepModel,
+    roots: list[BranchNode],
+    effort: float = 1.0,
+    kept: float = PROOF_PART,
+    beyond: Callable[[], float] = lambda: math.inf,
+) -> int:
     """Ticks of the weakest leaf over all trees, once as many leaves are split as allowed.
 
-    A share `kept` of the time left is not used.
+    A share `kept` of the time left is not used. `beyond` ends it early, as it does `make_tree`.
     """
     count = itertools.count()
     leaves_by_bound = [(root.value, next(count), root) for root in roots]
     heapq.heapify(leaves_by_bound)
-    until = kept * seconds_left()
+    until, cheapest = kept * seconds_left(), min(map(_choice_ticks, roots), default=math.inf)
     for _ in range(1, leaf_limit(model, effort)):
-        worst = leaves_by_bound[0][2]
-        if worst.split < 0 or seconds_left() < until:
+        worst, enough = leaves_by_bound[0][2], beyond()
+        if worst.split < 0 or seconds_left() < until or worst.value > enough:
+            break
+        if len(leaves_by_bound) >= FEW_LEAVES and cheapest <= enough < math.inf:
             break
         heapq.heappop(leaves_by_bound)
         sides = ({**worst.fixed, worst.split: state} for state in (0, 1))
@@ -157,7 +181,12 @@ def grow_trees(model: StepModel, roots: list[BranchNode], effort: float = 1.0, k
         worst.below = (dead, live)
         for node in worst.below:
             heapq.heappush(leaves_by_bound, (node.value, next(count), node))
+            cheapest = min(cheapest, _choice_ticks(node))
     return leaves_by_bound[0][2].ticks
+
+
+def _choice_ticks(node: BranchNode) -> float:
+    return math.inf if node.within is None else node.within.ticks
 
 
 def make_branch(

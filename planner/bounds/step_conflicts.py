@@ -32,14 +32,14 @@ MIN_RISE = 1e-6
 def conflicting_steps(model: StepModel, root: BranchNode, count: int) -> list[int]:
     """Up to `count` tasks whose steps raise the cost of the best choice in the tree of a step, the largest rise first.
 
-    The steps of highest memory are tried. Empty without a time limit and for goals of few seconds.
+    The steps at which the order of that choice is over the budget are tried, in the order of their memory in the
+    baseline: at the others that choice is possible. Empty without a time limit and for goals of few seconds.
     """
     if (choice := _best_choice(model, root)) is None:
         return []
-    known, rows, rises = model.known(root.task), 0, list[tuple[float, int]]()
-    live = set(choice.live)
-    others = [t for t in model.candidate_tasks().tolist() if t != root.task and known[t] != UNKNOWN]
-    for other in others[:MAX_TRIED]:
+    rows, rises, live, known = 0, list[tuple[float, int]](), set(choice.live), model.known(root.task)
+    over = {task for row in _overfull_runs(model, root, choice) for _, task in row}
+    for other in [task for task in model.candidate_tasks().tolist() if task in over][:MAX_TRIED]:
         chain = [other, root.task] if known[other] else [root.task, other]
         lp = StepLp(model, chain, [(0, 1), (1, 2), (0, 2)], grains=[root.grain])
         at = chain.index(root.task)
@@ -56,24 +56,26 @@ def overfull_steps(model: StepModel, root: BranchNode, count: int) -> list[int]:
     """Up to `count` tasks at whose steps the order of the best choice in the tree of a step is over the budget.
 
     Of successive steps over the budget, the first run that holds the most bytes counts; those with the most come first.
-    Each runs before the step of the tree in every sequence, or behind it in every one. Empty without a time limit and
-    for goals of few seconds.
+    Empty without a time limit and for goals of few seconds.
     """
     if (choice := _best_choice(model, root)) is None:
         return []
-    problem = model.problem
+    fullest = sorted(min(row) for row in _overfull_runs(model, root, choice))
+    return [task for _, task in fullest[:count]]
+
+
+def _overfull_runs(model: StepModel, root: BranchNode, choice: CutPoint) -> list[list[tuple[int, int]]]:
+    """For each run of successive steps over the budget in the order of a choice: (- bytes over it, task) of first runs.
+
+    Each task runs before the step of the tree in every sequence, or behind it in every one.
+    """
+    problem, known = model.problem, model.known(root.task)
     order = order_keeping_live(problem, model.order, root.task, choice.live)
     over = liveness.profile(problem, order) - model.budget_bytes
     edges = np.flatnonzero(np.diff(np.concatenate([[0], over > 0, [0]]).astype(np.int8)))
-    first = is_first_run(problem, order)
-    fullest = []
-    for start, stop in edges.reshape(-1, 2).tolist():
-        inside = start + np.flatnonzero(first[start:stop])
-        if len(inside):
-            step = int(inside[np.argmax(over[inside])])
-            fullest.append((-int(over[step]), int(order[step])))
-    known = model.known(root.task)
-    return [task for _, task in sorted(fullest) if task != root.task and known[task] != UNKNOWN][:count]
+    counts = is_first_run(problem, order) & (known[order] != UNKNOWN) & (order != root.task)
+    runs = [start + np.flatnonzero(counts[start:stop]) for start, stop in edges.reshape(-1, 2).tolist()]
+    return [list(zip((-over[run]).tolist(), order[run].tolist(), strict=True)) for run in runs if len(run)]
 
 
 def _best_choice(model: StepModel, root: BranchNode) -> CutPoint | None:

@@ -20,6 +20,8 @@ from planner.bounds.step_network import UNKNOWN, StepModel
 WEIGHT_BITS, PARTS_BITS = 56, 30
 # Limit of GLOP's deterministic time, per row.
 SECONDS_PER_ROW = 6e-5
+# A value in 0..1 nearer to 0 or 1 than this is whole.
+WHOLE = 1e-6
 # Excess, as a share of the largest buffer, that costs as much as all tasks together.
 MIN_EXCESS = 1e-3
 
@@ -47,7 +49,7 @@ class StepSolution:
     """Optimum of the linear program."""
 
     ticks: float  # a lower bound, before its proof is rounded
-    values: dict[Variable, float]
+    between: dict[Variable, float]  # values of the variables that are neither 0 nor 1
     dual: np.ndarray  # float64[rows], at least 0
 
 
@@ -62,10 +64,14 @@ class _Window:
     first: list[list[int]] = field(default_factory=list)
     recomputed: list[list[int]] = field(default_factory=list)
 
+    def rows(self) -> tuple[list[list[int]], ...]:
+        """The rows that have a multiplier, by kind."""
+        return self.read, self.carry, self.first, self.recomputed
+
     def document(self) -> dict[str, Any]:
         """The window in the JSON form of a proof."""
-        weights = {"read": [*self.read], "carry": [*self.carry], "first": [*self.first], "again": [*self.recomputed]}
-        return {"from": self.start, "to": self.stop, **weights}
+        weights = zip(("read", "carry", "first", "again"), map(list, self.rows()), strict=True)
+        return {"from": self.start, "to": self.stop, **dict(weights)}
 
 
 class StepLp:
@@ -85,6 +91,7 @@ class StepLp:
         self.rows = _ProofRows()
         self.cost: list[float] = []  # of each column
         self.column: dict[Variable, int] = {}
+        self.name: list[Variable] = []  # of each column
         self.known = [model.known(w).tolist() for w in chain]
         self.known.append([UNKNOWN if optional else 1 for optional in model.problem.optional.tolist()])
         self.late = [model.late(np.array(row)).tolist() for row in self.known]
@@ -96,6 +103,7 @@ class StepLp:
         self.sizes = [(sizes / most).tolist() for sizes, most in zip(whole, self.most, strict=True)]
         self.ticks = (model.problem.cost / self.unit).tolist()
         self.windows = [_Window(j, k) for j, k in windows]
+        self.repeats: list[tuple[int, int, int]] = []  # (row "again", step behind which it counts, task)
         self.before: list[list[int]] = []
         self.stays: list[list[int]] = []
         for window in self.windows:
@@ -109,12 +117,14 @@ class StepLp:
         for row in (row for rows in self.price for row in rows):
             self.excess.append(self._of("excess", row, cost=self.worthless / MIN_EXCESS))
             self.rows.terms[row].append((1.0, self.excess[-1]))
+        self._repeat_rows = np.array(self.repeats, np.int64).reshape(-1, 3).T
         self._solver: _Solver | None = None
 
     def _of(self, *variable: Any, cost: float = 0.0) -> int:
         """The column of a variable."""
         if variable not in self.column:
             self.column[variable] = len(self.cost)
+            self.name.append(variable)
             self.cost.append(cost)
         return int(self.column[variable])
 
@@ -171,6 +181,7 @@ class StepLp:
             if self.recomputable[t]:
                 inside = [i for i in range(window.start, window.stop) if self._ran(i, i + 1, t) != 0]
                 repeats += [(1.0, self._of("R", i, t, cost=self.ticks[t])) for i in inside]
+                self.repeats += [(len(self.rows.least), i, t) for i in range(window.start, window.stop)]
             self.rows.add(repeats, known + known_too, window.recomputed, t)
 
     def _order(self) -> None:
@@ -202,60 +213,60 @@ class StepLp:
         if found is None:
             return None
         ticks, values, dual = found
-        return StepSolution(ticks * self.unit, dict(zip(self.column, values, strict=True)), dual)
+        between = np.flatnonzero((values > WHOLE) & (values < 1 - WHOLE)).tolist()
+        return StepSolution(ticks * self.unit, {self.name[c]: float(values[c]) for c in between}, dual)
 
     def weights(self, solution: StepSolution) -> dict[str, Any] | None:
         """The proof made of the rows' dual values; None if all are 0."""
         dual = solution.dual
         if not dual.any():
             return None
-        for target, _ in self.rows.targets:
-            if target is not None:
-                target.clear()
+        for rows in (self.before, self.stays, *(rows for window in self.windows for rows in window.rows())):
+            rows.clear()
         ticks = dual * self.unit
-        for rows, most in zip(self.price, self.most, strict=True):
-            ticks[rows] /= most
+        for memory, most in zip(self.price, self.most, strict=True):
+            ticks[memory] /= most
         largest = max(float(ticks.max()), self.unit * max(self.ticks))
         parts = 1 << max(0, min(PARTS_BITS, WEIGHT_BITS - math.ceil(math.log2(max(1.0, largest)))))
-        integer = np.floor(ticks * parts + 0.5).astype(np.int64).tolist()
-        for weight, (target, entries) in zip(integer, self.rows.targets, strict=True):
-            if weight and target is not None:
+        integer = np.floor(ticks * parts + 0.5).astype(np.int64)
+        self._lower_to_cost(integer, parts)
+        positive = np.flatnonzero(integer)
+        for row, weight in zip(positive.tolist(), integer[positive].tolist(), strict=True):
+            target, entries = self.rows.targets[row]
+            if target is not None:
                 target.append([*entries, weight])
-        self._within_cost(parts)
         prices = [
-            {"price": [integer[row] for row in rows], "grain": grain}
-            for rows, grain in zip(self.price, self.grains, strict=True)
+            {"price": integer[memory].tolist(), "grain": grain}
+            for memory, grain in zip(self.price, self.grains, strict=True)
         ]
         windows = [window.document() for window in self.windows]
         proof = {**prices[0], "rounded": prices[1:], "parts": parts, "windows": windows}
         return {**proof, "before": list(self.before), "stays": list(self.stays)}
 
-    def _within_cost(self, parts: int) -> None:
-        """Reduce multipliers that rounding raised, in sum, above the cost of a recomputation."""
-        spent: dict[tuple[int, int], int] = {}
-        for window in self.windows:
-            kept = []
-            for t, weight in window.recomputed:
-                if self.recomputable[t]:
-                    inside = range(window.start, window.stop)
-                    left = min(parts * int(self.model.problem.cost[t]) - spent.get((i, t), 0) for i in inside)
-                    weight = min(weight, left)
-                    spent |= {(i, t): spent.get((i, t), 0) + weight for i in inside}
-                if weight > 0:
-                    kept.append([t, weight])
-            window.recomputed[:] = kept
+    def _lower_to_cost(self, integer: np.ndarray, parts: int) -> None:
+        """Lower multipliers that rounding raised, in sum, above the cost of a recomputation."""
+        rows, steps, tasks = self._repeat_rows
+        spent = np.zeros((self.end, len(self.ticks)), np.int64)
+        np.add.at(spent, (steps, tasks), integer[rows])
+        limit = parts * self.model.problem.cost
+        for step, task in np.argwhere(spent > limit).tolist():
+            for row in rows[(steps == step) & (tasks == task)].tolist():
+                less = min(int(integer[row]), max(0, int(spent[step, task] - limit[task])))
+                integer[row] -= less
+                spent[steps[rows == row], task] -= less
 
 
 class _Solver:
     """GLOP on the rows. With `continues` it starts from the last basis, which its preprocessing would lose."""
 
     def __init__(self, rows: _ProofRows, cost: Sequence[float], unlimited: Collection[int], continues: bool):
-        from ortools.linear_solver import pywraplp  # heavy: imported where a model is solved
+        from ortools.linear_solver import linear_solver_pb2, pywraplp  # heavy: imported where a model is solved
 
-        self.optimal, self.solver = pywraplp.Solver.OPTIMAL, pywraplp.Solver.CreateSolver("GLOP")
+        self.solver, self.solution = pywraplp.Solver.CreateSolver("GLOP"), linear_solver_pb2.MPSolutionResponse()
+        self.infeasible, self.optimal = pywraplp.Solver.INFEASIBLE, pywraplp.Solver.OPTIMAL
         infinity, self.cost, self.fixed = self.solver.infinity(), cost, dict[int, int]()
         self.columns = [self.solver.NumVar(0.0, infinity if c in unlimited else 1.0, "") for c in range(len(cost))]
-        self.objective, self.rows = self.solver.Objective(), list[Any]()
+        self.objective = self.solver.Objective()
         for column, ticks in cancellable(zip(self.columns, cost, strict=True)):
             if ticks:
                 self.objective.SetCoefficient(column, ticks)
@@ -263,21 +274,31 @@ class _Solver:
             row = self.solver.Constraint(least, infinity)
             for factor, c in terms:
                 row.SetCoefficient(self.columns[c], factor)
-            self.rows.append(row)
         limit = SECONDS_PER_ROW * (len(rows.least) + 1)
-        preprocessing = f"use_preprocessing: {'false' if continues else 'true'}"
-        self.solver.SetSolverSpecificParametersAsString(f"max_deterministic_time: {limit} {preprocessing}")
+        # After a change of bounds the last basis is feasible for the dual simplex.
+        method = "use_preprocessing: false use_dual_simplex: true" if continues else ""
+        self.solver.SetSolverSpecificParametersAsString(f"max_deterministic_time: {limit} {method}")
 
-    def solve(self, fixed: Mapping[int, int], worthless: float) -> tuple[float, list[float], np.ndarray] | None:
+    def solve(self, fixed: Mapping[int, int], worthless: float) -> tuple[float, np.ndarray, np.ndarray] | None:
         """(objective, values of the columns, dual values of the rows, at least 0); None if not solved."""
         check_cancelled()
-        for c in {*self.fixed, *fixed}:
-            self.columns[c].SetLb(float(fixed.get(c, 0)))
-            self.objective.SetCoefficient(self.columns[c], self.cost[c] if fixed.get(c, 1) else worthless)
-        self.fixed = dict(fixed)
+        self._fix(fixed)
         if (left := seconds_left()) < math.inf:
             self.solver.SetTimeLimit(max(1, int(1000 * left)))
-        if self.solver.Solve() != self.optimal:
+        if (status := self.solver.Solve()) == self.infeasible:
+            self._fix(fixed, worthless)
+            status = self.solver.Solve()
+        if status != self.optimal:
             return None
-        dual = np.maximum(0.0, np.array([row.DualValue() for row in self.rows]))
-        return self.objective.Value(), [column.solution_value() for column in self.columns], dual
+        self.solver.FillSolutionResponseProto(self.solution)
+        values, dual = np.array(self.solution.variable_value), np.array(self.solution.dual_value)
+        return self.solution.objective_value, values, np.maximum(0.0, dual)
+
+    def _fix(self, fixed: Mapping[int, int], worthless: float | None = None) -> None:
+        """Fix columns by their bounds; those at 0 by a `worthless` cost if that is given, so that all is feasible."""
+        for c in {*self.fixed, *fixed}:
+            value, is_priced = fixed.get(c), worthless is not None and fixed.get(c) == 0
+            self.columns[c].SetLb(float(value or 0))
+            self.columns[c].SetUb(1.0 if value is None or is_priced else float(value))
+            self.objective.SetCoefficient(self.columns[c], worthless if is_priced else self.cost[c])
+        self.fixed = dict(fixed)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from graph.cancellation import check_cancelled_by_caller, unless_cancelled
+from graph.cancellation import check_cancelled_by_caller, seconds_left, unless_cancelled
 from planner.bounds import (
     claims,
     first_of_set,
@@ -36,6 +36,8 @@ from planner.problem.plan import Goal, Plan
 BRANCHED_STEPS, JOINT_STEPS = 2, 6
 # Further steps at which the best choice of a step is over the budget.
 OVERFULL_STEPS = 3
+# With more tasks, the linear program alone of a tree over several steps has to prove more than a tree over others did.
+SMALL_TASKS = 200
 # Share of the leaves before the search.
 QUICK_LEAVES = 1 / 3
 
@@ -68,7 +70,7 @@ def with_multi_step_bound(formulation: Formulation, plan: Plan | None = None) ->
     Cancellation of the search for bounds ends it with the best bound found; of its verification, it raises
     CancellationError.
     """
-    goal, bound = formulation.goal, formulation.bound
+    goal, bound, accepted = formulation.goal, formulation.bound, list[claims.Claim]()
     if not goal.budget_bytes:
         return formulation
     if plan is not None and plan.score.bytes_over_budget:
@@ -76,14 +78,16 @@ def with_multi_step_bound(formulation: Formulation, plan: Plan | None = None) ->
         tighter = unless_cancelled(None, lambda known: _tighter(known, peak_cut.bound(problem, goal).claim), bound)
     else:
         needed = math.inf if plan is None else plan.score.cost
-        *_, tighter = (bound, *tightening_bounds(formulation, lambda: needed))
-    return formulation if tighter is bound else certified(formulation, tighter)
+        *_, tighter = (bound, *tightening_bounds(formulation, lambda: needed, accepted))
+    return formulation if tighter is bound else certified(formulation, tighter, accepted)
 
 
-def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> Iterator[LowerBound]:
+def tightening_bounds(
+    formulation: Formulation, needed: Callable[[], float], accepted: list[claims.Claim] | None = None
+) -> Iterator[LowerBound]:
     """The bound after each method that may tighten it, while it proves less than `needed()` ticks.
 
-    Costs within the budget only, before the verifier has seen them. Cancellation ends it.
+    Costs within the budget only. Claims that the verifier has accepted are added to `accepted`. Cancellation ends it.
     """
     scope, bound = _CostScope.of(formulation), formulation.bound
     problem, goal, budget = scope.problem, scope.goal, scope.budget_bytes
@@ -92,27 +96,47 @@ def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> 
     cuts: list[step_cut.StepCut] = []
     priced: list[int] = []  # steps with prices in the linear program over many steps
     overfull: list[claims.Claim] = []  # of the tree over the steps that the best choice of the first one overfills
+    # Without a time limit, claims do not depend on the plan.
+    beyond = _beyond(problem, scope.quantum, needed) if seconds_left() < math.inf else lambda: math.inf
 
     def tree_claim(task: int) -> claims.Claim | None:
         if task in roots:
             return None
-        roots[task] = root = step_branch_and_bound.make_tree(model, task)
+        roots[task] = root = step_branch_and_bound.make_tree(model, task, beyond=beyond)
         return None if root is None else step_branch_and_bound.tree_claim(model, root)
+
+    def further_claim(task: int) -> claims.Claim | None:
+        if (root := roots.get(task)) is None or beyond() == math.inf:
+            return None
+        step_branch_and_bound.grow_further(model, root)
+        return step_branch_and_bound.tree_claim(model, root)
 
     def cut_claim() -> claims.Claim | None:
         cuts.extend(step_cut.best_cuts(problem, goal, budget, JOINT_STEPS))
         return cuts[0].claim if cuts else None
+
+    def joint_tree(
+        root: step_branch_and_bound.BranchNode, steps: list[int], least: float | None = None
+    ) -> claims.Claim | None:
+        claim = multi_step_tree.bound(model, root, steps, needed, scope.quantum, least, prove)
+        if claim is not None and accepted is not None:
+            accepted.append(scope.of_arena(claim))
+        return claim
+
+    def prove(claim: claims.Claim) -> int:
+        return claims.proven_value(formulation.lowered.problem, scope.of_arena(claim))
 
     def overfull_claim() -> claims.Claim | None:
         root = next((root for root in roots.values() if root is not None), None)
         if root is None or needed() == math.inf:
             return None
         steps, least = step_conflicts.overfull_steps(model, root, OVERFULL_STEPS), proven_ticks(root)
-        claim = multi_step_tree.bound(model, root, steps, needed, scope.quantum, least)
+        claim = joint_tree(root, steps, least)
         overfull.extend([] if claim is None else [claim])
         return claim
 
-    methods: list[Callable[[], claims.Claim | None]] = [partial(tree_claim, task) for task in bound_steps(bound)]
+    first_steps = bound_steps(bound)
+    methods: list[Callable[[], claims.Claim | None]] = [partial(tree_claim, task) for task in first_steps]
     for find in (*methods, overfull_claim, cut_claim):
         bound = scope.improved(bound, find)
         yield bound
@@ -126,8 +150,9 @@ def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> 
         root = roots.get(tasks[0])
         if root is None or needed() == math.inf:
             return None
-        steps, least = [*bound_steps(bound), *priced, *tasks], bound.cost - problem.single_run_ticks()
-        return multi_step_tree.bound(model, root, steps, needed, scope.quantum, least if overfull else None)
+        proves_more = overfull and problem.tasks > SMALL_TASKS
+        least = bound.cost - problem.single_run_ticks() if proves_more else None
+        return joint_tree(root, [*bound_steps(bound), *priced, *tasks], least)
 
     def linear_claim() -> claims.Claim | None:
         claim = multi_step_lp.bound(problem, goal, budget, tasks[0])
@@ -137,6 +162,7 @@ def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> 
     methods = [
         partial(tree_claim, tasks[0]),
         joint_claim,
+        *(partial(further_claim, task) for task in dict.fromkeys((*first_steps, tasks[0]))),
         lambda: first_of_set.bound(problem, goal, budget, bound.cost),
         *(partial(tree_claim, task) for task in tasks[1:BRANCHED_STEPS]),
         linear_claim,
@@ -147,6 +173,12 @@ def tightening_bounds(formulation: Formulation, needed: Callable[[], float]) -> 
             return
         bound = scope.improved(bound, find)
         yield bound
+
+
+def _beyond(problem: Problem, quantum: int, needed: Callable[[], float]) -> Callable[[], float]:
+    """Ticks of recomputation above which a bound proves `needed()` ticks: every cost is a multiple of `quantum`."""
+    once = problem.single_run_ticks()
+    return lambda: needed() - once - quantum
 
 
 def bound_steps(bound: LowerBound) -> list[int]:
@@ -190,27 +222,33 @@ class _CostScope:
     def tighter(self, bound: LowerBound, claim: claims.Claim | None) -> LowerBound:
         """The bound with a claim about this scope if that is tighter, else the bound unchanged."""
         if claim is not None and claim["of"] == "cost":
-            claim = {**claim, "value": -(-claim["value"] // self.quantum) * self.quantum}
-            claim |= {"alignment": self.alignment} if self.alignment > 1 else {}
+            claim = self.of_arena(claim)
         elif self.alignment > 1:
             return bound  # claims on peaks are about live bytes
         return _tighter(bound, claim)
+
+    def of_arena(self, claim: claims.Claim) -> claims.Claim:
+        """A claim on the cost with the alignment, and with the next cost that is possible."""
+        value = -(-claim["value"] // self.quantum) * self.quantum
+        return {**claim, "value": value, **({"alignment": self.alignment} if self.alignment > 1 else {})}
 
     def improved(self, bound: LowerBound, find: Callable[[], claims.Claim | None]) -> LowerBound:
         """The bound with the claim that `find` returns if that is tighter; unchanged once cancelled."""
         return unless_cancelled(None, lambda known: self.tighter(known, find()), bound)
 
 
-def certified(formulation: Formulation, bound: LowerBound) -> Formulation:
+def certified(formulation: Formulation, bound: LowerBound, accepted: Sequence[claims.Claim] = ()) -> Formulation:
     """The formulation with those claims of `bound` that the verifier accepts, and a warning about any other.
 
-    Raises CancellationError if a caller cancels meanwhile, but not for a deadline: the verifier has time of its own.
+    Those `accepted` are not verified a second time. Raises CancellationError if a caller cancels meanwhile, but not for
+    a deadline: the verifier has time of its own.
     """
     check = check_cancelled_by_caller
     problem, kept, reasons = formulation.lowered.problem, list(bound.claims), list[str]()
-    if claims.rejection_reason(problem, kept, check):
+    unseen = [claim for claim in kept if claim not in accepted]
+    if unseen and claims.rejection_reason(problem, unseen, check):
         for k, plain in enumerate(LowerBound.without_search(problem).claims):
-            if reason := claims.rejection_reason(problem, [kept[k]], check):
+            if kept[k] in unseen and (reason := claims.rejection_reason(problem, [kept[k]], check)):
                 kept[k] = plain
                 reasons.append(f"a lower bound was dropped, because the verifier refused it: {reason}")
     bound = LowerBound.of_claims(kept[0], kept[1], bound.single_run_cost, "certified")

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from graph.cancellation import CancellationError, Deadline, cancellation_scope
 from planner.formulation.formulation import Formulation
@@ -44,13 +45,14 @@ class BoundBeside:
 
     def run(self, formulation: Formulation) -> None:
         """What the thread does."""
+        accepted = list[dict[str, Any]]()  # claims
         with cancellation_scope(self._stop), SHORT_TURNS:
-            for bound in tightening_bounds(formulation, lambda: self.least_cost):
+            for bound in tightening_bounds(formulation, lambda: self.least_cost, accepted):
                 if bound.cost > self.bound.cost:
                     self.bound = bound
                     self.shared.ticks = max(self.shared.ticks, bound.cost)
                     try:
-                        self._certified = certified(formulation, bound)
+                        self._certified = certified(formulation, bound, accepted)
                     except CancellationError:
                         return
                 if self._stop.is_set():

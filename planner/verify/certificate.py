@@ -306,7 +306,9 @@ class _StepProof:
         self._limit(proof["windows"], parts)
         self._weigh_done(proof)
         for variable, weight in self.columns.checked(self.sum.items()):
-            low, high = self._range(variable, fixed)
+            low, high = self.ranges.get(variable) or self._range(variable)
+            if low < high and variable in fixed:
+                low = high = fixed[variable]
             total += weight * (low if weight > 0 else high)
         return -(-total // per)
 
@@ -409,12 +411,10 @@ class _StepProof:
             if weight > parts * self.columns.cost[t]:
                 raise CertificateRejected(f"multipliers for recomputing task {t} exceed its cost")
 
-    def _range(self, variable: Variable, fixed: dict[Variable, int]) -> tuple[int, int]:
-        """Bounds of a variable in a branch: (0, 0), (1, 1) or (0, 1)."""
-        bounds = self.ranges.get(variable)
-        if bounds is None:
-            bounds = self.ranges[variable] = self._range_of_all(variable)
-        return (value, value) if bounds[0] <= (value := fixed.get(variable, -1)) <= bounds[1] else bounds
+    def _range(self, variable: Variable) -> tuple[int, int]:
+        """Bounds of a variable in all branches: (0, 0), (1, 1) or (0, 1)."""
+        bounds = self.ranges[variable] = self._range_of_all(variable)
+        return bounds
 
     def _range_of_all(self, variable: Variable) -> tuple[int, int]:
         """Bounds of a variable in all branches. Raises CertificateRejected for an unknown variable."""

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from graph.cancellation import CancellationError, Deadline, cancellation_scope
-from planner.bounds import claims, multi_step_tree, step_branch_and_bound, step_cut
+from planner.bounds import claims, multi_step_tree, step_branch_and_bound, step_conflicts, step_cut
 from planner.bounds.multi_step_lp import step_windows
 from planner.bounds.multi_step_tree import ITERATIONS_PER_PROGRAM
 from planner.bounds.step_conflicts import conflicting_steps, overfull_steps
@@ -115,6 +115,40 @@ def test_an_overfull_step_that_may_run_on_either_side_of_the_other_is_none(monke
     monkeypatch.setattr(model, "known", lambda task: known)
     with an_hour():
         assert overfull_steps(model, root, 9) == []
+
+
+def test_conflicts_are_looked_for_at_steps_over_the_budget(monkeypatch: pytest.MonkeyPatch):
+    problem, goal = two_repeats(), Goal(9, order_is_given=True)
+    model = StepModel(problem, goal, 9)
+    root = step_branch_and_bound.make_tree(model, 2)
+    assert root is not None
+    tried = list[list[int]]()
+
+    def noted(model: StepModel, chain: list[int], *args: Any, **kwargs: Any) -> StepLp:
+        tried.append(chain)
+        return StepLp(model, chain, *args, **kwargs)
+
+    monkeypatch.setattr(step_conflicts, "StepLp", noted)
+    with an_hour():
+        assert conflicting_steps(model, root, 9) == [6]
+    assert [2, 6] in tried and [2, 4] not in tried and len(tried) < problem.tasks - 1
+
+
+def test_a_branch_without_a_solution_costs_more_than_any_plan_and_leaves_the_next_as_it_was():
+    problem, goal = two_repeats(), Goal(9, order_is_given=True)
+    program = StepLp(StepModel(problem, goal, 9), [2, 6], step_windows(2), branches=True)
+    neither = {name: 0 for name in program.column if name[0] in ("L", "A") and name[-1] == 0}
+    before, worthless, after = program.solved({}), program.solved(neither), program.solved({})
+    assert before is not None and worthless is not None and after is not None
+    assert worthless.ticks > problem.cost.sum() > before.ticks > 0
+    assert after.ticks == pytest.approx(before.ticks)
+
+
+def test_a_bound_is_enough_once_it_exceeds_the_last_possible_cost_below():
+    assert 8 < multi_step_tree.enough(10, 2) < 8.01
+    assert multi_step_tree.enough(8193, 1) > 8192  # though a bound of 8192 is nearly as much
+    assert 1e12 * (1 - 1e-8) < multi_step_tree.enough(1e12, 1) < 1e12  # solvers do not tell one tick more from less
+    assert multi_step_tree.enough(math.inf, 1) == math.inf
 
 
 def test_windows_between_all_steps_prove_more_than_those_to_the_next():

@@ -80,6 +80,31 @@ def test_a_larger_grain_rounds_the_budget_down_where_few_bytes_are_lost():
     assert claims.rejection_reason(problem, [claim]) == ""
 
 
+def test_a_tree_ends_once_it_proves_enough_or_meets_a_choice_that_costs_no_more(monkeypatch: pytest.MonkeyPatch):
+    #   a ── b ── c ── d      three leaves
+    #   g ── f ── e ───╯
+    size, cost = (dict(zip("abcdefg", map(int, row), strict=True)) for row in ("4936821", "8594489"))
+    problem = drawn("a>b b>c c>d c>e d>e b>f e>f a>g f>g", size=size, cost=cost)
+    budget = liveness.peak(problem, base_order(problem)) * 3 // 5
+    model = StepModel(problem, Goal(budget), budget)
+    task = step_cut.bound(problem, Goal(budget), budget).task
+    monkeypatch.setattr(step_branch_and_bound, "FEW_LEAVES", 1)
+
+    def leaves(beyond: float) -> int:
+        root = step_branch_and_bound.make_tree(model, task, beyond=lambda: beyond)
+        assert root is not None
+        few = sum(node.below is None for node in step_branch_and_bound.nodes_of(root))
+        step_branch_and_bound.grow_further(model, root)
+        assert step_branch_and_bound.proven_ticks(root) == full
+        return few
+
+    whole = step_branch_and_bound.make_tree(model, task)
+    assert whole is not None
+    full = step_branch_and_bound.proven_ticks(whole)
+    all_leaves = sum(node.below is None for node in step_branch_and_bound.nodes_of(whole))
+    assert leaves(0) == leaves(full + 1) == 1 < all_leaves
+
+
 def test_a_grain_that_rounds_off_more_bytes_than_a_larger_one_is_not_tried():
     #   grains of 6 bytes round off parts of b and c, as many bytes as grains of 800 do of a
     model = StepModel(drawn("a>b b>c c>d", size={"a": 6, "b": 800, "c": 1600, "d": 2400}), Goal(9), 9)

@@ -13,6 +13,7 @@ from bench.catalogue import Instance
 from graph.cancellation import Deadline, cancellation_scope
 from graph.formats.readers import load
 from planner.bounds import multi_step_tree, step_conflicts
+from planner.formulation import proven_bound
 from planner.formulation.formulate import formulate
 from planner.formulation.proven_bound import tightening_bounds, with_lower_bound
 from planner.request.plan_request import parse_request
@@ -20,16 +21,17 @@ from planner.request.plan_request import parse_request
 OVERFULL = [3, 5]
 
 
-@pytest.mark.parametrize("proven", [0, 1])
-def test_a_tree_over_overfull_steps_comes_first_and_others_have_to_prove_more(
-    proven: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("proven", "small"), [(0, 1), (1, 1), (1, 999)])
+def test_a_tree_over_overfull_steps_comes_first_and_others_have_to_prove_more_in_large_problems(
+    proven: int, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(proven_bound, "SMALL_TASKS", small)
     request = parse_request({"budget": "70%", "layout": "none"})
     asked = with_lower_bound(formulate(load(Instance("layered_n100_s1").bytes), request), quick=True)
     once, calls = asked.lowered.problem.single_run_ticks(), list[tuple[list[int], float | None]]()
     claimed = {**asked.bound.claims[1], "value": 2 * once, "kind": "several-moments", "proof": {}}
 
-    def noted(model: Any, root: Any, tasks: Any, needed: Any, quantum: int, least: float | None = None) -> Any:
+    def noted(model: Any, root: Any, tasks: Any, needed: Any, quantum: int, least: float | None = None, *_: Any) -> Any:
         calls.append((list(tasks), least))
         return claimed if proven and len(calls) == 1 else None
 
@@ -43,4 +45,4 @@ def test_a_tree_over_overfull_steps_comes_first_and_others_have_to_prove_more(
             pass
     (steps, least), *others = calls
     assert steps == OVERFULL and least is not None and 0 < least < once
-    assert others and {tree for _, tree in others} == {once if proven else None}
+    assert others and {tree for _, tree in others} == {once if proven and small == 1 else None}

@@ -24,7 +24,7 @@ from planner.request.plan_request import parse_request
 def test_a_paused_bound_makes_no_progress_until_it_is_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
     checks = 0
 
-    def endless(formulation: Formulation, _: object) -> Iterator[LowerBound]:
+    def endless(formulation: Formulation, *_: object) -> Iterator[LowerBound]:
         nonlocal checks
         with suppress(CancellationError):
             while True:
