@@ -70,6 +70,7 @@ def bound(
     quantum: int = 1,
     least: float | None = None,
     prove: Callable[[Claim], int] | None = None,
+    choose: Callable[[list[tuple[int, list[int]]]], None] = lambda live: None,
 ) -> Claim | None:
     """The claim of a tree over several steps, or None if nothing is proven. `root` is the tree of one step.
 
@@ -77,9 +78,16 @@ def bound(
     ends once `needed()` ticks are proven, if every cost is a multiple of `quantum`. Shorter goals (in seconds or
     iterations) get smaller trees. `least`: no tree is grown unless the linear program of all steps alone proves more
     than so many ticks of recomputation. `prove`: the value of a claim, by default that of the verifier.
+    `choose` gets the steps and their live buffers in the optima in which these are whole and that cost less than
+    `needed()`.
     """
+
+    def met(chain: list[int], found: StepSolution) -> None:
+        if found.ticks < needed() - once and not any(name[0] == "L" for name in found.between):
+            choose([(task, [name[-1] for name in found.live if name[1] == k]) for k, task in enumerate(chain)])
+
     chain, once = comparable(model, [root.task, *tasks]), model.problem.single_run_ticks()
-    tree = _Tree(model, chain, root, least)
+    tree = _Tree(model, chain, root, least, met)
     if not tree.leaves:
         return None
     tree.grow(lambda: enough(needed() - once, quantum))
@@ -120,8 +128,19 @@ def windows_of(steps: int) -> list[tuple[int, int]]:
 class _Tree:
     """The tree below the root of the linear programs, or below the leaves of the tree of one step."""
 
-    def __init__(self, model: StepModel, chain: list[int], root: BranchNode, least: float | None):
-        """No leaves: there are fewer than two steps, or their linear program does not prove more than `least` ticks."""
+    def __init__(
+        self,
+        model: StepModel,
+        chain: list[int],
+        root: BranchNode,
+        least: float | None,
+        met: Callable[[list[int], StepSolution], None],
+    ):
+        """No leaves: there are fewer than two steps, or their linear program does not prove more than `least` ticks.
+
+        `met` gets the steps and each optimum.
+        """
+        self.met = met
         self.model, self.chain, self.root = model, chain, root
         self.grains = [root.grain]  # of the bytes in linear programs
         self.count = itertools.count()
@@ -176,7 +195,9 @@ class _Tree:
         if self.solved >= self._allowed():
             return None
         self.solved += 1
-        return self.lp.solved(fixed)
+        if (found := self.lp.solved(fixed)) is not None:
+            self.met(self.chain, found)
+        return found
 
     def _continue_single(self) -> None:
         """Begin with the leaves of the tree of one step."""

@@ -50,6 +50,7 @@ class StepSolution:
 
     ticks: float  # a lower bound, before its proof is rounded
     between: dict[Variable, float]  # values of the variables that are neither 0 nor 1
+    live: list[Variable]  # variables L that are 1
     dual: np.ndarray  # float64[rows], at least 0
 
 
@@ -213,8 +214,10 @@ class StepLp:
         if found is None:
             return None
         ticks, values, dual = found
+        names = [self.name[c] for c in np.flatnonzero(values >= 1 - WHOLE).tolist()]
         between = np.flatnonzero((values > WHOLE) & (values < 1 - WHOLE)).tolist()
-        return StepSolution(ticks * self.unit, {self.name[c]: float(values[c]) for c in between}, dual)
+        values_between = {self.name[c]: float(values[c]) for c in between}
+        return StepSolution(ticks * self.unit, values_between, [name for name in names if name[0] == "L"], dual)
 
     def weights(self, solution: StepSolution) -> dict[str, Any] | None:
         """The proof made of the rows' dual values; None if all are 0."""

@@ -26,11 +26,13 @@ from planner.bounds import (
 from planner.bounds.step_branch_and_bound import proven_ticks
 from planner.bounds.step_network import FULL_SECONDS, StepModel
 from planner.errors import IllegalPlan
+from planner.formulation.bound_findings import Findings
 from planner.formulation.formulation import ALIGNMENT, Formulation
 from planner.formulation.metrics import LowerBound
 from planner.problem import Problem
 from planner.problem.alternatives import relax_choices
 from planner.problem.plan import Goal, Plan
+from planner.problem.recompute import order_keeping_live
 
 # Steps with the largest single-step bound: for which branch and bound runs, and from which several are chosen.
 BRANCHED_STEPS, JOINT_STEPS = 2, 6
@@ -70,7 +72,7 @@ def with_multi_step_bound(formulation: Formulation, plan: Plan | None = None) ->
     Cancellation of the search for bounds ends it with the best bound found; of its verification, it raises
     CancellationError.
     """
-    goal, bound, accepted = formulation.goal, formulation.bound, list[claims.Claim]()
+    goal, bound, findings = formulation.goal, formulation.bound, Findings()
     if not goal.budget_bytes:
         return formulation
     if plan is not None and plan.score.bytes_over_budget:
@@ -78,17 +80,18 @@ def with_multi_step_bound(formulation: Formulation, plan: Plan | None = None) ->
         tighter = unless_cancelled(None, lambda known: _tighter(known, peak_cut.bound(problem, goal).claim), bound)
     else:
         needed = math.inf if plan is None else plan.score.cost
-        *_, tighter = (bound, *tightening_bounds(formulation, lambda: needed, accepted))
-    return formulation if tighter is bound else certified(formulation, tighter, accepted)
+        *_, tighter = (bound, *tightening_bounds(formulation, lambda: needed, findings))
+    return formulation if tighter is bound else certified(formulation, tighter, findings.accepted)
 
 
 def tightening_bounds(
-    formulation: Formulation, needed: Callable[[], float], accepted: list[claims.Claim] | None = None
+    formulation: Formulation, needed: Callable[[], float], findings: Findings | None = None
 ) -> Iterator[LowerBound]:
     """The bound after each method that may tighten it, while it proves less than `needed()` ticks.
 
-    Costs within the budget only. Claims that the verifier has accepted are added to `accepted`. Cancellation ends it.
+    Costs within the budget only. Cancellation ends it.
     """
+    findings = findings or Findings()
     scope, bound = _CostScope.of(formulation), formulation.bound
     problem, goal, budget = scope.problem, scope.goal, scope.budget_bytes
     model = StepModel(problem, goal, budget)
@@ -118,10 +121,20 @@ def tightening_bounds(
     def joint_tree(
         root: step_branch_and_bound.BranchNode, steps: list[int], least: float | None = None
     ) -> claims.Claim | None:
-        claim = multi_step_tree.bound(model, root, steps, needed, scope.quantum, least, prove)
-        if claim is not None and accepted is not None:
-            accepted.append(scope.of_arena(claim))
+        claim = multi_step_tree.bound(model, root, steps, cheapest, scope.quantum, least, prove, choose)
+        findings.accepted.extend([] if claim is None else [scope.of_arena(claim)])
         return claim
+
+    arena = formulation.in_arena_bytes()
+
+    def choose(steps: list[tuple[int, list[int]]]) -> None:
+        order = model.order
+        for task, live in steps:
+            order = order_keeping_live(problem, order, task, live)
+        findings.offer(arena, order, cheapest())
+
+    def cheapest() -> float:
+        return min(needed(), findings.cost)
 
     def prove(claim: claims.Claim) -> int:
         return claims.proven_value(formulation.lowered.problem, scope.of_arena(claim))

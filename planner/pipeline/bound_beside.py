@@ -7,9 +7,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from graph.cancellation import CancellationError, Deadline, cancellation_scope
+from planner.formulation.bound_findings import Findings
 from planner.formulation.formulation import Formulation
 from planner.formulation.proven_bound import certified, tightening_bounds
 from planner.problem.monitor import CostBound
@@ -31,11 +31,15 @@ def is_bounded_beside(formulation: Formulation) -> bool:
 
 
 class BoundBeside:
-    """Thread that tightens the bound of a formulation until `stop` is set, and raises `shared` as it does."""
+    """Thread that tightens the bound of a formulation until `stop` is set, and raises `shared` as it does.
 
-    def __init__(self, formulation: Formulation, stop: Deadline, shared: CostBound):
+    With `takes_orders` it may find a plan too; the search ends once that is proven.
+    """
+
+    def __init__(self, formulation: Formulation, stop: Deadline, shared: CostBound, takes_orders: bool = False):
         self.bound, self.shared = formulation.bound, shared
         self._certified = formulation  # with the bound that the verifier accepts
+        self.findings = Findings(takes_orders)
         self.least_cost = math.inf  # ticks of the best plan within the budget; set by the search
         self._ended, self._may_run = threading.Event(), threading.Event()
         self._may_run.set()
@@ -45,16 +49,16 @@ class BoundBeside:
 
     def run(self, formulation: Formulation) -> None:
         """What the thread does."""
-        accepted = list[dict[str, Any]]()  # claims
         with cancellation_scope(self._stop), SHORT_TURNS:
-            for bound in tightening_bounds(formulation, lambda: self.least_cost, accepted):
+            for bound in tightening_bounds(formulation, lambda: self.least_cost, self.findings):
                 if bound.cost > self.bound.cost:
                     self.bound = bound
                     self.shared.ticks = max(self.shared.ticks, bound.cost)
                     try:
-                        self._certified = certified(formulation, bound, accepted)
+                        self._certified = certified(formulation, bound, self.findings.accepted)
                     except CancellationError:
                         return
+                    self.shared.is_met |= self.findings.cost <= bound.cost
                 if self._stop.is_set():
                     return
 
@@ -68,8 +72,8 @@ class BoundBeside:
             self._may_run.set()
 
     def end_if_proven(self) -> None:
-        """End the thread if the best plan of the search is proven; else it goes on after addresses are chosen."""
-        if self.least_cost <= self.bound.cost:
+        """End the thread if the best plan is proven; else it goes on after addresses are chosen."""
+        if min(self.least_cost, self.findings.cost) <= self.bound.cost:
             self._ended.set()
 
     def end(self) -> None:

@@ -37,6 +37,8 @@ OnPlanned = Callable[[dict[str, Any]], None]  # gets a report
 
 #: Stages before the first plan.
 STAGES_BEFORE_PLAN = frozenset({"read", "differentiate"})
+#: Planner whose orders keep what is live at a step, as those of bounds do.
+OF_BOUND = "moment"
 #: Planners that run compiled kernels.
 KERNEL_PLANNERS = frozenset({"auto", "greedy", "blocks", "moment", "anneal", "search_order", "recurrent"})
 #: Largest share of the time for the bound before the search, and share kept for the bounds after addresses, without and
@@ -240,7 +242,7 @@ class SolveStages:
         if formulation.goal.iterations is None:
             monitor.idle_cores = cores() - 1 - is_bounded_beside(formulation)
         if is_bounded_beside(formulation):
-            self.beside = self._bound_beside(formulation, monitor)
+            self.beside = self._bound_beside(formulation, monitor, planner == "auto")
         watch.beside = self.beside
         if planner == "auto" and not seeds:
             first = first_plan.first_within(searched.lowered.problem, searched.goal, monitor)
@@ -253,6 +255,8 @@ class SolveStages:
             if self.beside is not None:
                 self.beside.end_if_proven()
         plan = formulation.plan_of(found)
+        if self.beside is not None and (order := self.beside.findings.order) is not None:
+            plan = min(plan, formulation.plan_of(Candidate(order, OF_BOUND)), key=lambda each: each.score)
         self.stopped_by_clock = monitor.stopped_by_clock
         if planner != "auto":  # `auto` runs all planners; notes of one that does not apply are noise
             self.notes = monitor.notes
@@ -267,13 +271,13 @@ class SolveStages:
         report = partial(self.emit_found, searched)
         return SearchWatch(formulation, searched, room, planner, self.clock, report, self.cancel)
 
-    def _bound_beside(self, formulation: Formulation, monitor: Monitor) -> BoundBeside:
-        """Thread of bounds beside the search with `monitor`."""
+    def _bound_beside(self, formulation: Formulation, monitor: Monitor, takes_orders: bool) -> BoundBeside:
+        """Thread of bounds beside the search with `monitor`. `takes_orders`: it may find the plan."""
         # The verifier takes the rest: its time grows with the proof.
         stop = self._stop_of_bound(formulation, self.clock.until - BESIDE_BOUND_PART * formulation.goal.seconds)
         # Limits of bounds follow from the requested seconds, not from those that a busy machine has left.
         requested = replace(formulation, goal=replace(formulation.goal, seconds=self.clock.seconds))
-        return BoundBeside(requested, stop, monitor.cost_bound)
+        return BoundBeside(requested, stop, monitor.cost_bound, takes_orders)
 
     def placed(
         self,

@@ -85,6 +85,7 @@ class CostBound:
     """A proven lower bound on the cost within the budget, shared by monitors; another thread may raise it."""
 
     ticks: int = 0
+    is_met: bool = False  # by an order that the other thread has
 
 
 @dataclass(slots=True)
@@ -125,6 +126,8 @@ class Monitor:
         best = self.best_score
         if best is not None and not best.bytes_over_budget and best.cost <= self.cost_bound.ticks:
             return True
+        if self.cost_bound.is_met:
+            return True  # the other thread has an order that is proven optimal
         expired = time.monotonic() - self.started > self.seconds
         self.stopped_by_clock |= expired
         return expired

@@ -1,24 +1,50 @@
-"""The bound that a thread tightens beside a search gives way to the repair of addresses."""
+"""The bound that a thread tightens beside a search gives way to the repair of addresses, and may find the plan."""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from bench.catalogue import Instance
 from graph.cancellation import CancellationError, Deadline, check_cancelled
 from graph.formats.readers import load
+from planner.formulation.bound_findings import Findings
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import LowerBound
 from planner.pipeline import bound_beside
 from planner.pipeline.bound_beside import BoundBeside
+from planner.pipeline.progress import SolveStages
 from planner.problem.monitor import CostBound
 from planner.request.plan_request import parse_request
+
+
+@pytest.mark.parametrize("planner", ["auto", "segments"])
+def test_an_order_of_the_bound_ends_a_search_of_all_planners_once_it_is_proven(
+    planner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = parse_request({"budget": "60%", "layout": "none", "search_seconds": 60})
+    formulation = formulate(load(Instance("chain40").bytes), request)
+    plan = formulation.search("segments", formulation.monitor())
+    assert not plan.score.bytes_over_budget
+
+    def finding(given: Formulation, _: object, findings: Findings) -> Iterator[LowerBound]:
+        findings.offer(given, plan.order, math.inf)
+        yield replace(given.bound, cost=plan.score.cost)
+
+    monkeypatch.setattr(bound_beside, "tightening_bounds", finding)
+    monkeypatch.setattr(bound_beside, "certified", lambda given, bound, _: replace(given, bound=bound))
+    stages = SolveStages(None, threading.Event(), False)
+    stages.start_clock(formulation)
+    assert stages.search(formulation, planner).score <= plan.score
+    assert stages.beside is not None and not stages.stopped_by_clock
+    assert stages.beside.shared.is_met == (planner == "auto")
 
 
 def test_a_paused_bound_makes_no_progress_until_it_is_resumed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,13 @@ def test_a_bound_that_is_raised_from_outside_ends_the_search_and_its_parts():
     assert not monitor.stopped_by_clock
 
 
+def test_a_proven_order_that_another_thread_has_ends_the_search_by_the_clock():
+    for iterations in (None, 5):
+        monitor = monitored(0, iterations)
+        monitor.cost_bound.is_met = True
+        assert monitor.should_stop() == (iterations is None)
+
+
 def test_a_bound_ends_no_search_for_an_order_within_the_budget():
     monitor = monitored(1)
     monitor.cost_bound.ticks = 7
