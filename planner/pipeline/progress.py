@@ -256,7 +256,9 @@ class SolveStages:
                 self.beside.end_if_proven()
         plan = formulation.plan_of(found)
         if self.beside is not None and (order := self.beside.findings.order) is not None:
-            plan = min(plan, formulation.plan_of(Candidate(order, OF_BOUND)), key=lambda each: each.score)
+            of_bound = Candidate(order, OF_BOUND)
+            plan = min(plan, formulation.plan_of(of_bound), key=lambda each: each.score)
+            self.incumbents = [of_bound, *self.incumbents]  # its addresses may fit where those of the other do not
         self.stopped_by_clock = monitor.stopped_by_clock
         if planner != "auto":  # `auto` runs all planners; notes of one that does not apply are noise
             self.notes = monitor.notes
