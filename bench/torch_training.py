@@ -13,7 +13,8 @@ gradients, buffers and the state of the generator are equal bit for bit.
 
 The steps of all plans are timed in turns, op by op (`remat/torch/step/timing.py`), `--rounds` times each. The time of a
 step is the sum of the least seconds of the processor of each of its runs of an op: other work on the machine only adds
-to them, and rarely at the same op in all rounds. Beside it stands by how much the even and the odd rounds differ.
+to them, and rarely at the same op in all rounds. In parentheses: by how many points the even and the odd rounds differ.
+What a step does outside of ops is in neither time.
 
 The table at the end has for each network the tasks of the step, seconds of the processor to record it without and with
 a profile and to plan, the largest errors of its rows, the rank correlation of predicted and measured peaks and times,
@@ -41,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 import torch
-from torch import nn
+from torch import fx, nn
 
 import remat.torch
 from bench.run import add_only, machine
@@ -51,9 +52,11 @@ from planner.formulation.formulate import formulate
 from planner.problem.plan import Candidate
 from planner.request.plan_request import parse_request
 from remat.report import Report
-from remat.torch.step.recording import Passes, Step, step_backend
-from remat.torch.step.split import Order, split
-from remat.torch.step.timing import TimedStep, clocks_of, order_as_it_is, undisturbed
+from remat.torch.step.aot import BackendCompilerFailed, eager_backend
+from remat.torch.step.joint import Joint
+from remat.torch.step.recording import Passes, Step, inputs_of, roles_of
+from remat.torch.step.split import Order, order_as_recorded
+from remat.torch.step.timing import Inputs, TimedStep, clocks_of, undisturbed
 from remat.torch.time_ratio import TimeRatio, time_ratio
 from tests.torch.steps import equal, peak_bytes
 
@@ -61,7 +64,17 @@ STEPS = 3
 WITHIN = 0.02  # difference of predicted and measured extra time that is asked for
 MIB = 2**20
 RESULTS = Path(__file__).parent / "results" / "torch_training.json"
-COLUMNS = ("network", "budget", "status", "peak MiB", "off", "without profile", "extra", "measured", "equal")
+COLUMNS = (
+    "network",
+    "budget",
+    "status",
+    "peak MiB",
+    "off",
+    "without profile",
+    "extra",
+    "measured (halves differ)",
+    "equal",
+)
 OF_NETWORKS = (
     "network",
     "tasks",
@@ -109,24 +122,37 @@ def compared(base: nn.Module, other: nn.Module, inputs: dict[str, Any], rounds: 
     return time_ratio(partial(seconds, base), partial(seconds, other), runs=rounds)
 
 
-def recorded(module: nn.Module, inputs: dict[str, Any]) -> Step:
-    """The step of a module with measured costs and its inputs."""
-    found = []
+class Recorded(Exception):
+    """Ends a compilation once a step is recorded with measured costs."""
 
-    def divided(step: Step) -> Passes:
-        found.append(step)
-        return split(step.joint, order_as_it_is(step.joint))
-
-    torch.compile(module, backend=step_backend(divided, measure=True), fullgraph=True, dynamic=False)(**inputs)
-    torch._dynamo.reset()
-    return found[0]
+    def __init__(self, step: Step, inputs: Inputs):
+        self.step, self.inputs = step, inputs
 
 
-def extra_times(step: Step, orders: Sequence[Order], rounds: int) -> list[tuple[float, float]]:
+def recorded(module: nn.Module, inputs: dict[str, Any]) -> tuple[Step, Inputs]:
+    """(step of a module with measured costs, its inputs)."""
+
+    def compiled(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        def divided(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Passes:
+            step = Step.of(joint, num_fwd_outputs, roles_of(graph, examples), measure=True, examples=examples)
+            raise Recorded(step, inputs_of(step.joint, examples))
+
+        return eager_backend(divided)(graph, examples)
+
+    try:
+        torch.compile(module, backend=compiled, fullgraph=True, dynamic=False)(**inputs)
+    except BackendCompilerFailed as error:
+        if isinstance(found := error.inner_exception, Recorded):
+            return found.step, found.inputs
+        raise
+    raise ValueError("the step has no backward pass")
+
+
+def extra_times(joint: Joint, inputs: Inputs, orders: Sequence[Order], rounds: int) -> list[tuple[float, float]]:
     """For each order, (extra time over every task once, difference between the even and the odd rounds)."""
-    clock = clocks_of(step.device)[-1]
-    steps = [TimedStep(step.joint, step.inputs, order) for order in (order_as_it_is(step.joint), *orders)]
-    with undisturbed(step.joint):
+    clock = clocks_of(joint.device)[-1]
+    steps = [TimedStep(joint, inputs, order) for order in (order_as_recorded(joint), *orders)]
+    with undisturbed(joint):
         for each in steps:
             each.run(clock)  # warms caches and the allocator up
         runs = [[[seconds for _, seconds in each.run(clock)] for each in steps] for _ in range(rounds)]
@@ -159,13 +185,13 @@ def network_row(name: str, given: argparse.Namespace) -> Row:
     clock = [time.process_time()]
     unmeasured = remat.torch.capture(module, **inputs)
     clock.append(time.process_time())
-    step = recorded(module, inputs)
+    step, given_inputs = recorded(module, inputs)
     captured = remat.torch.Capture(step.document, step.device)
     clock.append(time.process_time())
     reports = plans_of(captured, given)
     clock.append(time.process_time())
-    times = extra_times(step, [report.order for report in reports], given.rounds) if given.rounds else []
-    del step
+    orders = [report.order for report in reports]
+    times = extra_times(step.joint, given_inputs, orders, given.rounds) if given.rounds else []
     tensors = {id(tensor): tensor.nbytes for tensor in (*module.parameters(), *module.buffers(), *inputs.values())}
     held = sum(tensors.values())
     plain = copy.deepcopy(module)
@@ -187,7 +213,7 @@ def network_row(name: str, given: argparse.Namespace) -> Row:
             "equal": same,
         }
         if taken is not None:
-            row |= dict(zip(("measured", "error"), taken, strict=True))
+            row |= dict(zip(("measured", "halves"), taken, strict=True))
         found.append(row)
         print(of_plan(name, row), flush=True)
         torch._dynamo.reset()
@@ -242,7 +268,7 @@ def line(cells: Iterable[object]) -> str:
 def of_plan(name: str, row: Row) -> str:
     """The line of a plan."""
     off = (f"{row[key]:+.2%}" for key in ("off", "without profile"))
-    extra = f"{row['extra']:.1%}", f"{row['measured']:.1%} ± {100 * row['error']:.1f}" if "error" in row else ""
+    extra = f"{row['extra']:.1%}", f"{row['measured']:.1%} ({100 * row['halves']:.1f})" if "halves" in row else ""
     budget, equal = (f"{row['budget']:.1%}" if row["budget"] else "lowest"), ("yes" if row["equal"] else "NO")
     return line([name, budget, row["status"], f"{row['peak'] / MIB:.1f}", *off, *extra, equal])
 
@@ -273,6 +299,8 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help="networks at their full size")
     parser.add_argument("--shown", action="store_true", help="the table of the last runs")
     given = parser.parse_args()
+    if given.rounds < 0 or given.rounds == 1:
+        parser.error("--rounds: 2 or more, or 0 for no times")
     wholes: dict[str, Row] = json.loads(RESULTS.read_text())["networks"] if RESULTS.exists() else {}
     if not given.shown:
         print(f"{line(COLUMNS)}\n{line(['---'] * len(COLUMNS))}", flush=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -13,6 +14,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import remat.torch
 from remat.torch.step import timing
+from remat.torch.step.aot import eager_backend
+from remat.torch.step.document import TANGENTS
+from remat.torch.step.recording import Passes, Step, inputs_of, roles_of
+from remat.torch.step.split import order_as_recorded, split
 from tests.torch.modules import VOCABULARY, Convolutions, Decoder
 
 SCRIPT = """
@@ -76,6 +81,33 @@ def test_an_op_has_the_smaller_time_of_two_clocks(seconds: dict[str, float], mon
     captured = remat.torch.capture(nn.Linear(4, 4), torch.ones(2, 4), loss=torch.sum, measure=True)
     costs = [node["cost"]["seconds"] for node in captured.document["nodes"] if "alias_of" not in node]
     assert set(costs) == {0.0, 2.0}  # the caller's part of the step takes none
+
+
+def test_a_plan_is_timed_run_by_run_in_its_order() -> None:
+    """A plan that computes two results twice: each run has its seconds, and the generator stays as it is."""
+    steps: list[tuple[Step, timing.Inputs]] = []
+
+    def compiled(graph: torch.fx.GraphModule, examples: Sequence[object]) -> Callable[..., object]:
+        def divided(joint: torch.fx.GraphModule, *_: object, num_fwd_outputs: int, **__: object) -> Passes:
+            step = Step.of(joint, num_fwd_outputs, roles_of(graph, examples))
+            steps.append((step, inputs_of(step.joint, examples)))
+            return split(step.joint, order_as_recorded(step.joint))
+
+        return eager_backend(divided)(graph, examples)
+
+    decoder = Decoder()
+    tokens = torch.randint(0, VOCABULARY, (2, 8))
+    torch.compile(decoder, backend=compiled, fullgraph=True, dynamic=False)(tokens)
+    step, inputs = steps[0]
+    order = remat.torch.Capture(step.document, step.device).plan(0, iterations=2_000).order
+    assert len(order) > len(order_as_recorded(step.joint))
+    timed, generator = timing.TimedStep(step.joint, inputs, order), torch.get_rng_state()
+    with timing.undisturbed(step.joint):
+        rounds = [timed.run(timing.clocks_of(step.device)[0]) for _ in range(2)]
+    tasks = {task.name for task in step.joint.tasks} | {TANGENTS}
+    assert [[name for name, _ in each] for each in rounds] == [[name for name, _ in order if name in tasks]] * 2
+    assert all(seconds >= 0 for each in rounds for _, seconds in each)
+    assert torch.equal(generator, torch.get_rng_state())
 
 
 def test_long_steps_are_timed_five_times_at_most_and_short_ones_twenty_times() -> None:

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
 from functools import partial
+from itertools import product
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 import remat.torch
 from remat.torch.step.aot import allocations
-from remat.torch.step.convolution_workspace import LIMIT_NAMES, Convolution
+from remat.torch.step.convolution_workspace import LIMIT_NAMES, NARROW, Convolution, channel_block
 
 KIB = 1024
 CHANNELS = (6, 8, 12, 16, 20, 32)
-#: Input channels, output channels, size of the kernel, stride, groups, whether it is transposed.
-CONVOLUTIONS = (
-    *(
-        (*both, *kernel, 1, False)
-        for both in itertools.product(CHANNELS, CHANNELS)
-        for kernel in ((3, 1), (3, 2), (1, 2))
-        if kernel != (3, 2) or both[0] > 8  # of fewer, some kilobytes of scratch for the strides are not modelled
-    ),
-    *((3, channels, *kernel, 1, False) for channels in CHANNELS for kernel in ((3, 1), (4, 4))),
-    *((channels, channels, 3, stride, channels, False) for channels in CHANNELS for stride in (1, 2)),
-    *((channels, channels, 3, 1, groups, False) for channels, groups in ((32, 2), (64, 8), (128, 32))),
-    *((inputs, outputs, 2, 2, 1, True) for inputs, outputs in ((16, 16), (20, 20), (24, 12), (32, 20))),
+
+
+class Case(NamedTuple):
+    """A convolution of images of 32 x 32."""
+
+    inputs: int
+    outputs: int
+    kernel: int = 3
+    stride: int = 1
+    groups: int = 1
+    is_transposed: bool = False
+    images: int = 2
+    wanted: tuple[bool, bool, bool] = (True, True, False)  # gradients: of input, weight, bias
+
+
+CASES = (
+    *(Case(*both, *kernel) for both in product(CHANNELS, CHANNELS) for kernel in ((3, 1), (1, 2))),
+    *(Case(inputs, outputs, 3, 2) for inputs, outputs in product((12, 16, 20, 32), CHANNELS)),
+    *(Case(3, channels, *kernel, wanted=(False, True, False)) for channels in CHANNELS for kernel in ((3, 1), (4, 4))),
+    *(Case(channels, channels, 3, stride, channels) for channels in CHANNELS for stride in (1, 2)),
+    *(Case(channels, channels, groups=groups) for channels, groups in ((32, 2), (64, 8), (128, 32))),
+    *(Case(*both, 2, 2, is_transposed=True) for both in ((16, 16), (20, 20), (24, 12), (32, 20))),
+    *(Case(channels, 32, 1, images=images) for channels in CHANNELS for images in (2, 15, 16)),
+    *(Case(32, 32, 1, groups=groups) for groups in (2, 32)),
+    *(Case(channels, 16, images=1) for channels in (16, 20)),  # the one by PyTorch itself, the other by oneDNN
+    *(Case(20, 20, wanted=wanted) for wanted in product((True, False), repeat=3) if any(wanted)),
 )
 
 
@@ -71,12 +86,21 @@ def test_operands_of_another_dtype_are_converted_first() -> None:
 
 
 def test_convolutions_of_any_channels_are_known_on_narrow_blocks() -> None:
-    assert not wrong_convolutions()
+    """Which `tests/conftest.py` chooses."""
+    assert channel_block() == NARROW
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        assert not wrong_convolutions()
+    finally:
+        torch.set_num_threads(threads)
 
 
 def test_convolutions_of_any_channels_are_known_on_the_blocks_of_this_machine() -> None:
     """In a process of its own: oneDNN decides once which instructions it uses."""
-    environment = {name: value for name, value in os.environ.items() if name not in LIMIT_NAMES}
+    environment = {name: value for name, value in os.environ.items() if name not in LIMIT_NAMES} | {
+        "OMP_NUM_THREADS": "1"
+    }
     script = "from tests.torch.test_workspace import wrong_convolutions; print(wrong_convolutions())"
     found = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
     assert found.stdout.splitlines()[-1] == "[]"
@@ -84,24 +108,22 @@ def test_convolutions_of_any_channels_are_known_on_the_blocks_of_this_machine() 
 
 def wrong_convolutions() -> list[str]:
     """Convolutions whose workspace, of the result or of the gradients, is more than 2% and 4 KiB off."""
-    torch.set_num_threads(1)
     wrong = []
-    for inputs, outputs, kernel, stride, groups, is_transposed in CONVOLUTIONS:
+    for case in CASES:
+        inputs, outputs, kernel, stride, groups, is_transposed, images, wanted = case
         padding = [0 if is_transposed or kernel % 2 == 0 else kernel // 2] * 2
-        data = torch.rand(2, inputs, 32, 32)
         shape = (inputs, outputs, kernel, kernel) if is_transposed else (outputs, inputs // groups, kernel, kernel)
-        weight, strides = torch.rand(shape), [stride, stride]
-        others = (strides, padding, [1, 1], is_transposed, [0, 0], groups)
+        data, weight, strides, once = torch.rand(images, inputs, 32, 32), torch.rand(shape), [stride] * 2, [1, 1]
+        others = (strides, padding, once, is_transposed, [0, 0], groups)
         forward = partial(torch.ops.aten.convolution, data, weight, None, *others)
         gradient = torch.rand_like(forward())
-        mask = [inputs > 3, True, False]
-        backward = partial(torch.ops.aten.convolution_backward, gradient, data, weight, [0], *others, mask)
+        backward = partial(torch.ops.aten.convolution_backward, gradient, data, weight, [outputs], *others, wanted)
         backward()
-        convolution = Convolution(data, weight, gradient, strides, padding, is_transposed, groups)
-        known = {"forward": convolution.forward(), "gradients": convolution.gradients(mask[0], True)}
-        measured = allocations({"forward": lambda run=forward: run, "gradients": lambda run=backward: run})
+        convolution = Convolution(data, weight, gradient, strides, padding, once, is_transposed, groups)
+        known = {"result": convolution.forward(), "gradients": convolution.gradients(*wanted)}
+        measured = allocations({"result": lambda run=forward: run, "gradients": lambda run=backward: run})  # type: ignore[misc]
         wrong += [
-            f"{what} of {inputs, outputs, kernel, stride, groups, is_transposed}: {held}, known {known[what]}"
+            f"{what} of {case}: {held}, known {known[what]}"
             for what, held in measured.items()
             if abs(held - known[what]) > max(4 * KIB, 0.02 * held)
         ]

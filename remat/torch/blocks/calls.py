@@ -14,11 +14,10 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from remat.torch.step.document import TANGENTS
 from remat.torch.step.errors import NotCaptured
 from remat.torch.step.planning import fingerprint
 from remat.torch.step.recording import NO_GRADIENT, Passes, Step, compiled_by, step_backend
-from remat.torch.step.split import split
+from remat.torch.step.split import order_as_recorded, split
 
 CONSTANTS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 NOT_CALLED = "the step does not call it"
@@ -139,7 +138,7 @@ def kinds_of(module: nn.Module, calls: BlockCalls) -> tuple[dict[str, Step], dic
         def record(step: Step) -> Passes:
             recorded.append(fingerprint(step.document))
             steps.setdefault(recorded[-1], step)
-            return split(step.joint, order_as_recorded(step))
+            return split(step.joint, order_as_recorded(step.joint))
 
         run = step_backend(record)(graph, examples)
 
@@ -171,12 +170,3 @@ def kinds_of(module: nn.Module, calls: BlockCalls) -> tuple[dict[str, Step], dic
         else:
             calls.refuse(path, NO_GRADIENT)
     return steps, kinds
-
-
-def order_as_recorded(step: Step) -> list[tuple[str, int]]:
-    """The order of a step without a plan."""
-    forward: list[tuple[str, int]] = []
-    backward: list[tuple[str, int]] = []
-    for task in step.joint.tasks:
-        (backward if step.joint.is_backward(task) else forward).append((task.name, 0))
-    return [*forward, (TANGENTS, 0), *backward]

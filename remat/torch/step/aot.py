@@ -51,6 +51,7 @@ __all__ = [
     "forget_meshes",
     "graph_module",
     "group_size",
+    "has_avx512",
     "has_kernel",
     "outside_of_tracing",
     "peak_and_rest",
@@ -205,6 +206,11 @@ def has_kernel(op: torch._ops.OpOverload, device_type: str) -> bool:
     name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
     key = torch._C._dispatch_key_for_device(device_type)
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, key))
+
+
+def has_avx512() -> bool:
+    """Whether the processor has AVX-512, whatever PyTorch's own kernels were limited to."""
+    return bool(torch.cpu._is_avx512_supported())
 
 
 def allocations(calls: Mapping[str, Callable[[], Callable[[], Any]]]) -> dict[str, int]:

@@ -7,11 +7,16 @@ else of 8:
     gradient of the input     copies of gradient and weight, and the blocked result; then the result beside it
     gradient of the weight    copies of input and gradient, and the blocked result; then the result beside it
 
-Left as they lie: all of a pointwise convolution, inputs of few channels, tensors whose channels are the innermost
-dimension. Groups of several channels are not rounded up. A pointwise convolution with a stride first copies what it
-reads of one image. With a stride, the gradient of the input is computed beside a copy of that input.
+Left as they lie: inputs of few channels, and tensors whose channels are the innermost dimension. Groups of several
+channels are not rounded up. A pointwise convolution with a stride first copies what it reads of one image. With a
+stride, the gradient of the input is computed beside a copy of that input.
 
-Found by measuring each shape alone, in float32 on one thread with PyTorch 2.13 (`tests/torch/test_workspace.py`).
+PyTorch computes some convolutions by itself (`_is_by_pytorch`): from columns of the input, a copy of each number for
+each product that it is in, or a pointwise one as it is.
+
+Found by measuring each shape alone, in float32 on one thread with PyTorch 2.13 (`tests/torch/test_workspace.py`). Not
+modelled: dilation, groups that are no multiple of a block, several results for each channel of a depthwise one, scratch
+of strided convolutions of up to 4 channels (the first of a vision transformer), transposed ones with up to 8 results.
 
 Needs PyTorch and the standard library only.
 """
@@ -27,15 +32,21 @@ from typing import Any
 
 import torch
 
+from remat.torch.step.aot import has_avx512
+
 #: Channels of a block without AVX-512 and with it.
 NARROW, WIDE = 8, 16
 #: For the gradient of the weight, inputs of fewer channels have no copy; from then on to WIDE, all blocks are narrow.
 FEW_CHANNELS = 4
 #: Kernels of a depthwise convolution from which on the gradient of the weight needs no copies.
 LARGE_KERNEL = 5
-#: Limits of oneDNN's instructions that leave AVX-512 out; an environment variable of either name sets one.
+#: Limits of oneDNN's instructions that leave AVX-512 out; environment variables that set one, the first given counts.
 NARROW_LIMITS = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2")
 LIMIT_NAMES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+#: PyTorch computes pointwise convolutions of fewer images by itself, on one thread.
+ONEDNN_IMAGES = 16
+#: And of one image those of at most so many numbers, unless the kernel is larger than so many both ways.
+SMALL_IMAGE, SMALL_KERNEL = 20_480, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +58,14 @@ class Convolution:
     result: Any
     stride: Sequence[int]
     padding: Sequence[int]
+    dilation: Sequence[int]
     is_transposed: bool
     groups: int
 
     def forward(self) -> int:
         """Bytes of workspace of the result."""
-        if self._is_plain:
-            return 0
+        if self._is_by_pytorch:
+            return self._columns() + self._joined(self.result)
         if self._is_channels_last:
             return int(self.weight.nbytes) * (1 if self.groups > 1 else 2)
         if self.is_transposed:
@@ -64,21 +76,22 @@ class Convolution:
         blocked = self._blocked(self.result)
         return max(read + blocked - int(self.result.nbytes), blocked)
 
-    def gradients(self, of_data: bool, of_weight: bool) -> int:
-        """Bytes of workspace of the gradients computed, the larger of both."""
-        if self._is_plain:
-            return 0
+    def gradients(self, of_data: bool, of_weight: bool, of_bias: bool = False) -> int:
+        """Bytes of workspace of the gradients that are wanted; oneDNN computes that of the bias with the weight's."""
+        if self._is_by_pytorch:
+            return self._columns() + self._joined(self.data) * of_data
         if self._is_channels_last:
             return int(self.weight.nbytes) * (4 if self.groups > 1 else 3)
-        returned = int(self.weight.nbytes) if of_weight else 0
-        data = self._gradient_of_data() - returned if of_data and not self.is_transposed else 0
-        weight = self._gradient_of_weight(returned) if of_weight or self.is_transposed else 0
+        returned = int(self.weight.nbytes) if of_weight or of_bias else 0
+        data = self._gradient_of_data() - returned if of_data else 0
+        weight = self._gradient_of_weight(returned) if of_weight or of_bias else 0
         return max(data, weight) + (0 if self.result.is_contiguous() else int(self.result.nbytes))
 
     def _gradient_of_data(self) -> int:
         """Bytes beside the gradient of the input; that of the weight is not there yet."""
-        is_strided = any(step > 1 for step in self.stride)
-        if is_strided and (self.groups == 1 or self.weight.shape[1] > channel_block()):
+        if self.is_transposed:
+            return self._blocked_weight() + self._blocked(self.data)
+        if self._is_strided and (self.groups == 1 or self.weight.shape[1] > channel_block()):
             return 2 * int(self.data.nbytes)
         blocked = self._blocked(self.data)
         held = self._blocked(self.result) + self._blocked_weight() + blocked - int(self.data.nbytes)
@@ -97,13 +110,37 @@ class Convolution:
             if FEW_CHANNELS <= channels < WIDE:
                 read = _bytes(self.data, 1, NARROW) + _bytes(self.result, 1, NARROW)
                 weight = _bytes(self.weight, NARROW, NARROW)
-            elif channels < FEW_CHANNELS and not self.is_transposed:
-                read, weight = self._blocked(self.result), _bytes(self.weight, self._block)
+            elif channels < FEW_CHANNELS:
+                read = self._blocked(self.data if self.is_transposed else self.result)
+                weight = _bytes(self.weight, self._block)
         return max(read + weight - returned, weight)
 
+    def _columns(self) -> int:
+        """Bytes of the columns that PyTorch makes of one image; none for a pointwise convolution without a stride."""
+        if self._is_pointwise and not self._is_strided:
+            return 0
+        inside, outside = (self.result, self.data) if self.is_transposed else (self.data, self.result)
+        kernel, places = prod(self.weight.shape[2:]), prod(outside.shape[2:])
+        return int(inside.shape[1] // self.groups * kernel * places * inside.element_size())
+
+    def _joined(self, tensor: Any) -> int:
+        """Bytes of the parts of a tensor, one of each group, that PyTorch then joins."""
+        return int(tensor.nbytes) if self.groups > 1 else 0
+
     @property
-    def _is_plain(self) -> bool:
-        return self.groups == 1 and self._is_pointwise and all(step == 1 for step in self.stride)
+    def _is_by_pytorch(self) -> bool:
+        """PyTorch's own condition, of its source `aten/src/ATen/native/Convolution.cpp`, for numbers of 32 bits."""
+        last, images = self.weight.shape[-2:], self.data.shape[0]
+        is_dilated = any(step > 1 for step in self.dilation)
+        is_simple = not self._is_strided and not is_dilated and images < ONEDNN_IMAGES and all(s == 1 for s in last)
+        if is_simple and torch.get_num_threads() == 1:
+            return True
+        is_small = images == 1 and self.data.numel() <= SMALL_IMAGE
+        return self.groups == 1 and is_small and not all(size > SMALL_KERNEL for size in last)
+
+    @property
+    def _is_strided(self) -> bool:
+        return any(step > 1 for step in self.stride)
 
     @property
     def _is_pointwise(self) -> bool:
@@ -115,8 +152,10 @@ class Convolution:
 
     @property
     def _is_channels_last(self) -> bool:
-        data = self.data
-        return bool(data.dim() == 4 and data.shape[1] > 1 and data.stride(1) == 1 and prod(data.shape[2:]) > 1)
+        return any(
+            tensor.dim() in (4, 5) and tensor.shape[1] > 1 and tensor.stride(1) == 1 and prod(tensor.shape[2:]) > 1
+            for tensor in (self.data, self.weight)
+        )
 
     @property
     def _block(self) -> int:
@@ -132,14 +171,13 @@ class Convolution:
     def _copied_data(self) -> int:
         """The blocked input, and what the stride of a pointwise convolution leaves of one image of it."""
         blocked, parts = self._blocked(self.data), self.data.shape[0] * prod(self.stride)
-        is_strided = self._is_pointwise and any(step > 1 for step in self.stride)
-        return blocked + (blocked // parts if is_strided and parts else 0)
+        return blocked + (blocked // parts if self._is_pointwise and self._is_strided and parts else 0)
 
 
 def channel_block() -> int:
     """Channels of a block on this machine: 8, or 16 where oneDNN may use AVX-512."""
-    limits = {os.environ.get(name, "").upper() for name in LIMIT_NAMES}
-    return WIDE if torch.backends.cpu.get_cpu_capability() == "AVX512" and not limits & {*NARROW_LIMITS} else NARROW
+    limit = next((given for name in LIMIT_NAMES if (given := os.environ.get(name))), "")
+    return WIDE if has_avx512() and limit.upper() not in NARROW_LIMITS else NARROW
 
 
 def _bytes(tensor: Any, *blocks: int) -> int:

@@ -10,7 +10,7 @@ import copy
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -47,16 +47,12 @@ _PART = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]|\[(?:'([^']*
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A recorded step: the joint graph, its document, the kind of device it runs on, and what Inductor fuses.
-
-    `inputs`: the tensors that it was recorded with.
-    """
+    """A recorded step: the joint graph, its document, the kind of device it runs on, and what Inductor fuses."""
 
     joint: Joint
     document: dict[str, Any]
     device: torch.device
     fusion: Fusion | None = None
-    inputs: Inputs = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -75,9 +71,8 @@ class Step:
         ops that share a kernel are one node of the document, and random ops are never repeated.
         """
         joint = Joint(module, forward_outputs)
-        numbers = {node: int(getattr(node.meta.get("desc"), "idx", -1)) for node in joint.inputs}
-        roles = {node.name: inputs[number] for node, number in numbers.items() if number in inputs}
-        given = {node: examples[number] for node, number in numbers.items() if 0 <= number < len(examples)}
+        roles = {node.name: inputs[number] for node, number in _numbers(joint).items() if number in inputs}
+        given = inputs_of(joint, examples)
         costs, how = measured_costs(joint, given if fuse is None else None) if measure else ({}, "")
         written = document(joint, name, roles, costs, replay=fuse is None, root=root)
         if how:
@@ -85,9 +80,19 @@ class Step:
         if how not in ("", IN_STEP):
             written["annotations"]["import_warnings"] = [ALONE.format(how)]
         if fuse is None:
-            return Step(joint, written, joint.device, inputs=given)
+            return Step(joint, written, joint.device)
         fusion = fuse(joint)
-        return Step(joint, fusion.document(written), joint.device, fusion, given)
+        return Step(joint, fusion.document(written), joint.device, fusion)
+
+
+def inputs_of(joint: Joint, examples: Sequence[Any]) -> Inputs:
+    """The inputs of a step among the arguments that it was recorded with."""
+    return {node: examples[number] for node, number in _numbers(joint).items() if 0 <= number < len(examples)}
+
+
+def _numbers(joint: Joint) -> dict[fx.Node, int]:
+    """Numbers of the inputs of a step among its arguments; -1: it is none."""
+    return {node: int(getattr(node.meta.get("desc"), "idx", -1)) for node in joint.inputs}
 
 
 def require_choice(name: str, given: str, choices: Sequence[str]) -> None:

@@ -80,6 +80,15 @@ def split(
     return _Split(joint, order, waits).modules(addresses, before_each, functional)
 
 
+def order_as_recorded(joint: Joint) -> list[tuple[str, int]]:
+    """The order of a step without a plan."""
+    forward: list[tuple[str, int]] = []
+    backward: list[tuple[str, int]] = []
+    for task in joint.tasks:
+        (backward if joint.is_backward(task) else forward).append((task.name, 0))
+    return [*forward, (TANGENTS, 0), *backward]
+
+
 def crossing(joint: Joint, order: Order) -> list[Result]:
     """What the backward pass of a plan reads of before it. Raises OtherStep."""
     return _Split(joint, order).crossing

@@ -28,7 +28,7 @@ from torch import fx
 from remat.torch.step.aot import outside_of_tracing, run_as_it_is, without_autocast
 from remat.torch.step.document import COLLECTIVES, TANGENTS
 from remat.torch.step.joint import Joint, Result, is_mutation, tensors_of
-from remat.torch.step.split import Order, split
+from remat.torch.step.split import Order, order_as_recorded, split
 
 MIN_RUNS, MAX_SECONDS = 5, 5.0  # timed steps with a clock: so many, or fewer once so many seconds have passed
 MAX_RUNS, SECONDS = 20, 2.0  # and up to so many while no more than so many seconds have passed
@@ -52,7 +52,7 @@ def seconds_in_step(joint: Joint, inputs: Inputs) -> dict[str, float]:
         NotTimed: The inputs are not there, the step communicates or writes to its inputs, has no memory, or fails.
     """
     _require_runnable(joint, inputs)
-    step, clocks = TimedStep(joint, inputs, order_as_it_is(joint)), clocks_of(joint.device)
+    step, clocks = TimedStep(joint, inputs, order_as_recorded(joint)), clocks_of(joint.device)
     found: list[dict[str, list[float]]] = [defaultdict(list) for _ in clocks]
     try:
         with undisturbed(joint):
@@ -67,12 +67,6 @@ def seconds_in_step(joint: Joint, inputs: Inputs) -> dict[str, float]:
     except (RuntimeError, MemoryError) as error:
         raise NotTimed(f"the step failed: {str(error).strip().splitlines()[0]}") from None
     return {name: min(statistics.median(each[name]) for each in found) for name in found[0]}
-
-
-def order_as_it_is(joint: Joint) -> list[tuple[str, int]]:
-    """The order of a step without a plan: every task once."""
-    forward = [(task.name, 0) for task in joint.tasks if not joint.is_backward(task)]
-    return [*forward, (TANGENTS, 0), *((task.name, 0) for task in joint.tasks if joint.is_backward(task))]
 
 
 @contextlib.contextmanager
@@ -126,20 +120,23 @@ def _event() -> torch.cuda.Event:
     return event
 
 
+#: Seconds of one note by clock, measured once, so that they are the same in all steps.
+OWN_SECONDS: dict[Clock, float] = {_event: 0.0}
+
+
 class _Notes:
     """Names with the times of a clock; events of a GPU take none of its time."""
 
     def __init__(self, device: torch.device):
         self.device = device
         self.noted: list[tuple[str, Any]] = []
-        self.own_seconds: dict[Clock, float] = {_event: 0.0}  # of one note
         for clock in clocks_of(device):
-            if clock not in self.own_seconds:
-                self.own_seconds[clock] = 0.0
+            if clock not in OWN_SECONDS:
+                OWN_SECONDS[clock] = 0.0
                 self.clock = clock
                 for _ in range(NOTES):
                     self.add("")
-                self.own_seconds[clock] = statistics.median(seconds for _, seconds in self.read())
+                OWN_SECONDS[clock] = statistics.median(seconds for _, seconds in self.read())
 
     def add(self, name: str) -> None:
         self.noted.append((name, self.clock()))
@@ -150,7 +147,7 @@ class _Notes:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
             return [(name, a.elapsed_time(b) / 1000) for (name, a), (_, b) in pairwise(noted)]
-        own = self.own_seconds[self.clock]
+        own = OWN_SECONDS[self.clock]
         return [(name, max(b - a - own, 0.0)) for (name, a), (_, b) in pairwise(noted)]
 
 

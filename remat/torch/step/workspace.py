@@ -36,15 +36,16 @@ def workspace_of(node: Any) -> int:
 
 
 def _convolution(result: Any, data: Any, weight: Any, bias: Any, stride: Any, padding: Any, *others: Any) -> int:
-    _, is_transposed, _, groups = others
-    return Convolution(data, weight, result, stride, padding, is_transposed, groups).forward()
+    dilation, is_transposed, _, groups = others
+    return Convolution(data, weight, result, stride, padding, dilation, is_transposed, groups).forward()
 
 
 def _convolution_gradient(
     result: Any, gradient: Any, data: Any, weight: Any, bias: Any, stride: Any, padding: Any, *others: Any
 ) -> int:
-    _, is_transposed, _, groups, (of_data, of_weight, *_) = others
-    return Convolution(data, weight, gradient, stride, padding, is_transposed, groups).gradients(of_data, of_weight)
+    dilation, is_transposed, _, groups, (of_data, of_weight, of_bias) = others
+    convolution = Convolution(data, weight, gradient, stride, padding, dilation, is_transposed, groups)
+    return convolution.gradients(of_data, of_weight, of_bias)
 
 
 def _made_contiguous(*tensors: Any) -> int:

@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from remat.torch.blocks.calls import order_as_recorded
 from remat.torch.blocks.levels import Level, hull, levels_of, price
 from remat.torch.step.document import TANGENTS
 from remat.torch.step.planning import order_for
 from remat.torch.step.recording import Passes, Step, compiled_by, step_backend
-from remat.torch.step.split import split
+from remat.torch.step.split import order_as_recorded, split
 from tests.torch.modules import Block
 
 
@@ -22,7 +21,7 @@ def recorded(module: nn.Module, x: torch.Tensor) -> Step:
 
     def record(step: Step) -> Passes:
         steps.append(step)
-        return split(step.joint, order_as_recorded(step))
+        return split(step.joint, order_as_recorded(step.joint))
 
     compiled_by(step_backend(record))(module)(x)
     return steps[0]
