@@ -8,7 +8,7 @@ inputs, gradients, activations and workspaces. Every way to train runs 20 steps 
 the events of PyTorch's allocator show more than the cap at any time. PyTorch's budgets are tried from the fastest to
 the smallest, and with batch norms through PyTorch's decompositions. Columns: peak in MiB, or `out` of memory, or that
 there is no plan, with the lowest peak found and the proven minimum; samples a second (process time of the fastest of
-five more steps, one thread); largest batch within the cap, of multiples of the instance's up to `--largest`, a half and
+30 more steps, one thread); largest batch within the cap, of multiples of the instance's up to `--largest`, a half and
 a quarter of it; whether the gradients of the first step are those of eager bit for bit, or how far they are off as a
 share of their norm. Runs on a CPU, in a process that keeps its memory (`remat.torch.keep_memory`), for all ways alike;
 needs the extra `torch`. Exits 1 if a plan runs out of memory, or its gradients differ.
@@ -47,7 +47,7 @@ MODELS = {
     "unet": NETWORKS["unet"],
 }
 BUDGETS = (0.7, 0.5, 0.3, 0.2, 0.1)
-STEPS, TIMED = 20, 5
+STEPS, TIMED = 20, 30
 MIB = 2**20
 Inputs = dict[str, torch.Tensor]
 Row = dict[str, str]
