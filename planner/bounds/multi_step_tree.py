@@ -182,11 +182,9 @@ class _Tree:
         if len(priced) < 2:
             return None
         if (between := self.chain[priced[0] : priced[-1] + 1]) != self.chain:
-            lp = self._program(between)
-            self.solved += 1
-            if (found := lp.solved({})) is None:
+            self.chain, self.lp = between, self._program(between)
+            if (found := self._solved({})) is None:
                 return None
-            self.chain, self.lp = between, lp
         assert found is not None
         return _Leaf({}, found.ticks, None, self.lp, found)
 

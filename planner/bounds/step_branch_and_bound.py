@@ -97,11 +97,16 @@ def make_tree(
     return root
 
 
-def grow_further(model: StepModel, root: BranchNode) -> None:
-    """Branch on the leaves of a tree that ended early, as far as the limits allow."""
+def grow_further(model: StepModel, root: BranchNode) -> bool:
+    """Branch on the leaves of a tree that ended early, as far as the limits allow; False if they allow none."""
     leaves = [node for node in nodes_of(root) if node.below is None]
-    if len(leaves) < leaf_limit(model):
-        grow_trees(model, leaves)
+    grow_trees(model, leaves, grown=len(leaves))
+    return any(leaf.below is not None for leaf in leaves)
+
+
+def cheapest_choice(root: BranchNode) -> float:
+    """Ticks of the cheapest choice within the budget that a tree met, more than which it does not prove."""
+    return min(map(_choice_ticks, nodes_of(root)))
 
 
 def likely_grains(model: StepModel, count: int) -> list[int]:
@@ -160,8 +165,9 @@ def grow_trees(
     effort: float = 1.0,
     kept: float = PROOF_PART,
     beyond: Callable[[], float] = lambda: math.inf,
+    grown: int = 1,
 ) -> int:
-    """Ticks of the weakest leaf over all trees, once as many leaves are split as allowed.
+    """Ticks of the weakest leaf over all trees, once as many leaves are split as allowed; `grown` count as there.
 
     A share `kept` of the time left is not used. `beyond` ends it early, as it does `make_tree`.
     """
@@ -169,7 +175,7 @@ def grow_trees(
     leaves_by_bound = [(root.value, next(count), root) for root in roots]
     heapq.heapify(leaves_by_bound)
     until, cheapest = kept * seconds_left(), min(map(_choice_ticks, roots), default=math.inf)
-    for _ in range(1, leaf_limit(model, effort)):
+    for _ in range(grown, leaf_limit(model, effort)):
         worst, enough = leaves_by_bound[0][2], beyond()
         if worst.split < 0 or seconds_left() < until or worst.value > enough:
             break

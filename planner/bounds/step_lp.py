@@ -284,18 +284,21 @@ class _Solver:
 
     def solve(self, fixed: Mapping[int, int], worthless: float) -> tuple[float, np.ndarray, np.ndarray] | None:
         """(objective, values of the columns, dual values of the rows, at least 0); None if not solved."""
-        check_cancelled()
-        self._fix(fixed)
-        if (left := seconds_left()) < math.inf:
-            self.solver.SetTimeLimit(max(1, int(1000 * left)))
-        if (status := self.solver.Solve()) == self.infeasible:
-            self._fix(fixed, worthless)
-            status = self.solver.Solve()
+        if (status := self._status(fixed)) == self.infeasible:
+            status = self._status(fixed, worthless)
         if status != self.optimal:
             return None
         self.solver.FillSolutionResponseProto(self.solution)
         values, dual = np.array(self.solution.variable_value), np.array(self.solution.dual_value)
         return self.solution.objective_value, values, np.maximum(0.0, dual)
+
+    def _status(self, fixed: Mapping[int, int], worthless: float | None = None) -> int:
+        """How a solve with the fixed columns ends, within the time left."""
+        check_cancelled()
+        self._fix(fixed, worthless)
+        if (left := seconds_left()) < math.inf:
+            self.solver.SetTimeLimit(max(1, int(1000 * left)))
+        return int(self.solver.Solve())
 
     def _fix(self, fixed: Mapping[int, int], worthless: float | None = None) -> None:
         """Fix columns by their bounds; those at 0 by a `worthless` cost if that is given, so that all is feasible."""

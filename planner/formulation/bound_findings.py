@@ -26,10 +26,11 @@ class Findings:
     def offer(self, arena: Formulation, order: Order, needed: float) -> None:
         """Keep the order if it is within the budget, in bytes of the arena, and costs less than `needed` ticks.
 
-        None is kept where it is only a part of a plan: beside alternatives and engines.
+        One that costs no less than the order kept before is dropped, and each that is only a part of a plan: beside
+        alternatives and engines.
         """
         if not self.takes_orders or len(arena.lowered.problem.choices) or arena.has_engines:
             return
         score = arena.evaluated(order, "").score
-        if score.cost < needed and not score.bytes_over_budget:
+        if score.cost < min(needed, self.cost) and not score.bytes_over_budget:
             self.order, self.cost = order, score.cost

@@ -33,6 +33,7 @@ from planner.problem import Problem
 from planner.problem.alternatives import relax_choices
 from planner.problem.plan import Goal, Plan
 from planner.problem.recompute import order_keeping_live
+from planner.verify.certificate import CertificateRejected
 
 # Steps with the largest single-step bound: for which branch and bound runs, and from which several are chosen.
 BRANCHED_STEPS, JOINT_STEPS = 2, 6
@@ -98,9 +99,14 @@ def tightening_bounds(
     roots: dict[int, step_branch_and_bound.BranchNode | None] = {}  # task -> tree of its step
     cuts: list[step_cut.StepCut] = []
     priced: list[int] = []  # steps with prices in the linear program over many steps
+    refused: list[CertificateRejected] = []  # by the verifier, of the last tree over several steps
     overfull: list[claims.Claim] = []  # of the tree over the steps that the best choice of the first one overfills
-    # Without a time limit, claims do not depend on the plan.
-    beyond = _beyond(problem, scope.quantum, needed) if seconds_left() < math.inf else lambda: math.inf
+
+    def cheapest() -> float:
+        return min(needed(), findings.cost)
+
+    # Without a time limit, trees of one step do not depend on the plan.
+    beyond = _beyond(problem, scope.quantum, cheapest) if seconds_left() < math.inf else lambda: math.inf
 
     def tree_claim(task: int) -> claims.Claim | None:
         if task in roots:
@@ -111,8 +117,10 @@ def tightening_bounds(
     def further_claim(task: int) -> claims.Claim | None:
         if (root := roots.get(task)) is None or beyond() == math.inf:
             return None
-        step_branch_and_bound.grow_further(model, root)
-        return step_branch_and_bound.tree_claim(model, root)
+        known = bound.cost - problem.single_run_ticks()
+        if step_branch_and_bound.cheapest_choice(root) <= known or not step_branch_and_bound.grow_further(model, root):
+            return None
+        return step_branch_and_bound.tree_claim(model, root) if proven_ticks(root) > known else None
 
     def cut_claim() -> claims.Claim | None:
         cuts.extend(step_cut.best_cuts(problem, goal, budget, JOINT_STEPS))
@@ -121,8 +129,10 @@ def tightening_bounds(
     def joint_tree(
         root: step_branch_and_bound.BranchNode, steps: list[int], least: float | None = None
     ) -> claims.Claim | None:
+        refused.clear()
         claim = multi_step_tree.bound(model, root, steps, cheapest, scope.quantum, least, prove, choose)
-        findings.accepted.extend([] if claim is None else [scope.of_arena(claim)])
+        if claim is not None and not refused:
+            findings.accepted.append(scope.of_arena(claim))
         return claim
 
     arena = formulation.in_arena_bytes()
@@ -133,11 +143,12 @@ def tightening_bounds(
             order = order_keeping_live(problem, order, task, live)
         findings.offer(arena, order, cheapest())
 
-    def cheapest() -> float:
-        return min(needed(), findings.cost)
-
     def prove(claim: claims.Claim) -> int:
-        return claims.proven_value(formulation.lowered.problem, scope.of_arena(claim))
+        try:
+            return claims.proven_value(formulation.lowered.problem, scope.of_arena(claim))
+        except CertificateRejected as reason:
+            refused.append(reason)  # `certified` drops the claim, with a warning
+            return claims.proven_value(problem, claim)
 
     def overfull_claim() -> claims.Claim | None:
         root = next((root for root in roots.values() if root is not None), None)
@@ -153,7 +164,7 @@ def tightening_bounds(
     for find in (*methods, overfull_claim, cut_claim):
         bound = scope.improved(bound, find)
         yield bound
-        if bound.cost >= needed():
+        if bound.cost >= cheapest():
             return
     if not cuts:
         return
@@ -182,7 +193,7 @@ def tightening_bounds(
         joint_claim,
     ]
     for find in methods:
-        if bound.cost >= needed():
+        if bound.cost >= cheapest():
             return
         bound = scope.improved(bound, find)
         yield bound

@@ -58,7 +58,7 @@ class BoundBeside:
                         self._certified = certified(formulation, bound, self.findings.accepted)
                     except CancellationError:
                         return
-                    self.shared.is_met |= self.findings.cost <= bound.cost
+                self.shared.is_met |= self.findings.cost <= self.bound.cost
                 if self._stop.is_set():
                     return
 

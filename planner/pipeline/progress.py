@@ -32,12 +32,13 @@ from planner.report.report import ReportData
 from planner.request.plan_request import Request
 from planner.search import first_plan, improvers, lexicographic
 from planner.search.improver_beside import cores
+from planner.search.unread_runs import without_unread_runs
 
 OnPlanned = Callable[[dict[str, Any]], None]  # gets a report
 
 #: Stages before the first plan.
 STAGES_BEFORE_PLAN = frozenset({"read", "differentiate"})
-#: Planner whose orders keep what is live at a step, as those of bounds do.
+#: Planner named in reports for an order that a bound found: it makes orders in the same way, of what is live at a step.
 OF_BOUND = "moment"
 #: Planners that run compiled kernels.
 KERNEL_PLANNERS = frozenset({"auto", "greedy", "blocks", "moment", "anneal", "search_order", "recurrent"})
@@ -256,9 +257,14 @@ class SolveStages:
                 self.beside.end_if_proven()
         plan = formulation.plan_of(found)
         if self.beside is not None and (order := self.beside.findings.order) is not None:
-            of_bound = Candidate(order, OF_BOUND)
-            plan = min(plan, formulation.plan_of(of_bound), key=lambda each: each.score)
-            self.incumbents = [of_bound, *self.incumbents]  # its addresses may fit where those of the other do not
+            order = without_unread_runs(formulation.lowered.problem, formulation.goal, order)
+            of_bound = formulation.plan_of(Candidate(order, OF_BOUND))
+            is_better = of_bound.score < plan.score
+            if is_better:
+                plan = of_bound
+                watch.report(plan.order, plan.score)
+            # Its addresses may fit where those of the other do not.
+            self.incumbents.insert(0 if is_better else 1, of_bound.candidate)
         self.stopped_by_clock = monitor.stopped_by_clock
         if planner != "auto":  # `auto` runs all planners; notes of one that does not apply are noise
             self.notes = monitor.notes

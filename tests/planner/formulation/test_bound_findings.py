@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+
+import numpy as np
 
 from bench.catalogue import Instance
 from graph.formats.readers import load
@@ -47,6 +50,8 @@ def test_the_cheapest_order_within_the_budget_is_kept():
         assert findings.order is None
     findings.offer(fits, base, cost + 1)
     assert findings.order is base and findings.cost == cost == problem.cost[base].sum()
+    findings.offer(fits, np.append(base, base[-1]), math.inf)  # dearer
+    assert findings.order is base
     other = Findings()
     other.offer(fits, base, cost + 1)
     assert other.order is None

@@ -25,9 +25,9 @@ from planner.problem.monitor import CostBound
 from planner.request.plan_request import parse_request
 
 
-@pytest.mark.parametrize("planner", ["auto", "segments"])
+@pytest.mark.parametrize(("planner", "is_bound_first"), [("auto", False), ("auto", True), ("segments", False)])
 def test_an_order_of_the_bound_ends_a_search_of_all_planners_once_it_is_proven(
-    planner: str, monkeypatch: pytest.MonkeyPatch
+    planner: str, is_bound_first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = parse_request({"budget": "60%", "layout": "none", "search_seconds": 60})
     formulation = formulate(load(Instance("chain40").bytes), request)
@@ -35,8 +35,11 @@ def test_an_order_of_the_bound_ends_a_search_of_all_planners_once_it_is_proven(
     assert not plan.score.bytes_over_budget
 
     def finding(given: Formulation, _: object, findings: Findings) -> Iterator[LowerBound]:
+        bound = replace(given.bound, cost=plan.score.cost)
+        if is_bound_first:
+            yield bound
         findings.offer(given, plan.order, math.inf)
-        yield replace(given.bound, cost=plan.score.cost)
+        yield bound
 
     monkeypatch.setattr(bound_beside, "tightening_bounds", finding)
     monkeypatch.setattr(bound_beside, "certified", lambda given, bound, _: replace(given, bound=bound))
