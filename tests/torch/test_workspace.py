@@ -31,6 +31,7 @@ class Case(NamedTuple):
     is_transposed: bool = False
     images: int = 2
     wanted: tuple[bool, bool, bool] = (True, True, False)  # gradients: of input, weight, bias
+    is_channels_last: bool = False
 
 
 CASES = (
@@ -43,6 +44,7 @@ CASES = (
     *(Case(channels, 32, 1, images=images) for channels in CHANNELS for images in (2, 15, 16)),
     *(Case(32, 32, 1, groups=groups) for groups in (2, 32)),
     *(Case(channels, 16, images=1) for channels in (16, 20)),  # the one by PyTorch itself, the other by oneDNN
+    *(Case(channels, channels, 7, groups=channels, is_channels_last=True) for channels in (16, 24, 96)),
     *(Case(20, 20, wanted=wanted) for wanted in product((True, False), repeat=3) if any(wanted)),
 )
 
@@ -110,10 +112,12 @@ def wrong_convolutions() -> list[str]:
     """Convolutions whose workspace, of the result or of the gradients, is more than 2% and 4 KiB off."""
     wrong = []
     for case in CASES:
-        inputs, outputs, kernel, stride, groups, is_transposed, images, wanted = case
+        inputs, outputs, kernel, stride, groups, is_transposed, images, wanted, is_channels_last = case
         padding = [0 if is_transposed or kernel % 2 == 0 else kernel // 2] * 2
         shape = (inputs, outputs, kernel, kernel) if is_transposed else (outputs, inputs // groups, kernel, kernel)
-        data, weight, strides, once = torch.rand(images, inputs, 32, 32), torch.rand(shape), [stride] * 2, [1, 1]
+        layout = torch.channels_last if is_channels_last else torch.contiguous_format
+        data = torch.rand(images, inputs, 32, 32).contiguous(memory_format=layout)
+        weight, strides, once = torch.rand(shape), [stride] * 2, [1, 1]
         others = (strides, padding, once, is_transposed, [0, 0], groups)
         forward = partial(torch.ops.aten.convolution, data, weight, None, *others)
         gradient = torch.rand_like(forward())

@@ -38,7 +38,7 @@ from remat.torch.step.aot import has_avx512
 NARROW, WIDE = 8, 16
 #: For the gradient of the weight, inputs of fewer channels have no copy; from then on to WIDE, all blocks are narrow.
 FEW_CHANNELS = 4
-#: Kernels of a depthwise convolution from which on the gradient of the weight needs no copies.
+#: Kernels of a depthwise convolution from which on its gradient of the weight is computed as that of any groups.
 LARGE_KERNEL = 5
 #: Limits of oneDNN's instructions that leave AVX-512 out; environment variables that set one, the first given counts.
 NARROW_LIMITS = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2")
@@ -81,7 +81,7 @@ class Convolution:
         if self._is_by_pytorch:
             return self._columns() + self._joined(self.data) * of_data
         if self._is_channels_last:
-            return int(self.weight.nbytes) * (4 if self.groups > 1 else 3)
+            return int(self.weight.nbytes) * self._weights_of_channels_last()
         returned = int(self.weight.nbytes) if of_weight or of_bias else 0
         data = self._gradient_of_data() - returned if of_data else 0
         weight = self._gradient_of_weight(returned) if of_weight or of_bias else 0
@@ -114,6 +114,18 @@ class Convolution:
                 read = self._blocked(self.data if self.is_transposed else self.result)
                 weight = _bytes(self.weight, self._block)
         return max(read + weight - returned, weight)
+
+    def _weights_of_channels_last(self) -> int:
+        """How many weights the gradients take where channels are the innermost dimension.
+
+        Large kernels of a depthwise convolution have a block of inputs and one of results for each channel; without
+        AVX-512 those only that are no larger than the image.
+        """
+        if self.groups == 1:
+            return 3
+        kernel, block = max(self.weight.shape[2:]), channel_block()
+        is_large = kernel >= LARGE_KERNEL and (block == WIDE or kernel <= min(self.data.shape[2:]))
+        return block * block + 1 if self._is_depthwise and is_large else 4
 
     def _columns(self) -> int:
         """Bytes of the columns that PyTorch makes of one image; none for a pointwise convolution without a stride."""
