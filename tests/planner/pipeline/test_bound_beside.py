@@ -20,7 +20,7 @@ from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import LowerBound
 from planner.pipeline import bound_beside
 from planner.pipeline.bound_beside import BoundBeside
-from planner.pipeline.progress import SolveStages
+from planner.pipeline.progress import OF_BOUND, SolveStages
 from planner.problem.monitor import CostBound
 from planner.request.plan_request import parse_request
 
@@ -48,6 +48,8 @@ def test_an_order_of_the_bound_ends_a_search_of_all_planners_once_it_is_proven(
     assert stages.search(formulation, planner).score <= plan.score
     assert stages.beside is not None and not stages.stopped_by_clock
     assert stages.beside.shared.is_met == (planner == "auto")
+    # Arena repair tries the addresses of the bound's order.
+    assert any(candidate.planner == OF_BOUND for candidate in stages.incumbents) == (planner == "auto")
 
 
 def test_a_paused_bound_makes_no_progress_until_it_is_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
