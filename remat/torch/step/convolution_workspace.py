@@ -8,8 +8,8 @@ else of 8:
     gradient of the weight    copies of input and gradient, and the blocked result; then the result beside it
 
 Left as they lie: inputs of few channels, and tensors whose channels are the innermost dimension. Groups of several
-channels are not rounded up. A pointwise convolution with a stride first copies what it reads of one image. With a
-stride, the gradient of the input is computed beside a copy of that input.
+channels are not rounded up. A pointwise convolution with a stride first copies what it reads of one image for each
+thread. With a stride, the gradient of the input is computed beside a copy of that input.
 
 PyTorch computes some convolutions by itself (`_is_by_pytorch`): from columns of the input, a copy of each number for
 each product that it is in, or a pointwise one as it is.
@@ -181,9 +181,11 @@ class Convolution:
         return _bytes(self.weight, self._block, 1 if self._is_depthwise else self._block)
 
     def _copied_data(self) -> int:
-        """The blocked input, and what the stride of a pointwise convolution leaves of one image of it."""
-        blocked, parts = self._blocked(self.data), self.data.shape[0] * prod(self.stride)
-        return blocked + (blocked // parts if self._is_pointwise and self._is_strided and parts else 0)
+        """The blocked input; for pointwise convolutions also one image for each thread without what a stride leaves out."""
+        blocked, images = self._blocked(self.data), self.data.shape[0]
+        if not images or not self._is_pointwise or not self._is_strided:
+            return blocked
+        return blocked + min(images, torch.get_num_threads()) * (blocked // (images * prod(self.stride)))
 
 
 def channel_block() -> int:
