@@ -181,7 +181,7 @@ class Convolution:
         return _bytes(self.weight, self._block, 1 if self._is_depthwise else self._block)
 
     def _copied_data(self) -> int:
-        """The blocked input; for pointwise convolutions also one image for each thread without what a stride leaves out."""
+        """The blocked input; of a strided pointwise convolution also what it reads of one image for each thread."""
         blocked, images = self._blocked(self.data), self.data.shape[0]
         if not images or not self._is_pointwise or not self._is_strided:
             return blocked
