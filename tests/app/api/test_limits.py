@@ -392,7 +392,7 @@ HEAD = b"POST /v1/graphs HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r
 
 
 def test_a_body_that_does_not_come_is_told_so_and_its_connection_ends(listening: Any) -> None:
-    with connected(listening(body_seconds=0.2, head_seconds=0.3)) as slow:
+    with connected(listening(body_seconds=0.2, head_seconds=0.8)) as slow:
         slow.sendall(HEAD + b'{"format"')
         answer = all_of(slow)
     assert answer.startswith(b"HTTP/1.1 408") and b"REMAT_BODY_SECONDS" in answer
@@ -401,14 +401,14 @@ def test_a_body_that_does_not_come_is_told_so_and_its_connection_ends(listening:
 
 @pytest.mark.parametrize("head", [b"", b"GET /livez HTTP/1.1\r\nhost", b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\nGET /l"])
 def test_a_head_that_does_not_end_ends_its_connection(head: bytes, listening: Any) -> None:
-    with connected(listening(head_seconds=0.3)) as slow:
+    with connected(listening(head_seconds=0.8)) as slow:
         slow.sendall(head)
         answer = all_of(slow)
     assert answer.count(b"HTTP/1.1 200") == head.count(b"\r\n\r\n")
 
 
 def test_a_body_that_was_refused_is_drained_for_a_while_only(listening: Any) -> None:
-    with connected(listening(head_seconds=0.3, body_bytes=100)) as slow:
+    with connected(listening(head_seconds=0.8, body_bytes=100)) as slow:
         slow.sendall(HEAD + b"x" * 500)  # and the rest never
         answer = all_of(slow)
     assert answer.startswith(b"HTTP/1.1 413") and b"REMAT_BODY_BYTES" in answer
@@ -466,7 +466,7 @@ def test_an_answer_that_nobody_takes_is_given_up(listening: Any, monkeypatch: py
     ids=lambda text: repr(text[:30]),
 )
 def test_what_is_no_request_is_refused_and_the_next_client_is_answered(request_text: bytes, listening: Any) -> None:
-    port = listening(head_seconds=0.3, body_seconds=0.3)
+    port = listening(head_seconds=0.8, body_seconds=0.3)
     with connected(port) as strange:
         strange.sendall(request_text)
         answer = all_of(strange)

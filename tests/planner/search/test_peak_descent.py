@@ -28,7 +28,7 @@ from planner.search.time_slices import TimeSlices
 from tests.planner.random_problems import training_problem
 
 #: Seconds of a search with improvers, which take them all, and limit of one without, which ends in a tenth of one.
-SECONDS, AMPLE = 1.0, 60.0
+SECONDS, AMPLE = 2.0, 60.0
 
 Asked = list[tuple[int, Monitor]]
 
