@@ -28,7 +28,7 @@ def annealing(problem: Problem, first_runs: int, iterations: int = 200) -> Annea
 
 
 #: Of the walks from these some end within the limit.
-SEEDS = range(8)
+SEEDS = range(12)
 
 
 @cache
