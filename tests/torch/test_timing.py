@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -13,11 +12,11 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import remat.torch
+from bench import torch_training
+from bench.torch_training import extra_times, recorded
 from remat.torch.step import timing
-from remat.torch.step.aot import eager_backend
 from remat.torch.step.document import TANGENTS
-from remat.torch.step.recording import Passes, Step, inputs_of, roles_of
-from remat.torch.step.split import order_as_recorded, split
+from remat.torch.step.split import order_as_recorded
 from tests.torch.modules import VOCABULARY, Convolutions, Decoder
 
 SCRIPT = """
@@ -84,21 +83,8 @@ def test_an_op_has_the_smaller_time_of_two_clocks(seconds: dict[str, float], mon
 
 
 def test_a_plan_is_timed_run_by_run_in_its_order() -> None:
-    """A plan that computes two results twice: each run has its seconds, and the generator stays as it is."""
-    steps: list[tuple[Step, timing.Inputs]] = []
-
-    def compiled(graph: torch.fx.GraphModule, examples: Sequence[object]) -> Callable[..., object]:
-        def divided(joint: torch.fx.GraphModule, *_: object, num_fwd_outputs: int, **__: object) -> Passes:
-            step = Step.of(joint, num_fwd_outputs, roles_of(graph, examples))
-            steps.append((step, inputs_of(step.joint, examples)))
-            return split(step.joint, order_as_recorded(step.joint))
-
-        return eager_backend(divided)(graph, examples)
-
-    decoder = Decoder()
-    tokens = torch.randint(0, VOCABULARY, (2, 8))
-    torch.compile(decoder, backend=compiled, fullgraph=True, dynamic=False)(tokens)
-    step, inputs = steps[0]
+    """A plan that computes results twice: each run has its seconds, and the generator stays as it is."""
+    step, inputs = recorded(Decoder(), {"tokens": torch.randint(0, VOCABULARY, (2, 8))})
     order = remat.torch.Capture(step.document, step.device).plan(0, iterations=2_000).order
     assert len(order) > len(order_as_recorded(step.joint))
     timed, generator = timing.TimedStep(step.joint, inputs, order), torch.get_rng_state()
@@ -108,6 +94,23 @@ def test_a_plan_is_timed_run_by_run_in_its_order() -> None:
     assert [[name for name, _ in each] for each in rounds] == [[name for name, _ in order if name in tasks]] * 2
     assert all(seconds >= 0 for each in rounds for _, seconds in each)
     assert torch.equal(generator, torch.get_rng_state())
+
+
+def test_the_bench_compares_a_plan_with_every_task_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on by one at each look: a step takes as long as it has runs of tasks."""
+    looks = itertools.count()
+
+    def clock() -> float:
+        return float(next(looks))
+
+    for module in (timing, torch_training):
+        monkeypatch.setattr(module, "clocks_of", lambda _: (clock,))
+    step, inputs = recorded(Decoder(), {"tokens": torch.randint(0, VOCABULARY, (2, 8))})
+    monkeypatch.setitem(timing.OWN_SECONDS, clock, 0.0)
+    once = order_as_recorded(step.joint)
+    twice = [*once[:-1], (once[-1][0], 0), (once[-1][0], 1)]
+    found = extra_times(step.joint, inputs, [once, twice], rounds=3)
+    assert found == [(0.0, 0.0), (pytest.approx(1 / len(once)), 0.0)]
 
 
 def test_long_steps_are_timed_five_times_at_most_and_short_ones_twenty_times() -> None:
