@@ -160,7 +160,7 @@ def _views_by_instance(
         for n in _view_chain(lowered, producer, v):
             views_of.setdefault(k, set()).add(n)
 
-    views_read = _views_read(lowered, producer, is_view)
+    views_read, shapes_read = _views_read(lowered, producer, is_view)
     pointer, bound = lifetimes.read_instance.pointer.tolist(), lifetimes.read_instance.index.tolist()
     for step, task in enumerate(plan.order.tolist()):
         for place, v in views_read.get(task, ()):
@@ -171,7 +171,32 @@ def _views_by_instance(
     for n in np.flatnonzero(is_view).tolist():
         for v in graph.nodes[n].writes if n not in used else ():
             add(first[lowered.roots[v]], v)
+    if shapes_read:
+        _add_views_for_shapes(lowered, plan, producer, first, shapes_read, views_of)
     return {k: sorted(views) for k, views in views_of.items()}
+
+
+def _add_views_for_shapes(
+    lowered: LoweredGraph,
+    plan: Plan,
+    producer: list[int],
+    first: dict[int, int],
+    shapes_read: list[tuple[int, int]],
+    views_of: dict[int, set[int]],
+) -> None:
+    """Add to `views_of` views of the first instance for tasks that read a shape before the view has a reader of bytes.
+
+    `shapes_read` comes from `_views_read`. A shape holds no storage, so the view may be of any instance written before.
+    """
+    written_at = _written_at(plan)
+    made: dict[int, int] = {}  # view node -> first step after which it is made
+    for k, views in views_of.items():
+        for n in views:
+            made[n] = min(made.get(n, len(plan.order)), int(written_at[k]))
+    first_step = {task: step for step, task in reversed(list(enumerate(plan.order.tolist())))}
+    for task, v in shapes_read:
+        if task in first_step and made[producer[v]] >= first_step[task]:
+            views_of.setdefault(first[lowered.roots[v]], set()).update(_view_chain(lowered, producer, v))
 
 
 def _view_chain(lowered: LoweredGraph, producer: list[int], v: int) -> Iterator[int]:
@@ -182,15 +207,27 @@ def _view_chain(lowered: LoweredGraph, producer: list[int], v: int) -> Iterator[
         v = next(u for u in lowered.graph.nodes[producer[v]].inputs if u >= 0 and roots[u] == roots[v])
 
 
-def _views_read(lowered: LoweredGraph, producer: list[int], is_view: list[bool]) -> dict[int, list[tuple[int, int]]]:
-    """Task -> (index in its row of `reads`, value) for every view it reads."""
+def _views_read(
+    lowered: LoweredGraph, producer: list[int], is_view: list[bool]
+) -> tuple[dict[int, list[tuple[int, int]]], list[tuple[int, int]]]:
+    """Views that tasks read.
+
+    Returns:
+        Task -> (index in its row of `reads`, value) for every view whose bytes it reads; (task, value) of every view
+        of which a task reads the shape only.
+    """
     through: dict[int, list[tuple[int, int]]] = {}
+    shapes: list[tuple[int, int]] = []
     rows = lowered.problem.reads.lists()
     for task, n in enumerate(lowered.task_node):
         for v in lowered.graph.nodes[n].reads:
-            if producer[v] >= 0 and is_view[producer[v]] and lowered.value_buffer[v] in rows[task]:
+            if producer[v] < 0 or not is_view[producer[v]]:
+                continue
+            if lowered.value_buffer[v] in rows[task]:
                 through.setdefault(task, []).append((rows[task].index(lowered.value_buffer[v]), v))
-    return through
+            else:
+                shapes.append((task, v))
+    return through, shapes
 
 
 def _contents(lowered: LoweredGraph, plan: Plan, producer: list[int]) -> tuple[dict[int, int], dict[int, int]]:

@@ -57,6 +57,22 @@ def test_only_runs_with_a_later_reader_through_the_view_are_shown() -> None:
     ]
 
 
+def test_a_view_is_made_before_the_first_task_that_reads_its_shape_whichever_run_it_shows() -> None:
+    #   x ── make ── a ── view ── v ──┬── shape ── s
+    #                                 ╰── use ── c
+    b = Builder()
+    x = b.value("x", F8, Role.INPUT)
+    (a,) = b.node("Relu", [x], name="make", outputs=["a"])
+    (v,) = b.node("Reshape", [a, b.constant(np.array([2, 4]))], name="view", outputs=["v"])
+    (s,) = b.node("Shape", [v], name="shape", outputs=["s"])
+    (c,) = b.node("Relu", [v], name="use", outputs=["c"])
+    low = lowered(b.build([s, c]))
+    whole = node_sequence(low, plan_of(low, [0, 1, 0, 2]))
+    assert whole.runs(low) == [("make", 0), ("view", 0), ("shape", 0), ("make", 1), ("view", 1), ("use", 0)]
+    assert [node.name for node in whole.rewritten.nodes] == ["make", "view", "shape", "make/1", "view/1", "use"]
+    assert runs(low, [0, 1, 2]) == [("make", 0), ("view", 0), ("shape", 0), ("use", 0)]
+
+
 def test_a_view_nobody_reads_runs_once_and_keeps_its_storage_that_long() -> None:
     b = Builder()
     x = b.value("x", F8, Role.INPUT)
