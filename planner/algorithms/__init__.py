@@ -38,10 +38,14 @@ PLANNERS = {
     "dtr": "heuristics.dtr",
 }
 
+#: Others, which improve plans of "auto" by the clock and cannot be requested: their solver does not end the same way
+#: twice.
+BY_CLOCK = {"neighbourhood": "exact.neighbourhood"}
+
 
 def planner_named(name: str) -> Planner:
-    """The `plan` function of that planner. Raises BadRequest listing the known names."""
-    if name not in PLANNERS:
+    """The `plan` function of that planner. Raises BadRequest listing those that can be requested."""
+    if name not in PLANNERS and name not in BY_CLOCK:
         raise BadRequest.one(
             "unknown_planner", "planner", repr(name), f"auto, {', '.join(PLANNERS)}", "choose one of these"
         )
@@ -50,5 +54,5 @@ def planner_named(name: str) -> Planner:
 
 
 def module_of(name: str) -> ModuleType:
-    """The module of the planner `name`, a key of `PLANNERS`."""
-    return import_module(f"{__name__}.{PLANNERS[name]}")
+    """The module of the planner `name`, a key of `PLANNERS` or `BY_CLOCK`."""
+    return import_module(f"{__name__}.{PLANNERS.get(name) or BY_CLOCK[name]}")

@@ -84,7 +84,8 @@ def bound(
 
     def met(chain: list[int], found: StepSolution) -> None:
         if found.ticks < needed() - once and not any(name[0] == "L" for name in found.between):
-            choose([(task, [name[-1] for name in found.live if name[1] == k]) for k, task in enumerate(chain)])
+            live = [name[1:] for name in found.ones if name[0] == "L"]
+            choose([(task, [b for at, b in live if at == k]) for k, task in enumerate(chain)])
 
     chain, once = comparable(model, [root.task, *tasks]), model.problem.single_run_ticks()
     tree = _Tree(model, chain, root, least, met)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from graph.cancellation import cancellable, check_cancelled, seconds_left
+from planner.bounds.solvers.checkmate_model import LinearModel
 from planner.bounds.step_network import UNKNOWN, StepModel
 
 # Maximum bits of a multiplier, and of the parts of a tick.
@@ -50,7 +51,7 @@ class StepSolution:
 
     ticks: float  # a lower bound, before its proof is rounded
     between: dict[Variable, float]  # values of the variables that are neither 0 nor 1
-    live: list[Variable]  # variables L that are 1
+    ones: list[Variable]  # variables that are 1
     dual: np.ndarray  # float64[rows], at least 0
 
 
@@ -214,10 +215,26 @@ class StepLp:
         if found is None:
             return None
         ticks, values, dual = found
-        names = [self.name[c] for c in np.flatnonzero(values >= 1 - WHOLE).tolist()]
+        ones = [self.name[c] for c in np.flatnonzero(values >= 1 - WHOLE).tolist()]
         between = np.flatnonzero((values > WHOLE) & (values < 1 - WHOLE)).tolist()
         values_between = {self.name[c]: float(values[c]) for c in between}
-        return StepSolution(ticks * self.unit, values_between, [name for name in names if name[0] == "L"], dual)
+        return StepSolution(ticks * self.unit, values_between, ones, dual)
+
+    def integer_model(self, fixed: Mapping[Variable, int], most_ticks: float = math.inf) -> LinearModel:
+        """The program with all variables 0 or 1, within the budget, the `fixed` ones known, and up to `most_ticks`."""
+        model, excess = LinearModel(), set(self.excess)
+        for name, column in self.column.items():
+            model.column(int(self.model.problem.cost[name[2]]) if name[0] == "R" else 0)
+            model.high[column] = fixed.get(name, int(column not in excess))
+            model.low[column] = fixed.get(name, 0)
+        for terms, least in cancellable(zip(self.rows.terms, self.rows.least, strict=True)):
+            model.terms.append(([column for _, column in terms], [factor for factor, _ in terms]))
+            model.least.append(least)
+        if most_ticks < math.inf:
+            costs = [(column, -ticks) for column, ticks in enumerate(model.ticks) if ticks]
+            model.terms.append(([column for column, _ in costs], [ticks / self.unit for _, ticks in costs]))
+            model.least.append(-most_ticks / self.unit)
+        return model
 
     def weights(self, solution: StepSolution) -> dict[str, Any] | None:
         """The proof made of the rows' dual values; None if all are 0."""

@@ -68,7 +68,8 @@ class CutPoint:
 class StepModel:
     """The steps of one problem under a budget. `firsts`: none of these tasks has run yet at any of the steps.
 
-    A given order is that of the document, or `order`; a bound from the latter holds for that order only.
+    A given order is that of the document, or `order`; a bound from the latter holds for that order only. So does one
+    with buffers that are `always_live`, in bool[m]: room is kept for them, and no task is recomputed for them.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class StepModel:
         repeats: bool = True,
         firsts: Sequence[int] = (),
         order: Order | None = None,
+        always_live: np.ndarray | None = None,
     ):
         self.problem, self.goal, self.budget_bytes, self.repeats = problem, goal, budget_bytes, repeats
         self.size, self.room = problem.planned_size(), budget_bytes - problem.resident_bytes()
@@ -95,6 +97,9 @@ class StepModel:
         optional = self.producer >= 0
         optional[optional] = problem.optional[self.producer[optional]]
         self.counted = (problem.hold != RESIDENT) & ~problem.has_several_writers() & ~optional
+        if always_live is not None:
+            self.room -= int(self.size[always_live & self.counted].sum())
+            self.counted &= ~always_live
         reader, read = problem.reads.row_of_entry(), problem.reads.index
         kept = self.counted[read] & ~problem.optional[reader]
         self.reader, self.read = reader[kept], read[kept]

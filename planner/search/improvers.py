@@ -27,6 +27,10 @@ IMPROVERS_BY_CLOCK = (("moment", 0.4), ("blocks", 0.4), ("anneal", 1.0))
 GOES_ON, MAX_SHARE = 1.6, 0.75
 #: The same while another core runs `blocks`, or a walk where the order is free.
 IMPROVERS_BESIDE = (("moment", MAX_SHARE), ("anneal", 1.0))
+#: Both with `neighbourhood`, which keeps the order of first runs: where an order fits the budget and order decides
+#: little.
+WITH_NEIGHBOURHOOD = (("moment", 0.2), ("blocks", 0.25), ("neighbourhood", 0.7), ("anneal", 1.0))
+WITH_NEIGHBOURHOOD_BESIDE = (("moment", 0.5), ("neighbourhood", 0.6), ("anneal", 1.0))
 #: Largest share of the rest for each quick planner that runs after the first improver.
 LATER_SHARE = 0.25
 #: Up to this many tasks, a solver runs last if no order fits the budget yet or the goal is the lowest peak.
@@ -94,9 +98,11 @@ class _Improvement:
         """The best candidate of all improvers."""
         if _is_walked_by_clock(self.problem, self.monitor) and not self._is_proven(self.best):
             self._look_for_free_order()
-        improvers: tuple[tuple[str, float], ...] = IMPROVERS_BY_CLOCK if self.slices.by_clock else IMPROVERS
+        keeps_order = bool(self.goal.budget_bytes) and not self.is_free and not self.best.bytes_over_budget
+        by_clock = WITH_NEIGHBOURHOOD if keeps_order else IMPROVERS_BY_CLOCK
+        improvers: tuple[tuple[str, float], ...] = by_clock if self.slices.by_clock else IMPROVERS
         if has_idle_core(self.problem, self.monitor):
-            first, *rest = IMPROVERS_BESIDE
+            first, *rest = WITH_NEIGHBOURHOOD_BESIDE if keeps_order else IMPROVERS_BESIDE
             improvers = (first, *((name, LATER_SHARE) for name in self.later), *rest)
             self.beside = self._start_beside()
         try:

@@ -17,7 +17,7 @@ Source: Jain et al., "Checkmate: Breaking the Memory Wall with Optimal Tensor Re
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,8 +40,8 @@ class LinearModel:
     low: list[int] = field(default_factory=list)
     high: list[int] = field(default_factory=list)
     ticks: list[int] = field(default_factory=list)
-    terms: list[tuple[list[int], list[int]]] = field(default_factory=list)  # columns, factors
-    least: list[int] = field(default_factory=list)
+    terms: list[tuple[list[int], Sequence[float]]] = field(default_factory=list)  # columns, factors
+    least: list[float] = field(default_factory=list)
 
     def column(self, ticks: int = 0) -> int:
         """Add a 0/1 column; returns its number."""

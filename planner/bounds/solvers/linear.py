@@ -27,9 +27,10 @@ class LinearSolution:
     ended: bool  # `values` are proven optimal, or the model is proven infeasible
 
 
-def solve_integer(rows: LinearModel, monitor: Monitor) -> LinearSolution:
+def solve_integer(rows: LinearModel, monitor: Monitor, parameters: str = "") -> LinearSolution:
     """The optimal 0/1 values, or the best found before the monitor stops the search; a node counts as an iteration.
 
+    `parameters` are further ones of SCIP, one a line.
     Raises SearchCancelled if cancelled while the model is being built.
     """
     from ortools.linear_solver import pywraplp  # heavy: imported where a model is solved
@@ -38,7 +39,7 @@ def solve_integer(rows: LinearModel, monitor: Monitor) -> LinearSolution:
     solver = pywraplp.Solver.CreateSolver("SCIP")
     columns = _filled(solver, rows, monitor.check)
     # Probing does not pay off on these models.
-    parameters = f"limits/memory = {MAX_MEGABYTES}\npropagating/probing/maxprerounds = 0\n"
+    parameters += f"limits/memory = {MAX_MEGABYTES}\npropagating/probing/maxprerounds = 0\n"
     if part.iterations is None:
         solver.SetTimeLimit(int(1000 * max(MIN_SECONDS, part.seconds)))
     else:
