@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from planner.algorithms import PLANNERS, planner_named
+from planner.algorithms import BY_CLOCK, PLANNERS, planner_named
 from planner.bounds import largest_task
 from planner.errors import BadRequest
 from planner.problem import RESIDENT, Problem, liveness
@@ -19,7 +19,7 @@ from planner.verify.checker import check
 from tests.planner.drawn import drawn, problem_of
 from tests.planner.random_problems import random_problem, training_problem
 
-EVERY = pytest.mark.parametrize("name", PLANNERS)
+EVERY = pytest.mark.parametrize("name", (*PLANNERS, *BY_CLOCK))
 
 
 def planned(name: str, problem: Problem, goal: Goal) -> Plan:

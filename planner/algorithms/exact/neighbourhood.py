@@ -36,7 +36,7 @@ from planner.problem.recompute import base_order, first_run_step, is_first_run, 
 
 # Steps to start with, those that join at once, and the maximum.
 FIRST_STEPS, JOINING_STEPS, MAX_STEPS = 4, 2, 9
-# A step is full if its memory exceeds this share of the budget.
+# A step is full if its memory exceeds this share of the budget, or of the peak if that is lower.
 FULL = 0.97
 # Maximum rows of a linear program, and by the clock about the seconds that each takes.
 MAX_ROWS, ROW_SECONDS = 60_000, 1e-4
@@ -59,7 +59,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     """
     order = base_order(problem, goal.strict_phases) if monitor.best is None else monitor.best
     score = monitor.offer(order)
-    if goal.budget_bytes and (score.bytes_over_budget or score.cost > problem.single_run_ticks()):
+    if len(order) and goal.budget_bytes and (score.bytes_over_budget or score.cost > problem.single_run_ticks()):
         stop = TimeEnd(monitor) if monitor.iterations is None else monitor.cancel_event
         with suppress(CancellationError), cancellation_scope(stop):
             _Neighbourhood(problem, goal, goal.budget_bytes, monitor).search()
@@ -120,7 +120,8 @@ class _Neighbourhood:
         """
         held, first = liveness.profile(self.problem, order), np.flatnonzero(is_first_run(self.problem, order))
         held = np.maximum.reduceat(held, np.append(0, first[:-1] + 1))
-        edges = np.flatnonzero(np.diff(np.concatenate([[0], held > FULL * self.budget, [0]]).astype(np.int8)))
+        full = held > FULL * min(self.budget, int(held.max()))
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], full, [0]]).astype(np.int8)))
         peaks = [start + int(held[start:stop].argmax()) for start, stop in edges.reshape(-1, 2).tolist()]
         fullest = order[first[sorted(peaks, key=lambda peak: -int(held[peak]))]].tolist()
         joining = [task for task in fullest if task not in self.chain][:count]
@@ -172,9 +173,8 @@ class _Neighbourhood:
         if around_best:
             live = self._live_in_best()
             fixed = {name: value for name, value in fixed.items() if value == (name[2] in live[name[1]])}
-        part = self.monitor.child(self.monitor.judge, PROGRAM_SHARE)
-        found = solve_integer(lp.integer_model(fixed, most), part, FEWER_TRIALS)
-        self.monitor.absorb(part)
+        rows = lp.integer_model(fixed, most)
+        found = solve_integer(rows, self.monitor, share=PROGRAM_SHARE, parameters=FEWER_TRIALS)
         if found.values is None:
             return None, found.ended
         again = (name for name, column in lp.column.items() if name[0] == "R" and found.values[column] > HALF)
@@ -190,31 +190,33 @@ class _Neighbourhood:
     def _order(self, again: Iterable[Variable]) -> Order:
         """The first runs, and `again` from step k of the chain to the next those tasks t with a variable ("R", k, t).
 
-        Each runs right before the first task that reads its results, or before the next step.
+        Each runs right before the first task that needs its results, or before the next step.
         """
         order, waiting = list[int](), [set[int]() for _ in range(len(self.chain) + 1)]
         for _, k, task in again:
             waiting[k + 1].add(task)
 
-        def append(task: int, place: int, rest: set[int]) -> None:
-            for b in self.reads[task]:
-                if self.producer[b] in rest:
-                    run_again(self.producer[b], place, rest)
-            order.append(task)
-
-        def run_again(task: int, place: int, rest: set[int]) -> None:
-            rest.remove(task)
-            if place <= self.latest[task]:
-                append(task, place, rest)
+        def run_again(tasks: Iterable[int], place: int) -> None:
+            order.extend(task for task in sorted(tasks, key=self.place.__getitem__) if place <= self.latest[task])
 
         bounds = [0, *self.place[self.chain].tolist(), len(self.first_runs)]
         for (start, stop), rest in zip(itertools.pairwise(bounds), waiting, strict=True):
-            for place in range(start, stop):
-                append(int(self.first_runs[place]), place, rest)
-            for task in sorted(rest, key=self.place.__getitem__):
-                if task in rest:
-                    run_again(task, stop, rest)
+            for place, task in enumerate(self.first_runs[start:stop].tolist(), start):
+                run_again(self._taken_for(task, rest), place)
+                order.append(task)
+            run_again(rest, stop)
         return np.array(order, np.int64)
+
+    def _taken_for(self, task: int, rest: set[int]) -> list[int]:
+        """The tasks of `rest` whose results `task` needs, directly or through one another; they leave `rest`."""
+        found, reading = list[int](), [task]
+        while reading:
+            for b in self.reads[reading.pop()]:
+                if (producer := self.producer[b]) in rest:
+                    rest.remove(producer)
+                    found.append(producer)
+                    reading.append(producer)
+        return found
 
 
 def _small(size: np.ndarray, budget: int) -> np.ndarray:

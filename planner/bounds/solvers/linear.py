@@ -27,15 +27,16 @@ class LinearSolution:
     ended: bool  # `values` are proven optimal, or the model is proven infeasible
 
 
-def solve_integer(rows: LinearModel, monitor: Monitor, parameters: str = "") -> LinearSolution:
-    """The optimal 0/1 values, or the best found before the monitor stops the search; a node counts as an iteration.
+def solve_integer(rows: LinearModel, monitor: Monitor, *, share: float = 1.0, parameters: str = "") -> LinearSolution:
+    """The optimal 0/1 values, or the best found in a share of the rest of a search; a node counts as an iteration.
 
-    `parameters` are further ones of SCIP, one a line.
+    `parameters` are further ones of SCIP, one a line. By the clock it ends with the search, as once a bound proves the
+    best order. Two runs may end with different values of the same cost, or after a limit with others.
     Raises SearchCancelled if cancelled while the model is being built.
     """
     from ortools.linear_solver import pywraplp  # heavy: imported where a model is solved
 
-    part = monitor.child(monitor.judge)
+    part = monitor.child(monitor.judge, share)
     solver = pywraplp.Solver.CreateSolver("SCIP")
     columns = _filled(solver, rows, monitor.check)
     # Probing does not pay off on these models.
@@ -51,7 +52,7 @@ def solve_integer(rows: LinearModel, monitor: Monitor, parameters: str = "") -> 
     thread.start()
     while thread.is_alive():
         thread.join(POLL_SECONDS)
-        if monitor.cancelled:
+        if monitor.cancelled or (part.iterations is None and monitor.should_stop()):
             solver.InterruptSolve()
     monitor.calls += solver.nodes()
     found = status[0] in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE)

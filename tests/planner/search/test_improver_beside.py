@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -223,6 +224,30 @@ def test_some_quick_planners_follow_the_first_improver_if_a_core_is_idle(
     for name in portfolio.LATER_BESIDE:
         assert ran.count(name) == 1 and (ran.index(name) > ran.index("moment")) == bool(idle_cores)
     assert ran[-1] == "anneal"
+
+
+@pytest.mark.parametrize("idle_cores", [0, 1])
+@pytest.mark.parametrize(("decides", "share", "runs"), [(False, 1.0, True), (True, 1.0, False), (False, 0.5, False)])
+def test_recomputations_alone_are_improved_where_an_order_fits_and_order_decides_little(
+    decides: bool, share: float, runs: bool, idle_cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, goal, start = asked()
+    goal = replace(goal, budget_bytes=int(share * (goal.budget_bytes or 0)))
+    ran = list[str]()
+
+    def planner(name: str, _: Problem, __: Goal, part: Monitor) -> Order:
+        ran.append(name)
+        return start
+
+    for name in ("anneal_alone", "anneal_in_parallel"):
+        monkeypatch.setattr(improvers, name, lambda *_: start)
+    monkeypatch.setattr(improvers, "planner_named", lambda name: partial(planner, name))
+    monkeypatch.setattr(improver_beside, "planner_named", lambda name: lambda *_: start)
+    monkeypatch.setattr(improver_beside, "anneal_alone", lambda *_: start)
+    monkeypatch.setattr(improvers, "is_order_free", lambda *_: decides)
+    slices = TimeSlices(monitor_of(problem, goal, idle_cores=idle_cores))
+    improvers.improve(problem, goal, Candidate(start, "greedy"), slices)
+    assert ("neighbourhood" in ran) == runs
 
 
 def test_all_quick_planners_run_before_improvers_while_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
