@@ -77,6 +77,12 @@ def check_cancelled() -> None:
             raise CancellationError
 
 
+def is_cancelled() -> bool:
+    """Whether the event of the current scope is set, which `check_cancelled` may still let pass."""
+    scope = _CANCEL_SCOPE.get()
+    return scope is not None and scope.event.is_set()
+
+
 def check_cancelled_by_caller() -> None:
     """As `check_cancelled`, but a deadline that has passed raises nothing: for work whose time comes after it."""
     scope = _CANCEL_SCOPE.get()

@@ -38,8 +38,8 @@ PLANNERS = {
     "dtr": "heuristics.dtr",
 }
 
-#: Others, which improve plans of "auto" by the clock and cannot be requested: their solver does not end the same way
-#: twice.
+#: Others, which improve plans of "auto" by the clock and cannot be requested: their solver may end with another order
+#: each time.
 BY_CLOCK = {"neighbourhood": "exact.neighbourhood"}
 
 

@@ -13,12 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from graph.cancellation import cancellable, check_cancelled, seconds_left
+from graph.cancellation import cancellable, check_cancelled, is_cancelled, seconds_left
 from planner.bounds.solvers.checkmate_model import LinearModel
+from planner.bounds.solvers.interruption import interruptible
 from planner.bounds.step_network import UNKNOWN, StepModel
 
 # Maximum bits of a multiplier, and of the parts of a tick.
 WEIGHT_BITS, PARTS_BITS = 56, 30
+# From so many rows on, GLOP ends once cancelled: it takes more than a tenth of a second.
+INTERRUPTED_ROWS = 5_000
 # Limit of GLOP's deterministic time, per row.
 SECONDS_PER_ROW = 6e-5
 # A value in 0..1 nearer to 0 or 1 than this is whole.
@@ -220,7 +223,7 @@ class StepLp:
         values_between = {self.name[c]: float(values[c]) for c in between}
         return StepSolution(ticks * self.unit, values_between, ones, dual)
 
-    def integer_model(self, fixed: Mapping[Variable, int], most_ticks: float = math.inf) -> LinearModel:
+    def integer_model(self, fixed: Mapping[Variable, int], most_ticks: float) -> LinearModel:
         """The program with all variables 0 or 1, within the budget, the `fixed` ones known, and up to `most_ticks`."""
         model, excess = LinearModel(), set(self.excess)
         for name, column in self.column.items():
@@ -230,10 +233,9 @@ class StepLp:
         for terms, least in cancellable(zip(self.rows.terms, self.rows.least, strict=True)):
             model.terms.append(([column for _, column in terms], [factor for factor, _ in terms]))
             model.least.append(least)
-        if most_ticks < math.inf:
-            costs = [(column, -ticks) for column, ticks in enumerate(model.ticks) if ticks]
-            model.terms.append(([column for column, _ in costs], [ticks / self.unit for _, ticks in costs]))
-            model.least.append(-most_ticks / self.unit)
+        costly = [column for column, ticks in enumerate(model.ticks) if ticks]
+        model.terms.append((costly, [-model.ticks[column] / most_ticks for column in costly]))
+        model.least.append(-1.0)
         return model
 
     def weights(self, solution: StepSolution) -> dict[str, Any] | None:
@@ -315,7 +317,11 @@ class _Solver:
         self._fix(fixed, worthless)
         if (left := seconds_left()) < math.inf:
             self.solver.SetTimeLimit(max(1, int(1000 * left)))
-        return int(self.solver.Solve())
+        if self.solver.NumConstraints() < INTERRUPTED_ROWS:
+            return int(self.solver.Solve())
+        status = int(interruptible(self.solver.Solve, self.solver.InterruptSolve, is_cancelled))
+        check_cancelled()
+        return status
 
     def _fix(self, fixed: Mapping[int, int], worthless: float | None = None) -> None:
         """Fix columns by their bounds; those at 0 by a `worthless` cost if that is given, so that all is feasible."""

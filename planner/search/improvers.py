@@ -98,7 +98,8 @@ class _Improvement:
         """The best candidate of all improvers."""
         if _is_walked_by_clock(self.problem, self.monitor) and not self._is_proven(self.best):
             self._look_for_free_order()
-        keeps_order = bool(self.goal.budget_bytes) and not self.is_free and not self.best.bytes_over_budget
+        fits = bool(self.goal.budget_bytes) and not self.best.bytes_over_budget
+        keeps_order = fits and not self.is_free and _is_walked_by_clock(self.problem, self.monitor)
         by_clock = WITH_NEIGHBOURHOOD if keeps_order else IMPROVERS_BY_CLOCK
         improvers: tuple[tuple[str, float], ...] = by_clock if self.slices.by_clock else IMPROVERS
         if has_idle_core(self.problem, self.monitor):

@@ -14,6 +14,7 @@ from planner.errors import BadRequest
 from planner.problem import RESIDENT, Problem, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Order, Plan
+from planner.problem.recompute import can_recompute, is_first_run
 from planner.search.scores import goal_score
 from planner.verify.checker import check
 from tests.planner.drawn import drawn, problem_of
@@ -26,6 +27,7 @@ def planned(name: str, problem: Problem, goal: Goal) -> Plan:
     """The planner's plan, accepted by the checker."""
     monitor = Monitor(lambda order: goal_score(problem, goal, order), iterations=goal.iterations or 50)
     order = planner_named(name)(problem, goal, monitor)
+    assert can_recompute(problem)[order[~is_first_run(problem, order)]].all()
     lives = liveness.lifetimes(problem, order)
     score = liveness.score(problem, order, goal.budget_bytes or 0)
     plan = Plan(order, lives, liveness.profile(problem, order, lives), score, name, goal.seed)
@@ -95,7 +97,7 @@ def test_tiny_problems_have_plans(name: str, make: Callable[[], Problem]):
     assert set(planned(name, problem, Goal(0)).order.tolist()) == set(range(problem.tasks))
 
 
-@EVERY
+@pytest.mark.parametrize("name", PLANNERS)
 def test_the_same_question_gives_the_same_plan(name):
     problem = training_problem(random.Random(14), 7)
     goal = Goal(liveness.peak(problem, given(problem)) * 6 // 10, iterations=40)

@@ -19,12 +19,15 @@ def test_checks_pass_until_the_event_and_then_the_spare_ones() -> None:
     with cancellation.cancellation_scope(stop, spare=2):
         for _ in range(9):
             cancellation.check_cancelled()
+        assert not cancellation.is_cancelled()
         stop.set()
         cancellation.check_cancelled()
         cancellation.check_cancelled()
+        assert cancellation.is_cancelled()  # spends none of the spare ones
         with pytest.raises(cancellation.CancellationError):
             cancellation.check_cancelled()
     cancellation.check_cancelled()  # nothing is heeded here
+    assert not cancellation.is_cancelled()
 
 
 def test_none_leaves_what_was_heeded_before() -> None:

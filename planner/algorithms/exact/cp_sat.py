@@ -13,9 +13,9 @@ the reader, which is at least as strict as reading the latest copy; so solutions
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ import numpy as np
 from planner.algorithms.greedy import planner
 from planner.algorithms.greedy.gap_closing import without_unread_repeats
 from planner.bounds.solvers.checkmate_model import MAX_TICKS, CheckmateModel
-from planner.bounds.solvers.linear import POLL_SECONDS
+from planner.bounds.solvers.interruption import interruptible
 from planner.problem import HANDED_OUT, RESIDENT, TO_LAST_READ, Problem, liveness
 from planner.problem.best_order import BestOrder
 from planner.problem.monitor import Monitor, SearchCancelled
@@ -348,17 +348,11 @@ class _CpSatModel:
         else:
             solver.parameters.max_deterministic_time = SECONDS_PER_ITERATION * max(1, part.iterations)
             solver.parameters.num_workers = 1
-        status: list[Any] = []
         callback = _solution_callback(self)
-        # In a thread of its own, so that cancellation can interrupt CP-SAT.
-        thread = threading.Thread(target=lambda: status.append(solver.solve(self.model, callback)), daemon=True)
-        thread.start()
-        while thread.is_alive():
-            thread.join(POLL_SECONDS)
-            if monitor.cancelled:
-                solver.stop_search()
+        solve = partial(solver.solve, self.model, callback)
+        status = interruptible(solve, solver.stop_search, lambda: monitor.cancelled)
         monitor.calls += int(solver.response_proto.deterministic_time / SECONDS_PER_ITERATION)
-        return bool(status) and status[0] in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
+        return status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
 
     def found(self, value: Any) -> Order:
         """The sequence of a solution; `value` reads an expression."""

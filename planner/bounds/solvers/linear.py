@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from planner.bounds.solvers.checkmate_model import LinearModel
-from planner.problem.monitor import Monitor
+from planner.bounds.solvers.interruption import interruptible
+from planner.problem.monitor import Monitor, SearchCancelled
 
-#: Seconds between two polls of the monitor, and the minimum time limit of SCIP.
-POLL_SECONDS, MIN_SECONDS = 0.02, 0.05
+#: Minimum time limit of SCIP in seconds.
+MIN_SECONDS = 0.05
 #: Memory limit of SCIP, in megabytes.
 MAX_MEGABYTES = 1_000
 
@@ -24,7 +24,7 @@ class LinearSolution:
     """Result of `solve_integer`."""
 
     values: np.ndarray | None  # float64[columns]; None: no solution found
-    ended: bool  # `values` are proven optimal, or the model is proven infeasible
+    ended: bool  # `values` are proven optimal to 1e-4 of their cost, or the model is proven infeasible
 
 
 def solve_integer(rows: LinearModel, monitor: Monitor, *, share: float = 1.0, parameters: str = "") -> LinearSolution:
@@ -32,13 +32,20 @@ def solve_integer(rows: LinearModel, monitor: Monitor, *, share: float = 1.0, pa
 
     `parameters` are further ones of SCIP, one a line. By the clock it ends with the search, as once a bound proves the
     best order. Two runs may end with different values of the same cost, or after a limit with others.
-    Raises SearchCancelled if cancelled while the model is being built.
+    Raises SearchCancelled if cancelled, or by the clock over, while the model is being built.
     """
     from ortools.linear_solver import pywraplp  # heavy: imported where a model is solved
 
-    part = monitor.child(monitor.judge, share)
+    def is_over() -> bool:
+        return monitor.cancelled or (monitor.iterations is None and monitor.should_stop())
+
+    def check() -> None:
+        if is_over():
+            raise SearchCancelled
+
     solver = pywraplp.Solver.CreateSolver("SCIP")
-    columns = _filled(solver, rows, monitor.check)
+    columns = _filled(solver, rows, check)
+    part = monitor.child(monitor.judge, share)
     # Probing does not pay off on these models.
     parameters += f"limits/memory = {MAX_MEGABYTES}\npropagating/probing/maxprerounds = 0\n"
     if part.iterations is None:
@@ -46,17 +53,10 @@ def solve_integer(rows: LinearModel, monitor: Monitor, *, share: float = 1.0, pa
     else:
         parameters += f"limits/nodes = {max(1, part.iterations)}\n"
     solver.SetSolverSpecificParametersAsString(parameters)
-    status: list[int] = []
-    # In a thread of its own, so that cancellation can interrupt SCIP.
-    thread = threading.Thread(target=lambda: status.append(solver.Solve()), daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(POLL_SECONDS)
-        if monitor.cancelled or (part.iterations is None and monitor.should_stop()):
-            solver.InterruptSolve()
+    status = interruptible(solver.Solve, solver.InterruptSolve, is_over)
     monitor.calls += solver.nodes()
-    found = status[0] in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE)
-    ended = status[0] in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.INFEASIBLE)
+    found = status in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.FEASIBLE)
+    ended = status in (pywraplp.Solver.OPTIMAL, pywraplp.Solver.INFEASIBLE)
     return LinearSolution(np.array([column.solution_value() for column in columns]) if found else None, ended)
 
 

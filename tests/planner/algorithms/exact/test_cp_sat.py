@@ -83,6 +83,6 @@ def test_a_stop_while_the_model_is_built_ends_with_what_is_known(monkeypatch):
             monitor.cancel()
 
     monkeypatch.setattr(cp_sat, "CheckmateModel", Stopped)
-    monkeypatch.setattr(cp_sat.threading, "Thread", None)  # nothing is solved
+    monkeypatch.setattr(cp_sat, "interruptible", None)  # nothing is solved
     order = cp_sat.plan(problem, goal, monitor)
     assert monitor.cancelled and order.tolist() == monitor.best.tolist()
