@@ -51,6 +51,8 @@ LOWEST_PEAK = Budget(bytes=0)
 QUICK_PLANNERS = {"greedy": 0.3, "min_cut": 0.1}
 #: Share of the search for the first round over all budgets (with 3 or more budgets); extra searches after it.
 FIRST_ROUND_PART, EXTRA_SEARCHES = 0.75, 3
+#: Planner of the first of these: where a plan of `auto` is far from its bound, integer programs had too little time.
+EXTRA_PLANNER = "neighbourhood"
 #: Share of the time for the multi-step bounds, after the searches.
 BOUND_PART = 0.25
 
@@ -181,11 +183,16 @@ class CurveSearch:
         for k in range(extra_searches):
             if (worst := self._worst(formulations)) is not None:
                 goal = replace(worst.goal, seed=worst.goal.seed + k + 1)
-                self._search(replace(worst, goal=goal), self.planner, 1 / (extra_searches - k))
+                planner = EXTRA_PLANNER if not k and self._has_one_search_by_clock(worst) else self.planner
+                self._search(replace(worst, goal=goal), planner, 1 / (extra_searches - k))
         waiting = itertools.count(len(formulations), -1)
         formulations = self._bounded(formulations, lambda one: self._tightened(one, len(formulations), next(waiting)))
         points = [BudgetPoint(formulation, self._plan(formulation)) for formulation in formulations]
         return [points[tightest_first.index(i)] for i in range(len(budgets))]
+
+    def _has_one_search_by_clock(self, formulation: Formulation) -> bool:
+        """Whether `auto` searches by the clock, without alternatives."""
+        return self.planner == "auto" and self.iterations is None and not len(formulation.lowered.problem.choices)
 
     def _quick_planners(self) -> list[tuple[str, float]]:
         """Planners before `auto`, each with its share of the time."""

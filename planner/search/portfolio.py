@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from planner.algorithms import PLANNERS, planner_named
+from planner.algorithms import BY_CLOCK, PLANNERS, planner_named
 from planner.algorithms.exact import dijkstra
 from planner.problem import Problem
 from planner.problem.alternatives import resolve_choices
@@ -70,6 +70,8 @@ def search(problem: Problem, goal: Goal, planner: str, monitor: Monitor, seeds: 
     if planner == "auto" and monitor.iterations is not None:
         return search_by_iterations(problem, goal, monitor, seeds, _alone)
     known = _best_of(problem, goal, seeds, monitor)
+    if planner in BY_CLOCK and known is not None:
+        monitor.best, monitor.best_score = known.order, score_of(problem, goal, known)
     if planner != "auto":
         return better(problem, goal, known, _alone(problem, goal, planner, monitor))
     return _search_by_clock(problem, goal, monitor, known)

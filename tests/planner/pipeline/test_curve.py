@@ -34,7 +34,8 @@ BUDGETS = ["90%", "30%", "70%", "50%"]
 
 
 def curve_of(model: bytes = MODEL, budgets: list[Any] = BUDGETS, **fields: Any) -> CurveResult:
-    return curve(model, parse_curve({"budgets": budgets, "iterations": 40, **fields}))
+    limit = {} if "search_seconds" in fields else {"iterations": 40}
+    return curve(model, parse_curve({"budgets": budgets, **limit, **fields}))
 
 
 @pytest.mark.parametrize(("order", "planner"), [("given", "auto"), ("free", "greedy")])
@@ -100,6 +101,24 @@ def test_a_point_above_the_line_or_above_its_bound_gets_the_extra_searches(
     if again is not None:
         assert set(more) == {first[again]}
         assert len(set(seeds[3:]) | {seeds[0]}) == curves.EXTRA_SEARCHES + 1  # each goes another way
+
+
+@pytest.mark.parametrize(
+    ("planner", "limit", "first"),
+    [("auto", {"search_seconds": 20}, "neighbourhood"), ("auto", {"iterations": 9}, "auto"), ("greedy", {}, "greedy")],
+)
+def test_integer_programs_improve_the_worst_point_first_by_the_clock(
+    monkeypatch: pytest.MonkeyPatch, planner: str, limit: dict[str, int], first: str
+):
+    real, calls = curves.lexicographic.search, list[str]()
+
+    def search(problem, goal, planner, monitor, known):
+        calls.append(planner)
+        return real(problem, goal, "segments", monitor, known)
+
+    monkeypatch.setattr(curves.lexicographic, "search", search)
+    curve_of(budgets=["80%", "60%", "70%"], planner=planner, **limit)
+    assert calls[-curves.EXTRA_SEARCHES - 1 :] == [planner, first, planner, planner]
 
 
 @pytest.mark.parametrize(("costs", "worst"), [((90, 20, 11, 1), 0), ((40, 39, 22, 1), 1), ((3, 3, 3, 3), 3)])

@@ -19,7 +19,7 @@ from planner.errors import BadRequest
 from planner.formulation.formulate import formulate
 from planner.problem import Problem, liveness
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Candidate, Goal, Score
+from planner.problem.plan import Candidate, Goal, Order, Score
 from planner.problem.recompute import base_order
 from planner.request.plan_request import parse_request
 from planner.search import improvers, lexicographic, portfolio, scores
@@ -47,6 +47,22 @@ def test_a_seed_is_kept_unless_something_better_is_found():
         assert goal_score(problem, loose, found(problem, loose, planner, 0).order).bytes_over_budget > 0
         kept = found(problem, loose, planner, 0, [seed])
         assert goal_score(problem, loose, kept.order) <= goal_score(problem, loose, seed.order)
+
+
+def test_a_planner_by_the_clock_alone_starts_from_the_best_seed(monkeypatch: pytest.MonkeyPatch):
+    problem = training_problem(random.Random(3), 4)
+    goal = Goal(liveness.peak(problem, base_order(problem)) * 9 // 10)
+    seed, started = found(problem, goal, "greedy"), list[Order]()
+
+    def plan(_: Problem, __: Goal, monitor: Monitor) -> Order:
+        assert monitor.best is not None
+        started.append(monitor.best)
+        return monitor.best
+
+    monkeypatch.setattr(portfolio, "planner_named", lambda name: plan)
+    monitor = Monitor(lambda order: goal_score(problem, goal, order), seconds=60)
+    result = portfolio.search(problem, goal, "neighbourhood", monitor, [seed])
+    assert started[0].tolist() == result.order.tolist() == seed.order.tolist()
 
 
 @pytest.mark.parametrize("seed", range(4))
