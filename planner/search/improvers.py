@@ -29,7 +29,7 @@ GOES_ON, MAX_SHARE = 1.6, 0.75
 IMPROVERS_BESIDE = (("moment", MAX_SHARE), ("anneal", 1.0))
 #: Both with `neighbourhood`, which keeps the order of first runs: where an order fits the budget and order decides
 #: little.
-WITH_NEIGHBOURHOOD = (("moment", 0.2), ("blocks", 0.25), ("neighbourhood", 0.7), ("anneal", 1.0))
+WITH_NEIGHBOURHOOD = (("moment", 0.3), ("blocks", 0.2), ("neighbourhood", 0.8), ("anneal", 1.0))
 WITH_NEIGHBOURHOOD_BESIDE = (("moment", 0.5), ("neighbourhood", 0.6), ("anneal", 1.0))
 #: Largest share of the rest for each quick planner that runs after the first improver.
 LATER_SHARE = 0.25

@@ -42,7 +42,7 @@ MAX_ROWS, ROW_SECONDS = 60_000, 1e-4
 # Share of the recomputation that a better order saves at least. SCIP ends within as much of the optimum.
 LEAST_GAIN = 1e-4
 # The smallest buffers, with so much of the budget together, are always live.
-SMALL_SHARE = 1e-3
+SMALL_SHARE = 5e-4
 # A variable above this is rounded to 1.
 HALF = 0.5
 # SCIP tries fewer branches before it chooses one, which halves the time of these programs.

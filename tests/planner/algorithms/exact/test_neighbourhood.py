@@ -159,12 +159,12 @@ def test_where_no_further_step_can_join_the_last_linear_program_is_used(monkeypa
 
 def test_the_smallest_buffers_are_always_live():
     problem = problem_of([[], []], [[0, 1, 2], [3, 4]], 6, size=[500, 1, 700, 3, 2, 1], hold=[0, 0, 0, 0, 0, RESIDENT])
-    small = neighbourhood._small(problem, 5000)
+    small = neighbourhood._small(problem, 10_000)
     assert small.tolist() == [False, True, False, False, True, False]  # three bytes: with three more they are over 5
-    model = StepModel(problem, Goal(5000), 5000, always_live=small)
-    assert model.room == StepModel(problem, Goal(5000), 5000).room - 3
+    model = StepModel(problem, Goal(10_000), 10_000, always_live=small)
+    assert model.room == StepModel(problem, Goal(10_000), 10_000).room - 3
     assert not model.counted[small].any()
-    assert not around(problem, Goal(5000), base_order(problem)).model.counted[small].any()
+    assert not around(problem, Goal(10_000), base_order(problem)).model.counted[small].any()
 
 
 @pytest.mark.parametrize("goal", [Goal(), Goal(0), Goal(max_overhead=0.3), Goal(10**6)], ids=str)
