@@ -45,7 +45,7 @@ BY_CLOCK = {"neighbourhood": "exact.neighbourhood"}
 
 def planner_named(name: str) -> Planner:
     """The `plan` function of that planner. Raises BadRequest listing those that can be requested."""
-    if name not in PLANNERS and name not in BY_CLOCK:
+    if name not in PLANNERS | BY_CLOCK:
         raise BadRequest.one(
             "unknown_planner", "planner", repr(name), f"auto, {', '.join(PLANNERS)}", "choose one of these"
         )
@@ -55,4 +55,4 @@ def planner_named(name: str) -> Planner:
 
 def module_of(name: str) -> ModuleType:
     """The module of the planner `name`, a key of `PLANNERS` or `BY_CLOCK`."""
-    return import_module(f"{__name__}.{PLANNERS.get(name) or BY_CLOCK[name]}")
+    return import_module(f"{__name__}.{(PLANNERS | BY_CLOCK)[name]}")

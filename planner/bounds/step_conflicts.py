@@ -21,6 +21,7 @@ from planner.bounds.step_branch_and_bound import FULL_TREE_SECONDS, BranchNode, 
 from planner.bounds.step_lp import StepLp
 from planner.bounds.step_network import UNKNOWN, CutPoint, StepModel
 from planner.problem import liveness
+from planner.problem.columns import true_intervals
 from planner.problem.recompute import is_first_run, order_keeping_live
 
 # Limits on the steps tried, and on the rows of all their linear programs.
@@ -72,9 +73,8 @@ def _overfull_runs(model: StepModel, root: BranchNode, choice: CutPoint) -> list
     problem, known = model.problem, model.known(root.task)
     order = order_keeping_live(problem, model.order, root.task, choice.live)
     over = liveness.profile(problem, order) - model.budget_bytes
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], over > 0, [0]]).astype(np.int8)))
     counts = is_first_run(problem, order) & (known[order] != UNKNOWN) & (order != root.task)
-    runs = [start + np.flatnonzero(counts[start:stop]) for start, stop in edges.reshape(-1, 2).tolist()]
+    runs = [start + np.flatnonzero(counts[start:stop]) for start, stop in true_intervals(over > 0)]
     return [list(zip((-over[run]).tolist(), order[run].tolist(), strict=True)) for run in runs if len(run)]
 
 

@@ -21,6 +21,7 @@ from planner.problem import HANDED_OUT, RESIDENT, TO_LAST_READ
 from planner.problem.columns import sum_over_intervals
 from planner.problem.liveness import phase_ends
 from planner.problem.plan import Lifetimes, Plan
+from planner.problem.recompute import first_run_step
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,9 +194,9 @@ def _add_views_for_shapes(
     for k, views in views_of.items():
         for n in views:
             made[n] = min(made.get(n, len(plan.order)), int(written_at[k]))
-    first_step = {task: step for step, task in reversed(list(enumerate(plan.order.tolist())))}
+    first_step = first_run_step(lowered.problem, plan.order)
     for task, v in shapes_read:
-        if task in first_step and made[producer[v]] >= first_step[task]:
+        if made[producer[v]] >= first_step[task]:
             views_of.setdefault(first[lowered.roots[v]], set()).update(_view_chain(lowered, producer, v))
 
 

@@ -211,4 +211,10 @@ def sum_over_intervals(start: np.ndarray, stop: np.ndarray, amount: np.ndarray |
     return np.asarray(np.cumsum(change)[:length])
 
 
+def true_intervals(mask: np.ndarray) -> list[tuple[int, int]]:
+    """The intervals [start, stop) of successive true entries, longest possible, ascending."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask, [0]]).astype(np.int8)))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
 NO_CHOICES: Choices = _no_choices()

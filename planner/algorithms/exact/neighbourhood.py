@@ -5,9 +5,9 @@
     integer program     a live   b ?      c ?     d not      hundreds of variables instead of thousands
 
 The linear program is that of `bounds/step_lp.py` over the fullest steps of the order, whose first runs keep their
-order. The integer solution says which buffers are live at each of these steps, and which tasks run again between two
-of them: right before the first task there that reads their results. Steps at which the memory of that order exceeds the
-budget join the program.
+order. The integer solution says which buffers are live at each of these steps, and which tasks are recomputed between
+two of them: right before the first task there that reads their results. Steps at which the memory of that order exceeds
+the budget join the program.
 
 Source: Danna, Rothberg and Le Pape, "Exploring relaxation induced neighborhoods to improve MIP solutions",
 Mathematical Programming 102, 2005; the steps and the order are the project's own.
@@ -29,6 +29,7 @@ from planner.bounds.solvers.linear import solve_integer
 from planner.bounds.step_lp import StepLp, StepSolution, Variable
 from planner.bounds.step_network import StepModel
 from planner.problem import RESIDENT, Problem, liveness
+from planner.problem.columns import true_intervals
 from planner.problem.monitor import Monitor, TimeEnd
 from planner.problem.plan import Goal, Order, Score
 from planner.problem.recompute import base_order, can_recompute, first_run_step, is_first_run, last_recompute_step
@@ -61,7 +62,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     if goal.budget_bytes and not score.bytes_over_budget and score.cost > problem.single_run_ticks():
         stop = TimeEnd(monitor) if monitor.iterations is None else monitor.cancel_event
         with suppress(CancellationError), cancellation_scope(stop):
-            _Neighbourhood(problem, goal, goal.budget_bytes, monitor, order).search()
+            _Neighbourhood(problem, goal, goal.budget_bytes, monitor).search()
     assert monitor.best is not None
     return monitor.best
 
@@ -78,25 +79,37 @@ class _Relaxation:
 class _Neighbourhood:
     """The programs over the fullest steps of the best order, under one order of first runs."""
 
-    def __init__(self, problem: Problem, goal: Goal, budget: int, monitor: Monitor, best: Order):
-        self.problem, self.budget, self.monitor, self.best = problem, budget, monitor, best
-        self.first_runs = best[is_first_run(problem, best)]
+    def __init__(self, problem: Problem, goal: Goal, budget: int, monitor: Monitor):
+        self.problem, self.budget, self.monitor = problem, budget, monitor
+        self.first_runs = self.best[is_first_run(problem, self.best)]
         self.place = first_run_step(problem, self.first_runs)
         self.latest = last_recompute_step(problem, self.first_runs)
         self.once_ticks = liveness.cost(problem, self.first_runs)
         as_given = replace(goal, order_is_given=True)
         small = _small(problem, budget)
         self.model = StepModel(problem, as_given, budget, order=self.first_runs, always_live=small)
-        # A bound allows ranks to agree on collectives that run again; an order has to do without.
+        # A bound allows ranks to agree on recomputed collectives; an order has to do without.
         self.model.recomputable &= can_recompute(problem)
         self.producer, self.reads = problem.producer().tolist(), problem.reads.lists()
         self.chain: list[int] = []  # tasks whose steps are in the next program
         self.relaxed: _Relaxation | None = None  # the last that was solved
         self.is_largest = False  # no further step can join it
 
+    @property
+    def best(self) -> Order:
+        """The best order of the monitor."""
+        assert self.monitor.best is not None
+        return self.monitor.best
+
+    @property
+    def best_score(self) -> Score:
+        """Its score."""
+        assert self.monitor.best_score is not None
+        return self.monitor.best_score
+
     def search(self) -> None:
         """Solve programs until one finds no better order, no step joins, or the search is over."""
-        begun, last_closed = self._best_score(), Score(sys.maxsize, 0, 0)
+        begun, last_closed = self.best_score, Score(sys.maxsize, 0, 0)
         self._join(self.best, FIRST_STEPS)
         while self._is_relaxed():
             # Steps that the rounded optimum of the first linear program exceeds join before an integer program.
@@ -105,33 +118,23 @@ class _Neighbourhood:
             order, has_ended = self._improved()
             if order is None:
                 return
-            if not self._offer(order).bytes_over_budget:
+            if not self.monitor.offer(order).bytes_over_budget:
                 if has_ended:
                     return
                 continue
-            closed = self._offer(GapCloser(self.problem, self.monitor.should_stop).reduce_to(order, self.budget)[0])
+            closed = self.monitor.offer(
+                GapCloser(self.problem, self.monitor.should_stop).reduce_to(order, self.budget)[0]
+            )
             if closed >= last_closed:
                 return  # more steps bring no better order
             last_closed = closed
-            if len(self.chain) < MAX_STEPS:
-                has_joined = self._join(order, JOINING_STEPS)
-            else:
-                if self._best_score() == begun:
+            count = JOINING_STEPS
+            if len(self.chain) >= MAX_STEPS:
+                if self.best_score == begun:
                     return
-                begun, self.chain = self._best_score(), []
-                has_joined = self._join(self.best, FIRST_STEPS)
-            if not has_joined:
+                begun, self.chain, order, count = self.best_score, [], self.best, FIRST_STEPS
+            if not self._join(order, count):
                 return
-
-    def _offer(self, order: Order) -> Score:
-        """The score of an order, which becomes the best if it is better."""
-        before, score = self._best_score(), self.monitor.offer(order)
-        self.best = order if score < before else self.best
-        return score
-
-    def _best_score(self) -> Score:
-        assert self.monitor.best_score is not None
-        return self.monitor.best_score
 
     def _join(self, order: Order, count: int) -> bool:
         """Add up to `count` tasks to the chain, the fullest of each run of full steps in an order; whether any joined.
@@ -141,8 +144,7 @@ class _Neighbourhood:
         held, first = liveness.profile(self.problem, order), np.flatnonzero(is_first_run(self.problem, order))
         held = np.maximum.reduceat(held, np.append(0, first[:-1] + 1))
         full = held > FULL * min(self.budget, int(held.max()))
-        edges = np.flatnonzero(np.diff(np.concatenate([[0], full, [0]]).astype(np.int8)))
-        peaks = [start + int(held[start:stop].argmax()) for start, stop in edges.reshape(-1, 2).tolist()]
+        peaks = [start + int(held[start:stop].argmax()) for start, stop in true_intervals(full)]
         fullest = order[first[sorted(peaks, key=lambda peak: -int(held[peak]))]].tolist()
         joining = [] if self.is_largest else [task for task in fullest if task not in self.chain][:count]
         self.chain = sorted([*self.chain, *joining], key=self.place.__getitem__)
@@ -160,7 +162,7 @@ class _Neighbourhood:
                 self.chain, self.is_largest = self.relaxed.chain, True
         if self.relaxed is None or self.monitor.should_stop():
             return False
-        return self.relaxed.optimum.ticks < self._best_score().cost - self.once_ticks
+        return self.relaxed.optimum.ticks < self.best_score.cost - self.once_ticks
 
     def _relaxation(self) -> _Relaxation | None:
         """The solved linear program of the chain; None without steps, if it is too large, and if it is not solved."""
@@ -185,13 +187,13 @@ class _Neighbourhood:
     def _improved(self) -> tuple[Order | None, bool]:
         """(the order of the best integer solution found, or None; whether the neighbourhood has none of less time)."""
         assert self.relaxed is not None
-        program, most = self.relaxed.program, (1 - LEAST_GAIN) * (self._best_score().cost - self.once_ticks)
+        program, most = self.relaxed.program, (1 - LEAST_GAIN) * (self.best_score.cost - self.once_ticks)
         rows = program.integer_model(self._fixed(self.relaxed), most)
         found = solve_integer(rows, self.monitor, share=PROGRAM_SHARE, parameters=FEWER_TRIALS)
         if found.values is None:
             return None, found.ended
-        again = (name for name, column in program.column.items() if name[0] == "R" and found.values[column] > HALF)
-        return without_unread_repeats(self.problem, self._order(again)).order, found.ended
+        repeats = (name for name, column in program.column.items() if name[0] == "R" and found.values[column] > HALF)
+        return without_unread_repeats(self.problem, self._order(repeats)).order, found.ended
 
     def _fixed(self, relaxed: _Relaxation) -> dict[Variable, int]:
         """Values of the variables that are whole in the linear program and have the same value in the best order."""
@@ -205,25 +207,25 @@ class _Neighbourhood:
         steps = first_run_step(self.problem, self.best)[self.chain]
         return [set(lifetimes.buffer[(lifetimes.start <= at) & (lifetimes.stop > at)].tolist()) for at in steps]
 
-    def _order(self, again: Iterable[Variable]) -> Order:
-        """The first runs, and `again` from step k of the chain to the next those tasks t with a variable ("R", k, t).
+    def _order(self, repeats: Iterable[Variable]) -> Order:
+        """The first runs, with the tasks t recomputed between step k of the chain and the next, for each ("R", k, t).
 
-        Each runs right before the first task behind the step that needs its results, or before the next step.
+        Each runs right before the first task after the step that needs its results, or before the next step.
         """
         order, waiting = list[int](), [set[int]() for _ in range(len(self.chain) + 1)]
-        for _, k, task in again:
+        for _, k, task in repeats:
             waiting[k + 1].add(task)
 
-        def run_again(tasks: Iterable[int], place: int) -> None:
+        def recompute(tasks: Iterable[int], place: int) -> None:
             order.extend(task for task in sorted(tasks, key=self.place.__getitem__) if place <= self.latest[task])
 
         bounds = [0, *self.place[self.chain].tolist(), len(self.first_runs)]
         for (start, stop), rest in zip(itertools.pairwise(bounds), waiting, strict=True):
             for place, task in enumerate(self.first_runs[start:stop].tolist(), start):
-                if place > start or not start:  # what runs again behind a step does so behind its task
-                    run_again(self._taken_for(task, rest), place)
+                if place > start or not start:  # recomputation of a step follows its task
+                    recompute(self._taken_for(task, rest), place)
                 order.append(task)
-            run_again(rest, stop)
+            recompute(rest, stop)
         return np.array(order, np.int64)
 
     def _taken_for(self, task: int, rest: set[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""OR-Tools solvers that end early when asked."""
+"""OR-Tools solvers that can be interrupted."""
 
 from __future__ import annotations
 

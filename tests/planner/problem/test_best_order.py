@@ -7,7 +7,7 @@ import pytest
 
 from planner.problem import liveness
 from planner.problem.best_order import BestOrder
-from planner.problem.columns import sum_over_intervals
+from planner.problem.columns import sum_over_intervals, true_intervals
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Score
 from tests.planner.drawn import drawn
@@ -47,3 +47,10 @@ def test_sums_over_intervals_are_those_counted_place_by_place(seed: int):
     stop = start + rng.integers(0, 9 - start + 1)
     expected = [int(amount[(start <= place) & (place < stop)].sum()) for place in range(9)]
     assert sum_over_intervals(start, stop, amount, 9).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("mask", "expected"), [("", []), ("0", []), ("1", [(0, 1)]), ("0110", [(1, 3)]), ("1101", [(0, 2), (3, 4)])]
+)
+def test_true_intervals_are_as_long_as_possible(mask: str, expected: list[tuple[int, int]]) -> None:
+    assert true_intervals(np.array([digit == "1" for digit in mask], bool)) == expected

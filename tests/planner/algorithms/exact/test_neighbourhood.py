@@ -73,11 +73,11 @@ def around(problem: Problem, goal: Goal, best: Order) -> neighbourhood._Neighbou
     """The neighbourhood of an order."""
     monitor = Monitor(lambda order: goal_score(problem, goal, order), seconds=60)
     monitor.offer(best)
-    return neighbourhood._Neighbourhood(problem, goal, goal.budget_bytes or 0, monitor, best)
+    return neighbourhood._Neighbourhood(problem, goal, goal.budget_bytes or 0, monitor)
 
 
-def test_nothing_runs_again_behind_the_last_step_at_which_it_may():
-    #   e reads a again, behind c, which no run of a may follow
+def test_nothing_is_recomputed_after_the_last_step_at_which_it_may():
+    #   e reads a after c, which no run of a may follow
     for after_every, expected in (("", "abcdae"), ("a>c", "abcde")):
         problem = drawn("a>b b>c c>d d>e a>e", after_every=after_every)
         of = around(problem, Goal(10), base_order(problem))
@@ -85,7 +85,7 @@ def test_nothing_runs_again_behind_the_last_step_at_which_it_may():
         assert letters_of(of._order([("R", 0, 0)])) == expected
 
 
-def test_what_runs_again_behind_a_step_does_so_behind_its_task():
+def test_recomputation_of_a_step_follows_its_task():
     problem = drawn("a>b b>c a>c c>d a>d")
     of = around(problem, Goal(10), base_order(problem))
     of.chain = [2]

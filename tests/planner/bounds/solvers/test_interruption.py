@@ -1,4 +1,4 @@
-"""A solver ends once it is asked to, with the result that it has."""
+"""An interrupted solver ends with the result that it has."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from planner.bounds.solvers.interruption import interruptible
 
 
 def test_a_solver_is_interrupted_once_it_should_end():
-    ended, asked = threading.Event(), list[bool]()
+    ended, polls = threading.Event(), list[bool]()
 
     def should_end() -> bool:
-        asked.append(True)
-        return len(asked) > 2
+        polls.append(True)
+        return len(polls) > 2
 
     assert interruptible(lambda: ended.wait(60), ended.set, should_end)
-    assert len(asked) > 2
+    assert len(polls) > 2
 
 
 def test_one_that_ends_by_itself_is_not():
