@@ -22,7 +22,8 @@ from app.sweep.tasks import task_of
 from bench.generators import layered
 from tests.app.clusters import ENGINES, LocalCluster, cluster_of, until
 
-SLOW = ["--planners", "anneal", "--seconds", "100", "--execute", "no"]
+HARD = "50%"  # of the models of `slow`: no bound comes near, so no proof ends a search before its time
+SLOW = ["--budgets", HARD, "--planners", "anneal", "--seconds", "100", "--execute", "no"]
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -129,7 +130,7 @@ def outcomes(items: list[SweepItem], engine: executors.SweepEngine) -> dict[str,
 
 @pytest.mark.clusters
 def test_a_stopped_batch_keeps_the_best_plans_and_a_resume_makes_the_rest(slow: Path, cluster: LocalCluster) -> None:
-    process = started(slow, cluster, "--budgets", "80%", *SLOW)
+    process = started(slow, cluster, *SLOW)
     assert process.stderr is not None
     assert f"{cluster.address}: " in process.stderr.readline()
     until(lambda: len(cluster.calls()) == 2)
@@ -141,7 +142,7 @@ def test_a_stopped_batch_keeps_the_best_plans_and_a_resume_makes_the_rest(slow: 
     rows = rows_of(slow)
     assert rows and {row["state"] for row in rows} <= {"stopped", "succeeded", "over_budget"}
     assert any(row["plan"] is not None for row in rows)
-    words = ["--budgets", "80%", "--planners", "anneal", "--seconds", "2", "--execute", "no", "--resume"]
+    words = ["--budgets", HARD, "--planners", "anneal", "--seconds", "2", "--execute", "no", "--resume"]
     assert batch(slow, *words, "--engine", cluster.engine, "--cluster", cluster.address) in (0, 1)
     assert {row["model"] for row in rows_of(slow) if row["state"] in ("succeeded", "over_budget")} == {"one", "two"}
 
@@ -152,7 +153,7 @@ def test_an_item_whose_workers_die_fails_alone(
 ) -> None:
     monkeypatch.setattr(cluster_executor, "RETRIES", 0)
     fields = {"search_seconds": 30, "execute": "no"}
-    items = expand_items(find_models(slow), ["80%"], ["anneal"], fields=fields)
+    items = expand_items(find_models(slow), [HARD], ["anneal"], fields=fields)
     engine = engine_on(cluster, told := [])
     both = len(items)  # have been heard of: a worker that dies before is not known to have begun one
     killer = threading.Thread(target=lambda: (until(lambda: len(set(told)) == both), cluster.kill_worker()))
@@ -163,7 +164,7 @@ def test_an_item_whose_workers_die_fails_alone(
         killer.join()
         engine.executor.shutdown()
     ended = [(row["state"], row["error"]) for row in rows]
-    assert sorted(row["state"] for row in rows) == ["failed", "succeeded"], ended
+    assert [row["state"] for row in rows if row["state"] not in ("succeeded", "over_budget")] == ["failed"], ended
     (error,) = (row["error"] for row in rows if row["error"])
     assert error["code"] == "child_died" and "worker died" in error["detail"]
 
@@ -172,7 +173,7 @@ def test_an_item_whose_workers_die_fails_alone(
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_cluster_that_goes_away_ends_the_batch_with_one_line(slow: Path, engine: str) -> None:
     with cluster_of(engine) as cluster:
-        process = started(slow, cluster, "--budgets", "80%", *SLOW)
+        process = started(slow, cluster, *SLOW)
         assert process.stderr is not None
         process.stderr.readline()
         until(lambda: len(cluster.calls()) == 2)
