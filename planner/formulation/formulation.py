@@ -12,8 +12,9 @@ import numpy as np
 from graph.autodiff.objective import Objective
 from planner.errors import BadRequest
 from planner.formulation.metrics import LowerBound, MemoryAccounting, overhead
-from planner.layout import place, place_by_sweeps, place_toward, place_within
+from planner.layout import place, place_again, place_by_sweeps, place_toward, place_within
 from planner.layout.allocation_trace import Reservation, allocation_trace, reservation
+from planner.layout.known_places import KnownPlaces
 from planner.lowering.lower import LoweredGraph
 from planner.problem import DEVICE, HOST, RESIDENT, Problem, liveness, schedule
 from planner.problem.alternatives import aligned, resolve_choices
@@ -179,6 +180,20 @@ class Formulation:
             return plan
         offsets = np.where(self.is_on_host(plan), plan.offsets, found[0])
         return replace(plan, offsets=offsets, arena_bytes=found[1])
+
+    def packed_from(self, plan: Plan, known: Plan, origin: np.ndarray, moves: int) -> Plan | None:
+        """The plan with addresses within the budget, by repair of those of a known plan; None if none are found.
+
+        `origin`, int64[s], ascending: the step of the known plan that each step was. Repairs take at most `moves` for
+        each storage. Not for plans with copies.
+        """
+        problem = resolve_choices(self.lowered.problem, plan.choices)
+        capacity = (known.arena_bytes or 0) - self.needed_bytes(known) + (self.budget_bytes or 0)
+        assert known.offsets is not None
+        places = KnownPlaces(known.lifetimes, problem.workspace[known.order], known.offsets)
+        on_device, workspace = _on_device(problem), problem.workspace[plan.order]
+        found = place_again(capacity, places, origin, plan.lifetimes, on_device, workspace, ALIGNMENT, moves)
+        return None if found is None else replace(plan, offsets=found[0], arena_bytes=found[1])
 
     def _with_addresses(self, plan: Plan, find: Callable[..., tuple[np.ndarray, int]], monitor: Monitor) -> Plan:
         """The plan with the addresses on the device that `find` returns, and those in host memory."""

@@ -19,7 +19,8 @@ import numpy as np
 
 from planner.errors import BadRequest
 from planner.layout import best_fit, canonical_search, ejection
-from planner.layout.storages import storage_placement
+from planner.layout.known_places import KnownPlaces
+from planner.layout.storages import StoragePlacement, storage_placement
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Lifetimes
 
@@ -76,6 +77,40 @@ def place_within(
     return None
 
 
+def place_again(
+    capacity: int,
+    known: KnownPlaces,
+    origin: np.ndarray,
+    lifetimes: Lifetimes,
+    size: np.ndarray,
+    workspace: np.ndarray,
+    alignment: int,
+    moves: int,
+) -> tuple[np.ndarray, int] | None:
+    """As `place_within`, by repair of the offsets of another order, in at most `moves` for each storage a repair.
+
+    `origin` as of `KnownPlaces.begin`.
+    """
+    placement = storage_placement(lifetimes, size, workspace, alignment)
+    begin = known.begin(placement, lifetimes, origin, size, alignment)
+    room = _room(placement, capacity, alignment)
+    begin[begin < 0] = room  # waits for a place
+    packed = ejection.repaired(placement.storages, begin, room, moves)
+    if packed is None:
+        return None
+    offsets = placement.offsets(packed)
+    arena = arena_of(offsets, lifetimes, size, workspace)
+    return (offsets, arena) if arena <= capacity else None
+
+
+def _room(placement: StoragePlacement, capacity: int, alignment: int) -> int:
+    """Bytes of the capacity for storages: rounded up only if need be, which the last storage may make no use of."""
+    rounded = (capacity - placement.base) // alignment * alignment
+    if int(placement.storages.profile().max(initial=0)) <= rounded:
+        return rounded
+    return -(-(capacity - placement.base) // alignment) * alignment
+
+
 def place_toward(
     capacity: int, lifetimes: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor
 ) -> tuple[np.ndarray, int]:
@@ -84,9 +119,7 @@ def place_toward(
     By the clock: a thread searches packings within the capacity, beside repairs that approach it.
     """
     placement, is_found = storage_placement(lifetimes, size, workspace, alignment), threading.Event()
-    storages, room = placement.storages, (capacity - placement.base) // alignment * alignment
-    if int(storages.profile().max(initial=0)) > room:  # the storage that ends the arena need not be rounded up
-        room = -(-(capacity - placement.base) // alignment) * alignment
+    storages, room = placement.storages, _room(placement, capacity, alignment)
     within: list[np.ndarray] = []
 
     def stop() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.algorithms import planner_named
+from planner.algorithms.annealing.parallel import FIRST_RUN_PERCENT
 from planner.algorithms.annealing.reorder_runs import flatten_runs, reorder_runs
 from planner.algorithms.annealing.search import Annealing, bytes_near
 from planner.algorithms.greedy import planner as greedy
@@ -47,7 +48,8 @@ def flatter(problem: Problem, goal: Goal, candidate: Candidate, most: int, monit
     `candidate` itself if none is found, or if it is such a candidate and none cheaper is found.
     """
     columns, budget = resolve_choices(problem, candidate.choices), goal.budget_bytes or 0
-    order = Annealing(columns, goal, monitor, first_runs=0).flat_within(candidate.order, budget, 1.0, most)
+    walk = Annealing(columns, goal, monitor, first_runs=0 if goal.order_is_given else FIRST_RUN_PERCENT)
+    order = walk.flat_within(candidate.order, budget, 1.0, most)
     is_found = order is not candidate.order and liveness.peak(columns, order) <= budget
     return Candidate(order, WALK, candidate.choices) if is_found else candidate
 

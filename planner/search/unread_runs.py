@@ -38,6 +38,17 @@ def without_unread_runs(problem: Problem, goal: Goal, order: Order) -> Order:
     return order
 
 
+def without_steps(problem: Problem, order: Order, kept: np.ndarray, dropped: np.ndarray) -> np.ndarray:
+    """bool[steps]: `kept` without the steps `dropped`, and without recomputations that nothing reads then."""
+    kept = kept.copy()
+    while len(dropped):
+        kept[dropped] = False
+        left = order[kept]
+        needed = is_first_run(problem, left) | read_steps(problem, left, liveness.lifetimes(problem, left))
+        dropped = np.flatnonzero(kept)[~needed]
+    return kept
+
+
 def _movable(problem: Problem, goal: Goal, order: Order, firsts: np.ndarray) -> list[int]:
     """The steps among the first runs `firsts` without which the order is legal."""
     steps, first = len(order), first_run_step(problem, order)

@@ -1,6 +1,7 @@
 """Flat plans: these hold less near the budget, where holes between addresses do harm.
 
-With a free order, the same runs are rearranged. With the order given, other recomputation is searched.
+With a free order, the same runs are rearranged first. Then other recomputation is searched, and with a free order
+other places of first runs.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import replace
 
 from planner.pipeline.arena_repair.attempts import PLAN_ITERATIONS, Attempts, beats
 from planner.pipeline.arena_repair.shares import MAX_IDLE, QUICK_PART
-from planner.pipeline.arena_repair.targets import NearTargets
+from planner.pipeline.arena_repair.targets import FREE_TIGHTER, TIGHTER, NearTargets
 from planner.problem.plan import Plan
 from planner.search import continuation
 from planner.search.improver_beside import cores
@@ -33,8 +34,8 @@ def may_reorder(attempts: Attempts) -> bool:
 
 
 def may_recompute(attempts: Attempts) -> bool:
-    """Whether recomputation is searched that holds less near the budget, with the first runs as they are."""
-    return attempts.rounded.goal.order_is_given and not attempts.walks_are_slow
+    """Whether recomputation is searched that holds less near the budget."""
+    return not attempts.walks_are_slow
 
 
 def near_bytes(attempts: Attempts, plan: Plan) -> int:
@@ -43,7 +44,7 @@ def near_bytes(attempts: Attempts, plan: Plan) -> int:
 
 
 def is_hopeless(attempts: Attempts, plan: Plan) -> bool:
-    """Whether a plan with the order given holds so much near the budget that no packing would fit."""
+    """Whether a plan holds so much near the budget that no packing would fit."""
     return may_recompute(attempts) and near_bytes(attempts, plan) > MAX_PACKED_NEAR * attempts.budget
 
 
@@ -64,12 +65,12 @@ def with_flat_order(attempts: Attempts, plan: Plan, tries: int = 1) -> Plan:
 def recompute_flat(attempts: Attempts, first: Plan) -> bool:
     """Walk on to plans that hold less near the budget until the addresses of one fit, then to cheaper ones.
 
-    Only with the order given, where the same runs cannot be rearranged, and if no addresses fit yet. Returns
-    whether its time is over.
+    Only if no addresses fit yet. Returns whether its time is over.
     """
     if attempts.best is not None or not may_recompute(attempts):
         return False
-    targets = NearTargets.of(near_bytes(attempts, first), attempts.budget)
+    tighter = TIGHTER if attempts.rounded.goal.order_is_given else FREE_TIGHTER
+    targets = NearTargets.of(near_bytes(attempts, first), attempts.budget, tighter)
     until, left = attempts.until, attempts.seconds_left()
     loose, idle = first, 0
     for number in itertools.count():

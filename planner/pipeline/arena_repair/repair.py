@@ -39,6 +39,7 @@ from planner.pipeline.arena_repair.flat import FLAT_TRIES, is_hopeless, recomput
 from planner.pipeline.arena_repair.gaps import close_gaps
 from planner.pipeline.arena_repair.known import is_near, pack_near, try_seeds
 from planner.pipeline.arena_repair.shares import LARGE_SHARES, SHARES, has_time
+from planner.pipeline.arena_repair.trim import trim
 from planner.pipeline.arena_repair.walks import fill_last_unit, walk, walk_on
 from planner.problem.plan import Candidate, Order, Plan
 from planner.search.improver_beside import WALK
@@ -46,6 +47,9 @@ from planner.search.improver_beside import WALK
 #: Share of the search time reserved for the repair, and more of it once a plan within the budget has an arena above it:
 #: so much with LARGE_TASKS tasks and an arena LARGE_EXCESS of the budget above it, and less in proportion with less.
 RESERVED_PART, EXCEEDED_PART, LARGE_TASKS, LARGE_EXCESS = 0.125, 0.55, 250, 0.06
+
+#: By the clock, share of the time left to trim the best plan before walks, and share kept to trim it at the end.
+TRIM_PART = 0.1
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -140,10 +144,17 @@ def with_layout(attempts: Attempts, plan: Plan, layout: str) -> Plan:
 
 
 def search_fitting(attempts: Attempts, first: Plan, seeds: Sequence[Candidate]) -> None:
-    """Search for plans whose addresses fit, starting from the first plan: by quick plans, then by walks from it."""
+    """Search for plans whose addresses fit, starting from the first plan, and trim the best one."""
     if attempts.walks_by_clock:
-        _search_by_clock(attempts, first, seeds)
-        return
+        with attempts.limited(until=attempts.until - TRIM_PART * attempts.seconds_left()):
+            _search_by_clock(attempts, first, seeds)
+    else:
+        _search_by_charges(attempts, first, seeds)
+    trim(attempts, first)
+
+
+def _search_by_charges(attempts: Attempts, first: Plan, seeds: Sequence[Candidate]) -> None:
+    """Search by quick plans, then by walks from the first plan."""
     attempts.offer(first)
     try_seeds(attempts, first, seeds)
     # Under an iteration limit, which walks do not share with quick plans, only walks bisect from a walk's plan.
@@ -167,6 +178,8 @@ def _search_by_clock(attempts: Attempts, first: Plan, seeds: Sequence[Candidate]
     is_spent = is_spent or (near and recompute_flat(attempts, packed))
     if attempts.walks_are_slow:
         close_gaps(attempts, packed)
+    with attempts.limited(until=attempts.until - (1 - TRIM_PART) * attempts.seconds_left()):
+        trim(attempts, first)
     if attempts.best is not None:
         fill_last_unit(attempts, attempts.best)
     if attempts.best is not None or not is_spent:

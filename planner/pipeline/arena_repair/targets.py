@@ -14,8 +14,9 @@ from dataclasses import dataclass
 #: Bytes near the budget, in budgets for one step, below which the addresses of most plans fit: the first target if the
 #: plan holds more than twice as much.
 PACKABLE = 2.5
-#: The second target of a pair, as a share of the first.
-TIGHTER = 0.6
+#: The second target of a pair, as a share of the first: with the order given, and with a free one, where walks reach
+#: lower targets.
+TIGHTER, FREE_TIGHTER = 0.6, 0.3
 
 
 @dataclass(slots=True)
@@ -25,16 +26,17 @@ class NearTargets:
     missed: int  # summed over steps
     fitting: int  # 0: none yet
     first: int  # target until one is missed
+    tighter: float = TIGHTER
 
     @classmethod
-    def of(cls, near_bytes: int, budget_bytes: int) -> NearTargets:
+    def of(cls, near_bytes: int, budget_bytes: int, tighter: float = TIGHTER) -> NearTargets:
         """Targets after a plan that holds `near_bytes` near the budget, whose addresses miss it."""
-        return cls(near_bytes, 0, min(near_bytes // 2, int(PACKABLE * budget_bytes)))
+        return cls(near_bytes, 0, min(near_bytes // 2, int(PACKABLE * budget_bytes)), tighter)
 
     def pair(self) -> tuple[int, int]:
         """The next two targets, the looser one first."""
         if not self.fitting:
-            return self.first, int(TIGHTER * self.first)
+            return self.first, int(self.tighter * self.first)
         ratio = self.missed / self.fitting
         return int(self.fitting * ratio ** (2 / 3)), int(self.fitting * ratio ** (1 / 3))
 
@@ -51,7 +53,7 @@ class NearTargets:
         """
         if missed:
             self.missed = min(missed)
-            self.fitting, self.first = min(self.fitting, self.missed), int(TIGHTER * self.missed)
+            self.fitting, self.first = min(self.fitting, self.missed), int(self.tighter * self.missed)
         if fitting:
             self.fitting = max(fitting)
             self.missed = max(self.missed, self.fitting)

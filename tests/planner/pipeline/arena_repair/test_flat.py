@@ -35,10 +35,11 @@ def test_by_the_clock_the_same_runs_are_tried_in_a_flat_order_unless_the_order_i
 
 
 @pytest.mark.heavy
-def test_by_the_clock_other_recomputation_is_tried_that_holds_less_near_the_budget_if_the_order_is_given(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("order", ["free", "given"])
+def test_by_the_clock_other_recomputation_is_tried_that_holds_less_near_the_budget(
+    order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = formulated(budget="70%", search_seconds=60, order="given")
+    asked = formulated(budget="70%", search_seconds=60, order=order)
     plan = searched_plan(asked)
     attempts = Attempts(asked, "auto", threading.Event(), time.monotonic() + 60)
     swept, near = with_layout(attempts, plan, "fast"), near_bytes(attempts, plan)
@@ -62,7 +63,7 @@ def test_by_the_clock_other_recomputation_is_tried_that_holds_less_near_the_budg
 
 
 @pytest.mark.parametrize("order", ["free", "given"])
-def test_recomputation_is_flattened_only_with_the_order_given(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recomputation_is_flattened_while_no_addresses_fit(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = formulated(budget="70%", search_seconds=60, order=order)
     plan, flattened = searched_plan(asked), list[Plan]()
     attempts = Attempts(asked, "auto", threading.Event(), time.monotonic() + 60)
@@ -75,4 +76,8 @@ def test_recomputation_is_flattened_only_with_the_order_given(order: str, monkey
 
     monkeypatch.setattr(flat, "flatter", stopped)
     recompute_flat(attempts, swept)
-    assert flattened == ([swept] if order == "given" else [])
+    assert flattened == [swept]
+    attempts.cancel.clear()
+    attempts.best = swept
+    recompute_flat(attempts, swept)
+    assert flattened == [swept]

@@ -27,6 +27,7 @@ def test_by_the_clock_gaps_are_closed_in_the_plan_of_a_large_graph_until_its_add
         monkeypatch.setattr(repair, name, lambda *_: None)
     monkeypatch.setattr(Descent, "run", lambda *_, **__: None)
     monkeypatch.setattr(Attempts, "packed", lambda _, plan: plan)
+    monkeypatch.setattr(repair, "recompute_flat", lambda *_: False)
 
     def repaired() -> Plan:
         return repair_arena(asked, plan, "fast", "auto", threading.Event(), time.monotonic() + 60).plan

@@ -113,7 +113,8 @@ def test_by_the_clock_the_plan_whose_addresses_exceed_the_budget_least_is_the_re
     assert 0 < asked.bytes_over_budget(swept) < asked.bytes_over_budget(wasteful)
     monkeypatch.setattr(Attempts, "swept", lambda *_: wasteful)
     monkeypatch.setattr(Attempts, "packed", lambda *_: swept)
-    monkeypatch.setattr(repair, "walk_on", lambda *_: None)
+    for name in ("recompute_flat", "walk_on"):
+        monkeypatch.setattr(repair, name, lambda *_: None)
     monkeypatch.setattr(Descent, "run", lambda *_, **__: None)
     found = repair_arena(asked, plan, "fast", "auto", threading.Event(), time.monotonic() + 60)
     assert asked.bytes_over_budget(found.plan) == asked.bytes_over_budget(swept)

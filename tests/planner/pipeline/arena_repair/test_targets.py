@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.pipeline.arena_repair.targets import PACKABLE, TIGHTER, NearTargets
+from planner.pipeline.arena_repair.targets import FREE_TIGHTER, PACKABLE, TIGHTER, NearTargets
 
 
 def test_the_first_targets_are_at_most_half_of_what_the_plan_holds_and_what_most_packings_allow() -> None:
@@ -20,6 +20,13 @@ def test_targets_fall_while_addresses_miss_and_then_enclose_the_largest_that_fit
         targets.update([each for each in pair if each > most], [each for each in pair if each <= most])
     assert tried[0] > tried[1] > tried[2]
     assert 0.97 * most < targets.fitting <= most < targets.missed < 1.03 * most
+
+
+def test_with_a_free_order_the_second_target_is_much_lower() -> None:
+    given, free = NearTargets.of(16_000, 1000), NearTargets.of(16_000, 1000, FREE_TIGHTER)
+    assert given.pair()[0] == free.pair()[0] and free.pair()[1] == FREE_TIGHTER * free.pair()[0]
+    free.update(free.pair(), [])
+    assert free.pair() == (225, 67)
 
 
 def test_a_target_that_misses_below_one_that_fitted_counts() -> None:
