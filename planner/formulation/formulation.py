@@ -181,18 +181,20 @@ class Formulation:
         offsets = np.where(self.is_on_host(plan), plan.offsets, found[0])
         return replace(plan, offsets=offsets, arena_bytes=found[1])
 
-    def packed_from(self, plan: Plan, known: Plan, origin: np.ndarray, moves: int) -> Plan | None:
+    def packed_from(
+        self, plan: Plan, known: Plan, origin: np.ndarray, moves: int, stop: Callable[[], bool]
+    ) -> Plan | None:
         """The plan with addresses within the budget, by repair of those of a known plan; None if none are found.
 
         `origin`, int64[s], ascending: the step of the known plan that each step was. Repairs take at most `moves` for
-        each storage. Not for plans with copies.
+        each storage, and end at `stop`. Not for plans with copies.
         """
         problem = resolve_choices(self.lowered.problem, plan.choices)
         capacity = (known.arena_bytes or 0) - self.needed_bytes(known) + (self.budget_bytes or 0)
         assert known.offsets is not None
         places = KnownPlaces(known.lifetimes, problem.workspace[known.order], known.offsets)
         on_device, workspace = _on_device(problem), problem.workspace[plan.order]
-        found = place_again(capacity, places, origin, plan.lifetimes, on_device, workspace, ALIGNMENT, moves)
+        found = place_again(capacity, places, origin, plan.lifetimes, on_device, workspace, ALIGNMENT, moves, stop)
         return None if found is None else replace(plan, offsets=found[0], arena_bytes=found[1])
 
     def _with_addresses(self, plan: Plan, find: Callable[..., tuple[np.ndarray, int]], monitor: Monitor) -> Plan:

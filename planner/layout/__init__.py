@@ -86,8 +86,9 @@ def place_again(
     workspace: np.ndarray,
     alignment: int,
     moves: int,
+    stop: Callable[[], bool],
 ) -> tuple[np.ndarray, int] | None:
-    """As `place_within`, by repair of the offsets of another order, in at most `moves` for each storage a repair.
+    """As `place_within`, by repair of the offsets of another order: at most `moves` for each storage, until `stop`.
 
     `origin` as of `KnownPlaces.begin`.
     """
@@ -95,7 +96,7 @@ def place_again(
     begin = known.begin(placement, lifetimes, origin, size, alignment)
     room = _room(placement, capacity, alignment)
     begin[begin < 0] = room  # waits for a place
-    packed = ejection.repaired(placement.storages, begin, room, moves)
+    packed = ejection.repaired(placement.storages, begin, room, moves, stop)
     if packed is None:
         return None
     offsets = placement.offsets(packed)

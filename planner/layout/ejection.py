@@ -74,14 +74,17 @@ def packings_toward(storages: Storages, capacity: int, stop: Callable[[], bool])
             yield (best := found)
 
 
-def repaired(storages: Storages, begin: np.ndarray, capacity: int, moves: int) -> np.ndarray | None:
-    """Offsets with an arena of at most `capacity` bytes by repair of `begin`; None if each repair takes more moves.
+def repaired(
+    storages: Storages, begin: np.ndarray, capacity: int, moves: int, stop: Callable[[], bool]
+) -> np.ndarray | None:
+    """Offsets with an arena of at most `capacity` bytes by repair of `begin`; None if none is found.
 
-    `moves` is for each storage. Of `begin`, those that end within the capacity must not overlap.
+    Each repair takes at most `moves` for each storage, until `stop`. Of `begin`, those that end within the capacity
+    must not overlap.
     """
     if int(storages.profile().max(initial=0)) > capacity:
         return None
-    tries = (_repaired(storages, begin, capacity, number, moves, lambda: False) for number in range(len(REPAIRS)))
+    tries = (_repaired(storages, begin, capacity, number, moves, stop) for number in range(len(REPAIRS)))
     return next((found for found in tries if found is not None), None)
 
 

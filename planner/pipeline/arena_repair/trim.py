@@ -7,7 +7,9 @@ other addresses, the rest stays, which takes little time.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -20,17 +22,21 @@ from planner.search.unread_runs import without_steps
 
 #: Moves of a packing repair for each storage: in the first pass, and after each pass that dropped nothing.
 MOVES = (2, 8, 32)
-#: Tasks times groups tried, over all passes: a group of a large graph takes long.
-MAX_TRIED = 500_000
+#: Under an iteration limit, groups tried times the square of the tasks, with which the time of a try grows.
+MAX_TRIED = 500_000_000
 
 
 def trim(attempts: Attempts, first: Plan) -> None:
     """Drop recomputations of the best plan that its addresses do not need, until no limit of `attempts` allows more.
 
-    `first` is the plan that is repaired. With copies, plans stay as they are.
+    `first` is the plan that is repaired. Plans with copies and those of large graphs stay as they are: a copy brings
+    what is read next, and each try in a large graph takes long.
     """
-    left = MAX_TRIED // max(1, attempts.tasks)
-    for moves in () if attempts.formulation.has_engines else MOVES:
+    if attempts.formulation.has_engines or attempts.is_large:
+        return
+    by_clock = attempts.formulation.goal.iterations is None
+    left = math.inf if by_clock else MAX_TRIED // max(1, attempts.tasks**2)
+    for moves in MOVES:
         while attempts.best is not None and left > 0:
             begin = attempts.best
             left -= _trim_once(attempts, first, begin, moves, left)
@@ -38,7 +44,7 @@ def trim(attempts: Attempts, first: Plan) -> None:
                 break
 
 
-def _trim_once(attempts: Attempts, first: Plan, begin: Plan, moves: int, tries: int) -> int:
+def _trim_once(attempts: Attempts, first: Plan, begin: Plan, moves: int, tries: float) -> int:
     """Try to drop groups of the best plan's recomputations, and the halves of those that stay; returns groups tried."""
     formulation, order = attempts.formulation, begin.order
     raised = attempts.raised.goal.budget_bytes or 0
@@ -56,7 +62,8 @@ def _trim_once(attempts: Attempts, first: Plan, begin: Plan, moves: int, tries: 
         if liveness.peak(problem, order[shorter]) <= raised:
             known = attempts.best or begin
             plan = formulation.plan_of(replace(known.candidate, order=order[shorter]))
-            found = formulation.packed_from(plan, known, np.flatnonzero(shorter[kept]), moves)
+            origin, stop = np.flatnonzero(shorter[kept]), partial(attempts.is_over, first)
+            found = formulation.packed_from(plan, known, origin, moves, stop)
             if found is not None and attempts.offer(found, pack=False):
                 kept = shorter
                 continue

@@ -34,6 +34,10 @@ def with_addresses(plan: Plan, offsets: np.ndarray, arena: int) -> Plan:
     return replace(plan, offsets=offsets, arena_bytes=arena)
 
 
+def never() -> bool:
+    return False
+
+
 def on_device(problem: Problem) -> np.ndarray:
     return np.where(problem.space == DEVICE, problem.size, 0)
 
@@ -81,7 +85,7 @@ def test_repaired_addresses_fit_the_capacity_and_pass_the_checker() -> None:
         assert longer.offsets is not None and longer.arena_bytes is not None
         known = KnownPlaces(longer.lifetimes, problem.workspace[longer.order], longer.offsets)
         size, workspace = on_device(problem), problem.workspace[shorter.order]
-        found = place_again(longer.arena_bytes, known, origin, shorter.lifetimes, size, workspace, ALIGNMENT, 20)
+        found = place_again(longer.arena_bytes, known, origin, shorter.lifetimes, size, workspace, ALIGNMENT, 20, never)
         if found is not None:
             fitting += 1
             assert found[1] <= longer.arena_bytes
@@ -89,5 +93,7 @@ def test_repaired_addresses_fit_the_capacity_and_pass_the_checker() -> None:
         peak = storage_placement(shorter.lifetimes, size, workspace, ALIGNMENT)
         too_small = peak.base + int(peak.storages.profile().max(initial=0)) - ALIGNMENT
         if too_small > 0:
-            assert place_again(too_small, known, origin, shorter.lifetimes, size, workspace, ALIGNMENT, 20) is None
+            assert (
+                place_again(too_small, known, origin, shorter.lifetimes, size, workspace, ALIGNMENT, 20, never) is None
+            )
     assert fitting > 150
