@@ -26,6 +26,9 @@ from planner.problem.plan import Lifetimes
 
 Layout = Callable[[Lifetimes, np.ndarray, np.ndarray, int, Monitor], np.ndarray]
 
+#: Share of a search for a packing within a capacity for repairs, before the exhaustive search.
+REPAIR_SHARE = 0.5
+
 #: Name -> module below this package, imported when first needed.
 LAYOUTS = {"fast": "best_fit", "best": "randomized"}
 
@@ -63,13 +66,23 @@ def place_by_sweeps(
 def place_within(
     capacity: int, lifetimes: Lifetimes, size: np.ndarray, workspace: np.ndarray, alignment: int, monitor: Monitor
 ) -> tuple[np.ndarray, int] | None:
-    """As `place`, with an arena of at most `capacity` bytes; None if no such layout is found before `monitor` stops."""
+    """As `place`, with an arena of at most `capacity` bytes; None if no such layout is found before `monitor` stops.
+
+    Repairs of a sweep come first, which are quick where much room is left.
+    """
     placement = storage_placement(lifetimes, size, workspace, alignment)
     storages, room = placement.storages, capacity - placement.base
-    search = canonical_search if len(storages.size) <= canonical_search.MAX_STORAGES else ejection
+    repairs_alone = len(storages.size) > canonical_search.MAX_STORAGES
+    end = monitor.progress() + (1 - monitor.progress()) * (1.0 if repairs_alone else REPAIR_SHARE)
+
+    def is_repaired() -> bool:
+        return monitor.should_stop() or monitor.progress() >= end
+
     # Storages are rounded up to the alignment, which the one at the end of the arena need not be: it may fit above.
     for rounded in dict.fromkeys((room, -(-room // alignment) * alignment)):
-        packed = search.packing_within(storages, rounded, monitor.should_stop)
+        packed = ejection.packing_within(storages, rounded, is_repaired)
+        if packed is None and not repairs_alone:
+            packed = canonical_search.packing_within(storages, rounded, monitor.should_stop)
         if packed is not None:
             offsets = placement.offsets(packed)
             if (arena := arena_of(offsets, lifetimes, size, workspace)) <= capacity:

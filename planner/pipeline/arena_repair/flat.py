@@ -20,11 +20,13 @@ from planner.search.improver_beside import cores
 
 #: Orders of the same runs that are tried by the clock where the addresses of the first plan exceed the budget.
 FLAT_TRIES = 2
-#: With the order given, shares of the time left for each walk to a plan that holds less near the budget and for its
-#: packing; and share left for what follows these, once the addresses of a plan fit.
+#: Shares of the time left for each walk to a plan that holds less near the budget and for its packing; and share left
+#: for what follows these, once the addresses of a plan fit.
 FLAT_WALK, FLAT_PACK, FLAT_REST = 0.15, 0.1, 0.1
-#: With the order given, a plan that holds more near the budget than so many times the budget, summed over steps, is not
-#: packed at first: no packing would fit.
+#: With a free order, pairs of such walks without a better plan after which other walks follow, once addresses fit.
+FREE_IDLE = 1
+#: A plan that holds more near the budget than so many times the budget, summed over steps, is not packed at first: no
+#: packing would fit.
 MAX_PACKED_NEAR = 4
 
 
@@ -65,26 +67,28 @@ def with_flat_order(attempts: Attempts, plan: Plan, tries: int = 1) -> Plan:
 def recompute_flat(attempts: Attempts, first: Plan) -> bool:
     """Walk on to plans that hold less near the budget until the addresses of one fit, then to cheaper ones.
 
-    Only if no addresses fit yet. Returns whether its time is over.
+    Only if no addresses fit yet. Returns whether its time is over, rather than walks that found nothing better.
     """
     if attempts.best is not None or not may_recompute(attempts):
         return False
-    tighter = TIGHTER if attempts.rounded.goal.order_is_given else FREE_TIGHTER
+    is_free = not attempts.rounded.goal.order_is_given
+    tighter = FREE_TIGHTER if is_free else TIGHTER
     targets = NearTargets.of(near_bytes(attempts, first), attempts.budget, tighter)
     until, left = attempts.until, attempts.seconds_left()
-    loose, idle = first, 0
+    loose, idle, patience = first, 0, MAX_IDLE
     for number in itertools.count():
         kept = QUICK_PART if attempts.best is None else FLAT_REST
         with attempts.limited(until=until - kept * left):
             now, before = attempts.seconds_left(), attempts.best
-            if attempts.is_over(first) or idle == MAX_IDLE or now < FLAT_WALK * left / 2:
+            patience = FREE_IDLE if is_free and before is not None else MAX_IDLE
+            if attempts.is_over(first) or idle >= patience or now < FLAT_WALK * left / 2:
                 break
             walk, pack = (min(1.0, part * left / now) for part in (FLAT_WALK, FLAT_PACK))
             with attempts.limited(shares=attempts.shares._replace(walk=walk, pack=pack)):
                 plans, is_tried = _try_pair(attempts, targets, loose, number)
         idle = 0 if attempts.best is not before or (before is None and is_tried) else idle + 1
         loose = min((loose, *plans), key=lambda plan: plan.score)
-    return idle < MAX_IDLE
+    return idle < patience
 
 
 def _try_pair(attempts: Attempts, targets: NearTargets, start: Plan, number: int) -> tuple[list[Plan], bool]:

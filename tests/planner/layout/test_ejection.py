@@ -10,7 +10,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from planner.layout import best_fit, canonical_search, ejection, place_by_sweeps, place_toward, place_within
+from planner.layout import (
+    REPAIR_SHARE,
+    best_fit,
+    canonical_search,
+    ejection,
+    place_by_sweeps,
+    place_toward,
+    place_within,
+)
 from planner.problem import Csr
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Lifetimes, Order, Score
@@ -126,3 +134,28 @@ def test_the_storage_that_ends_an_arena_need_not_be_rounded_up() -> None:
 
     within = [place_within(each, lives, size, np.zeros(1, np.int64), 64, Monitor(unused, 60)) for each in (137, 138)]
     assert within[0] is None and within[1] is not None and within[1][1] == 138
+
+
+@pytest.mark.parametrize("room", [0.0, 0.5])
+def test_within_a_capacity_repairs_come_before_the_exhaustive_search(
+    room: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, shares = random.Random(2), list[float]()
+    count = 300
+    start = np.array([rng.randrange(100) for _ in range(count)])
+    stop = np.minimum(start + [rng.randint(1, 30) for _ in range(count)], 100)
+    size = np.array([rng.randint(1, 50) for _ in range(count)])
+    nothing = Csr.empty(100)
+    lives = Lifetimes(np.arange(count), start, start, stop, np.full(count, -1), nothing, nothing)
+    peak = int(storages(list(zip(start, stop, size, strict=True))).profile().max())
+    monitor = Monitor(lambda order: Score(0, 0, 0), iterations=40)
+
+    def searched(given: object, capacity: int, stop: Callable[[], bool]) -> None:
+        shares.append(monitor.progress())
+
+    monkeypatch.setattr(canonical_search, "packing_within", searched)
+    found = place_within(int(peak * (1 + room)), lives, size, np.zeros(100, np.int64), 1, monitor)
+    if room:
+        assert found is not None and not shares
+    else:
+        assert found is None and shares == [pytest.approx(REPAIR_SHARE, abs=0.05)]
