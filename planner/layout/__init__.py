@@ -26,8 +26,9 @@ from planner.problem.plan import Lifetimes
 
 Layout = Callable[[Lifetimes, np.ndarray, np.ndarray, int, Monitor], np.ndarray]
 
-#: Share of a search for a packing within a capacity for repairs, before the exhaustive search.
-REPAIR_SHARE = 0.5
+#: Of a search for a packing within a capacity, before the exhaustive search: share of the time for repairs, and under
+#: an iteration limit moves of each repair for each storage.
+REPAIR_SHARE, REPAIR_MOVES = 0.5, 8
 
 #: Name -> module below this package, imported when first needed.
 LAYOUTS = {"fast": "best_fit", "best": "randomized"}
@@ -68,19 +69,23 @@ def place_within(
 ) -> tuple[np.ndarray, int] | None:
     """As `place`, with an arena of at most `capacity` bytes; None if no such layout is found before `monitor` stops.
 
-    Repairs of a sweep come first, which are quick where much room is left.
+    Repairs of a sweep come first, which are quick where much room is left; under an iteration limit they count none.
     """
     placement = storage_placement(lifetimes, size, workspace, alignment)
     storages, room = placement.storages, capacity - placement.base
     repairs_alone = len(storages.size) > canonical_search.MAX_STORAGES
-    end = monitor.progress() + (1 - monitor.progress()) * (1.0 if repairs_alone else REPAIR_SHARE)
+    end = monitor.progress() + (1 - monitor.progress()) * REPAIR_SHARE
 
-    def is_repaired() -> bool:
-        return monitor.should_stop() or monitor.progress() >= end
+    def stop_repairs() -> bool:
+        return monitor.should_stop() or (not repairs_alone and monitor.progress() >= end)
 
     # Storages are rounded up to the alignment, which the one at the end of the arena need not be: it may fit above.
     for rounded in dict.fromkeys((room, -(-room // alignment) * alignment)):
-        packed = ejection.packing_within(storages, rounded, is_repaired)
+        if repairs_alone or monitor.iterations is None:
+            packed = ejection.packing_within(storages, rounded, stop_repairs)
+        else:
+            begin = best_fit.sweep_from_peak(storages, storages.start)
+            packed = ejection.repaired(storages, begin, rounded, REPAIR_MOVES, monitor.cancel_event.is_set)
         if packed is None and not repairs_alone:
             packed = canonical_search.packing_within(storages, rounded, monitor.should_stop)
         if packed is not None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from planner import layout
 from planner.layout import (
     REPAIR_SHARE,
     best_fit,
@@ -136,9 +137,10 @@ def test_the_storage_that_ends_an_arena_need_not_be_rounded_up() -> None:
     assert within[0] is None and within[1] is not None and within[1][1] == 138
 
 
+@pytest.mark.parametrize("iterations", [None, 5])
 @pytest.mark.parametrize("room", [0.0, 0.5])
 def test_within_a_capacity_repairs_come_before_the_exhaustive_search(
-    room: float, monkeypatch: pytest.MonkeyPatch
+    room: float, iterations: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng, shares = random.Random(2), list[float]()
     count = 300
@@ -148,14 +150,20 @@ def test_within_a_capacity_repairs_come_before_the_exhaustive_search(
     nothing = Csr.empty(100)
     lives = Lifetimes(np.arange(count), start, start, stop, np.full(count, -1), nothing, nothing)
     peak = int(storages(list(zip(start, stop, size, strict=True))).profile().max())
-    monitor = Monitor(lambda order: Score(0, 0, 0), iterations=40)
+    polled = itertools.count()
+    if not room:
+        monkeypatch.setattr(layout, "REPAIR_MOVES", 0)
+    monkeypatch.setattr(Monitor, "progress", lambda monitor: min(1.0, next(polled) / 20))
 
     def searched(given: object, capacity: int, stop: Callable[[], bool]) -> None:
-        shares.append(monitor.progress())
+        shares.append(next(polled) / 20)
 
     monkeypatch.setattr(canonical_search, "packing_within", searched)
+    monitor = Monitor(lambda order: Score(0, 0, 0), seconds=60, iterations=iterations)
     found = place_within(int(peak * (1 + room)), lives, size, np.zeros(100, np.int64), 1, monitor)
     if room:
         assert found is not None and not shares
+    elif iterations is None:
+        assert found is None and shares == [pytest.approx(REPAIR_SHARE, abs=0.15)]
     else:
-        assert found is None and shares == [pytest.approx(REPAIR_SHARE, abs=0.05)]
+        assert found is None and len(shares) == 1 and monitor.calls == 0
