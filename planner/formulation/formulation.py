@@ -187,7 +187,7 @@ class Formulation:
         """The plan with addresses within the budget, by repair of those of a known plan; None if none are found.
 
         `origin`, int64[s], ascending: the step of the known plan that each step was. Repairs take at most `moves` for
-        each storage, and end at `stop`. Not for plans with copies.
+        each storage, and end at `stop`. Not for plans on engines side by side.
         """
         problem = resolve_choices(self.lowered.problem, plan.choices)
         capacity = (known.arena_bytes or 0) - self.needed_bytes(known) + (self.budget_bytes or 0)

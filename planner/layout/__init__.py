@@ -69,7 +69,8 @@ def place_within(
 ) -> tuple[np.ndarray, int] | None:
     """As `place`, with an arena of at most `capacity` bytes; None if no such layout is found before `monitor` stops.
 
-    Repairs of a sweep come first, which are quick where much room is left; under an iteration limit they count none.
+    Up to MAX_STORAGES, repairs of a sweep come first, which are quick where much room is left; under an iteration limit
+    they count none. Above, they are all there is.
     """
     placement = storage_placement(lifetimes, size, workspace, alignment)
     storages, room = placement.storages, capacity - placement.base
@@ -79,12 +80,12 @@ def place_within(
     def stop_repairs() -> bool:
         return monitor.should_stop() or (not repairs_alone and monitor.progress() >= end)
 
+    begin = best_fit.sweep_from_peak(storages, storages.start)
     # Storages are rounded up to the alignment, which the one at the end of the arena need not be: it may fit above.
     for rounded in dict.fromkeys((room, -(-room // alignment) * alignment)):
         if repairs_alone or monitor.iterations is None:
             packed = ejection.packing_within(storages, rounded, stop_repairs)
         else:
-            begin = best_fit.sweep_from_peak(storages, storages.start)
             packed = ejection.repaired(storages, begin, rounded, REPAIR_MOVES, monitor.cancel_event.is_set)
         if packed is None and not repairs_alone:
             packed = canonical_search.packing_within(storages, rounded, monitor.should_stop)
@@ -113,7 +114,9 @@ def place_again(
     placement = storage_placement(lifetimes, size, workspace, alignment)
     begin = known.begin(placement, lifetimes, origin, size, alignment)
     room = _room(placement, capacity, alignment)
-    begin[begin < 0] = room  # waits for a place
+    if (begin + placement.storages.size > room).any():  # a known place may end in the last unit of the capacity
+        room = -(-(capacity - placement.base) // alignment) * alignment
+    begin[begin < 0] = room  # at the capacity, a storage waits for a place
     packed = ejection.repaired(placement.storages, begin, room, moves, stop)
     if packed is None:
         return None
@@ -123,7 +126,7 @@ def place_again(
 
 
 def _room(placement: StoragePlacement, capacity: int, alignment: int) -> int:
-    """Bytes of the capacity for storages: rounded up only if need be, which the last storage may make no use of."""
+    """Bytes of the capacity for storages: rounded up only if need be, since the last unit may be filled in part."""
     rounded = (capacity - placement.base) // alignment * alignment
     if int(placement.storages.profile().max(initial=0)) <= rounded:
         return rounded

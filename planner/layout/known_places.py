@@ -40,7 +40,7 @@ class KnownPlaces:
         before = _first_writes(known, self.lifetimes, np.arange(len(self.workspace)), buffers)
         by_key = np.argsort(before, kind="stable")
         at = by_key[np.minimum(np.searchsorted(before, key, sorter=by_key), len(before) - 1)]
-        fits = (before[at] == key) & (storages.size <= known.storages.size[at])
+        fits = before[at] == key
         fits &= origin[storages.stop - 1] < known.storages.stop[at]
         fits &= ~np.isin(at, known.storages.shrink_storage)  # others may lie in the tail that it freed
         placed = known.storage_of >= 0

@@ -10,13 +10,14 @@
                               ╰─ exceeds ◀╯
 
 By the clock, `auto` first tries the same runs in a flat order, which holds less near the budget: holes do no harm then.
-Otherwise, or if that misses, it tries other recomputation that holds less there.
+With the order given, or if that misses, it tries other recomputation that holds less there.
 Next it walks on from the plan: it reorders the same runs, then changes recomputation too. All tasks are
 charged what the addresses waste, so that the peak falls by as much. If no addresses fit, quick plans follow.
 With LOWERED_TASKS and more, where walks make few moves in the time, gaps are closed in the plan first, which takes less
 time than a new plan.
 
-At the end, and before walks, recomputations that the addresses do not need are dropped: plans for charges have many.
+At the end, and by the clock before `auto` walks on, recomputations that the addresses do not need are dropped: plans
+for charges have many.
 
 Other planners re-plan, and under an iteration limit `auto` walks on after that. The first charges are to the tasks that
 run during the excess, the last lower the budget for all tasks, which is more likely to succeed.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from planner.problem.monitor import Monitor
 from planner.problem.plan import Goal, Plan, Score
 from planner.problem.recompute import is_first_run
 from planner.verify.checker import check
+from tests.planner.drawn import problem_of
 from tests.planner.random_problems import random_order, random_problem
 
 ALIGNMENT = 4
@@ -42,6 +44,7 @@ def on_device(problem: Problem) -> np.ndarray:
     return np.where(problem.space == DEVICE, problem.size, 0)
 
 
+@cache
 def pairs_of_orders(count: int) -> list[tuple[Problem, Plan, Plan, np.ndarray]]:
     """(problem, placed plan, plan with one recomputation less, the step that each of its steps was)."""
     rng, found = random.Random(3), []
@@ -77,6 +80,17 @@ def test_what_is_held_no_longer_keeps_its_address_and_nothing_kept_overlaps() ->
                 assert begin[i] + storages.size[i] <= begin[j] or begin[j] + storages.size[j] <= begin[i]
         kept, moved = kept + len(at), moved + len(begin) - len(at)
     assert kept > 3 * moved > 0
+
+
+def test_a_storage_that_was_live_throughout_and_is_no_more_waits() -> None:
+    problem = problem_of([[0], []], [[], []], 1, size=[8])
+    longer, shorter = placed(problem, np.array([1, 0])), evaluate(problem, Goal(), np.array([0, 1]), "shorter")
+    assert longer.offsets is not None
+    placement = storage_placement(shorter.lifetimes, problem.size, problem.workspace, ALIGNMENT)
+    known = KnownPlaces(longer.lifetimes, problem.workspace, longer.offsets)
+    begin = known.begin(placement, shorter.lifetimes, np.arange(2), problem.size, ALIGNMENT)
+    assert storage_placement(longer.lifetimes, problem.size, problem.workspace, ALIGNMENT).base == 8
+    assert begin.tolist() == [-1] and placement.base == 0
 
 
 def test_repaired_addresses_fit_the_capacity_and_pass_the_checker() -> None:
