@@ -99,7 +99,7 @@ def test_recomputations_that_cost_nothing_are_dropped_and_each_try_starts_from_w
 ) -> None:
     asked = formulated(budget="70%", iterations=80)
     problem = asked.lowered.problem
-    cost = np.where(np.arange(problem.tasks) % 10 < 8, 0, problem.cost)
+    cost = np.where(np.random.default_rng(0).random(problem.tasks) < 0.6, 0, problem.cost)
     asked = replace(asked, lowered=replace(asked.lowered, problem=replace(problem, cost=frozen(cost)), known={}))
     packed_from, tried = Formulation.packed_from, list[bool]()
 
@@ -111,7 +111,7 @@ def test_recomputations_that_cost_nothing_are_dropped_and_each_try_starts_from_w
     first, loose = searched_plan(asked), loose_plan(asked)
     attempts = attempts_with(asked, loose)
     trim.trim(attempts, first)
-    assert len(tried) > 1 and all(tried)
+    assert len(tried) > 50 and all(tried)
     assert attempts.best is not None and attempts.best.score.cost < loose.score.cost
     asked.check(attempts.best)
 
