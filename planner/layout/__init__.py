@@ -113,9 +113,8 @@ def place_again(
     """
     placement = storage_placement(lifetimes, size, workspace, alignment)
     begin = known.begin(placement, lifetimes, origin, size, alignment)
-    room = _room(placement, capacity, alignment)
-    if (begin + placement.storages.size > room).any():  # a known place may end in the last unit of the capacity
-        room = -(-(capacity - placement.base) // alignment) * alignment
+    ends = (begin + placement.storages.size)[begin >= 0]
+    room = _room(placement, capacity, alignment, int(ends.max(initial=0)))
     begin[begin < 0] = room  # at the capacity, a storage waits for a place
     packed = ejection.repaired(placement.storages, begin, room, moves, stop)
     if packed is None:
@@ -125,10 +124,13 @@ def place_again(
     return (offsets, arena) if arena <= capacity else None
 
 
-def _room(placement: StoragePlacement, capacity: int, alignment: int) -> int:
-    """Bytes of the capacity for storages: rounded up only if need be, since the last unit may be filled in part."""
+def _room(placement: StoragePlacement, capacity: int, alignment: int, end: int = 0) -> int:
+    """Bytes of the capacity for storages: rounded up only for what they hold, or for an `end` of one of them.
+
+    The storage at the end of the arena may fill its last unit in part.
+    """
     rounded = (capacity - placement.base) // alignment * alignment
-    if int(placement.storages.profile().max(initial=0)) <= rounded:
+    if max(end, int(placement.storages.profile().max(initial=0))) <= rounded:
         return rounded
     return -(-(capacity - placement.base) // alignment) * alignment
 

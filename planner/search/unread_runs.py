@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.algorithms.greedy.gap_closing import read_steps
+from planner.algorithms.greedy.gap_closing import needed_steps, read_steps
 from planner.problem import FROM_HOST, RESIDENT, TO_HOST, Problem, liveness
 from planner.problem.plan import Goal, Order
 from planner.problem.recompute import first_run_step, is_first_run
@@ -44,8 +44,7 @@ def without_steps(problem: Problem, order: Order, kept: np.ndarray, dropped: np.
     while len(dropped):
         kept[dropped] = False
         left = order[kept]
-        needed = is_first_run(problem, left) | read_steps(problem, left, liveness.lifetimes(problem, left))
-        dropped = np.flatnonzero(kept)[~needed]
+        dropped = np.flatnonzero(kept)[~needed_steps(problem, left, liveness.lifetimes(problem, left))]
     return kept
 
 

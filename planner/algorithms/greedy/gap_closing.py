@@ -124,10 +124,15 @@ def without_unread_repeats(problem: Problem, order: Order) -> EvaluatedOrder:
     """The order without recomputations whose outputs are never needed."""
     while True:
         lifetimes = liveness.lifetimes(problem, order)
-        keep = is_first_run(problem, order) | read_steps(problem, order, lifetimes)
+        keep = needed_steps(problem, order, lifetimes)
         if keep.all():
             return evaluate_order(problem, order, lifetimes)
         order = order[keep]
+
+
+def needed_steps(problem: Problem, order: Order, lifetimes: Lifetimes) -> np.ndarray:
+    """bool[steps]: first runs, and recomputations whose results are read or needed at the end."""
+    return np.asarray(is_first_run(problem, order) | read_steps(problem, order, lifetimes))
 
 
 def read_steps(problem: Problem, order: Order, lifetimes: Lifetimes) -> np.ndarray:
