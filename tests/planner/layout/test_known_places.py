@@ -13,10 +13,10 @@ from planner.errors import IllegalPlan
 from planner.layout import place_again, place_by_sweeps
 from planner.layout.known_places import KnownPlaces
 from planner.layout.storages import storage_placement
-from planner.problem import DEVICE, Problem
+from planner.problem import DEVICE, Csr, Problem
 from planner.problem.evaluate import evaluate
 from planner.problem.monitor import Monitor
-from planner.problem.plan import Goal, Plan, Score
+from planner.problem.plan import Goal, Lifetimes, Plan, Score
 from planner.problem.recompute import is_first_run
 from planner.verify.checker import check
 from tests.planner.drawn import problem_of
@@ -91,6 +91,15 @@ def test_a_storage_that_was_live_throughout_and_is_no_more_waits() -> None:
     begin = known.begin(placement, shorter.lifetimes, np.arange(2), problem.size, ALIGNMENT)
     assert storage_placement(longer.lifetimes, problem.size, problem.workspace, ALIGNMENT).base == 8
     assert begin.tolist() == [-1] and placement.base == 0
+
+
+def test_a_known_place_in_the_last_unit_of_the_capacity_is_kept() -> None:
+    size, start, stop, none = np.array([64, 64, 10]), np.array([0, 0, 1]), np.array([3, 1, 3]), Csr.empty(3)
+    lives, workspace = Lifetimes(np.arange(3), start, start, stop, np.full(3, -1), none, none), np.zeros(3, np.int64)
+    offsets = np.array([0, 64, 128, -1, -1, -1])
+    known = KnownPlaces(lives, workspace, offsets)
+    found = place_again(138, known, np.arange(3), lives, size, workspace, 64, 5, never)
+    assert found is not None and found[0].tolist() == offsets.tolist() and found[1] == 138
 
 
 def test_repaired_addresses_fit_the_capacity_and_pass_the_checker() -> None:
