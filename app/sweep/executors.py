@@ -25,8 +25,16 @@ from app.solver.clusters.calls import ClusterCalls
 from app.solver.clusters.interface import Cluster
 from app.sweep import cluster_executor, service_executor
 from app.sweep.items import SweepItem
-from app.sweep.tasks import SECTIONS, ItemResult, ItemTask, ProgressCallback, read_model_file, report_errors, task_of
-from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS
+from app.sweep.tasks import (
+    SECTIONS,
+    ItemResult,
+    ItemTask,
+    ProgressCallback,
+    read_model_file,
+    report_errors,
+    search_deadline,
+    task_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +93,8 @@ def solve_locally(
 
         solved = child_tasks.solve(payload, send, stop or threading.Event())
     else:
-        seconds = float(task["fields"].get("search_seconds", DEFAULT_SEARCH_SECONDS)) + task["overtime_seconds"]
         runner = Runner(task["memory_bytes"], task["kill_seconds"])
-        solved = runner.run("solve", payload, seconds, callback, stop).result
+        solved = runner.run("solve", payload, search_deadline(task), callback, stop).result
     report = msgspec.json.decode(solved["report"])
     report |= {name: msgspec.Raw(solved["sections"][name]) for name in SECTIONS if name in solved["sections"]}
     return {"report": msgspec.json.encode(report), "stopped": report["plan"]["stopped"]}

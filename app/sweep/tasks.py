@@ -14,6 +14,7 @@ from app.errors import BadUsage, problem_body, to_problem
 from app.settings import Settings
 from app.sweep.items import SweepItem
 from app.zoo.manifest import sha256
+from planner.request.field_kinds import DEFAULT_SEARCH_SECONDS
 
 SECTIONS = ("timeline", "layout", "source")  # sections of a saved report that `remat verify` needs
 
@@ -36,6 +37,11 @@ def task_of(item: SweepItem) -> ItemTask:
         "kill_seconds": settings.kill_seconds,
         "overtime_seconds": settings.overtime_seconds,
     }
+
+
+def search_deadline(task: ItemTask) -> float:
+    """Seconds after which the task's search is told to return."""
+    return float(task["fields"].get("search_seconds", DEFAULT_SEARCH_SECONDS)) + float(task["overtime_seconds"])
 
 
 def report_errors(work: Callable[..., ItemResult]) -> Callable[..., ItemResult]:

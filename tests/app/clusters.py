@@ -85,9 +85,9 @@ class LocalCluster:
             return [pid for pid, command in found if command.startswith("ray::call")]
         return [pid for pid, command in found if "spawn_main" in command]
 
-    def kill_worker(self, pid: int | None = None) -> None:
+    def kill_worker(self, pid: int) -> None:
         """Kill one process that calls run in."""
-        os.kill(pid or until(self.calls)[0], signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
 
     def kill(self) -> None:
         """All at once, as a machine that is lost."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 import time
@@ -20,6 +21,10 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.2  # between looks at messages and stop requests
 LOST_S = 30.0  # without an answer of the cluster until its calls have failed
+LATE_S = 10.0  # for messages and results to cross the network
+#: Without a message of a worker that has begun a call until another gets it: by then it has ended the call itself.
+SILENT_S = remote.LOST_S + LOST_S
+REMEDY = "retry, or reduce the model size"
 
 OnMessage = Callable[[Message], None]
 
@@ -27,12 +32,27 @@ OnMessage = Callable[[Message], None]
 class Call:
     """One call. `future` runs once a worker has begun; its errors are those of `app.errors`."""
 
-    def __init__(self, on_message: OnMessage, stop: threading.Event, retries: int):
-        self.id = secrets.token_hex(8)
+    def __init__(
+        self,
+        work: Callable[..., Any],
+        arguments: Sequence[Any],
+        on_message: OnMessage,
+        stop: threading.Event,
+        retries: int,
+        seconds: float,
+    ):
+        self.work, self.arguments = work, tuple(arguments)
+        self.on_message, self.stop, self.retries, self.seconds = on_message, stop, retries, seconds
         self.future: Future[Any] = Future()
-        self.submitted: Future[Any] = Future()
-        self.on_message, self.stop, self.retries = on_message, stop, retries
         self.starts = 0
+        self.renew()
+
+    def renew(self) -> None:
+        """Another identity, by which answers of the last submission are told apart."""
+        self.id = secrets.token_hex(8)
+        self.submitted: Future[Any] = Future()
+        self.began: float | None = None  # when the worker that has it said so
+        self.heard = time.monotonic()
         self.is_told = False  # of the stop
 
     def abandon(self) -> None:
@@ -45,8 +65,8 @@ class ClusterCalls:
 
     def __init__(self, cluster: Cluster):
         self.cluster = cluster
-        self._calls: dict[str, Call] = {}
-        self._answers: deque[tuple[Call, dict[str, Any]]] = deque()  # of calls whose last messages are to be taken
+        self._calls: dict[str, Call] = {}  # those that have not ended, by their present identity
+        self._answers: deque[tuple[str, dict[str, Any]]] = deque()  # of calls whose last messages are to be taken
         self._lock, self._closed, self._woken = threading.Lock(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._deliver, name="cluster", daemon=True)
         self._thread.start()
@@ -58,23 +78,29 @@ class ClusterCalls:
         on_message: OnMessage,
         stop: threading.Event,
         retries: int = 0,
+        seconds: float = math.inf,
     ) -> Call:
         """Call `work(*arguments, send, stop)` on a worker; it is called once more for each of `retries` lost workers.
 
-        The future raises SolveFailed (`child_died`) after the last one, ClusterLost, or ProblemDetails.
+        A worker is lost when it dies, or says nothing for SILENT_S. The future raises SolveFailed: `child_died` after
+        the last one, `killed` once a worker has the call for longer than `seconds`; ClusterLost, or ProblemDetails.
         """
-        call = Call(on_message, stop, retries)
+        call = Call(work, arguments, on_message, stop, retries, seconds)
+        call.future.add_done_callback(lambda future: self._cancel(call) if future.cancelled() else None)
         with self._lock:
             self._calls[call.id] = call
-        given = work, tuple(arguments), call.id, self.cluster.mailbox, versions()
+        self._submit(call)
+        return call
+
+    def _submit(self, call: Call) -> None:
+        id, retries = call.id, call.retries - call.starts
         try:
+            given = call.work, call.arguments, id, self.cluster.mailbox, versions()
             call.submitted = self.cluster.submit(remote.call, given, retries)
         except Exception as error:
-            self._fail(call, self.cluster.explain(error))
-            return call
-        call.future.add_done_callback(lambda future: self._cancel(call) if future.cancelled() else None)
-        call.submitted.add_done_callback(lambda done: self._complete(call, done))
-        return call
+            self._fail(id, self.cluster.explain(error))
+        else:
+            call.submitted.add_done_callback(lambda done: self._complete(id, done))
 
     def close(self) -> None:
         """Disconnect; calls that have not ended fail."""
@@ -102,8 +128,8 @@ class ClusterCalls:
                 log.debug("cluster=%s event=no_answer error=%r", self.cluster.address, str(error))
                 if time.monotonic() > answered + LOST_S:
                     self._fail_all(f"no answer for {LOST_S:g} s")
-            for call, answer in answers:
-                self._succeed(call, answer)
+            for id, answer in answers:
+                self._succeed(id, answer)
 
     def _exchange(self, calls: Sequence[Call]) -> None:
         for call in calls:
@@ -111,65 +137,109 @@ class ClusterCalls:
                 self.cluster.request_stop(call.id)
                 call.is_told = True
         for id, messages in self.cluster.take():
+            self._heard(id)
             for message in messages:
-                with self._lock:
-                    receiver = self._calls.get(id)
-                if receiver is not None:
-                    self._receive(receiver, message)
+                self._receive(id, message)
+        for call in calls:
+            self._end_if_late(call)
 
-    def _receive(self, call: Call, message: Message) -> None:
+    def _heard(self, id: str) -> None:
+        with self._lock:
+            if id in self._calls:
+                self._calls[id].heard = time.monotonic()
+
+    def _receive(self, id: str, message: Message) -> None:
+        with self._lock:
+            call = self._calls.get(id)
+            if call is not None and "started" in message:
+                call.starts += 1
+                call.began = time.monotonic()
+                if call.starts == 1:
+                    call.future.set_running_or_notify_cancel()  # one just cancelled will be out of the list
+        if call is None:
+            return
         if "started" not in message:
             call.on_message(message)
-            return
-        call.starts += 1
-        if call.starts == 1:
-            call.future.set_running_or_notify_cancel()  # one that has just been cancelled is no longer in the list
         elif call.starts > call.retries + 1:  # Dask repeats the calls of a lost worker by itself
-            why = "the cluster's worker died; retry, or reduce the model size"
-            self._fail(call, SolveFailed(why, code="child_died"))
+            self._fail(id, SolveFailed(f"the cluster's worker died; {REMEDY}", code="child_died"))
             call.abandon()
 
-    def _pop(self, call: Call) -> bool:
-        """Whether the call had not ended; it has now."""
+    def _end_if_late(self, call: Call) -> None:
+        """Fail a call that takes too long, and give one of a silent worker to another, if it may be retried."""
+        if call.began is None:
+            return
+        if call.heard > call.began + call.seconds:
+            why = f"the cluster's worker did not return within {call.seconds:g} s"
+            self._abandon(call, SolveFailed(f"{why}; reduce search_seconds or the model size", code="killed"))
+        elif time.monotonic() > call.heard + SILENT_S:
+            why = f"the cluster's worker was silent for {SILENT_S:g} s; {REMEDY}"
+            self._abandon(call, None if call.starts <= call.retries else SolveFailed(why, code="child_died"))
+
+    def _abandon(self, call: Call, error: SolveFailed | None) -> None:
+        """End the call on its worker; then it fails with `error`, or is submitted once more."""
+        id, submitted = call.id, call.submitted
         with self._lock:
-            return self._calls.pop(call.id, None) is not None
+            if self._calls.get(id) is not call:
+                return
+            if error is None:
+                del self._calls[id]
+                call.renew()
+                self._calls[call.id] = call
+        if error is None:
+            self._submit(call)
+        else:
+            self._fail(id, error)
+        submitted.cancel()
+        self.cluster.request_stop(id)  # should the worker go on some time
+
+    def _pop(self, id: str) -> Call | None:
+        """The call, which has ended now; None if it had before."""
+        with self._lock:
+            return self._calls.pop(id, None)
 
     def _cancel(self, call: Call) -> None:
-        if self._pop(call):
+        if self._pop(call.id) is not None:
             call.abandon()
 
-    def _fail(self, call: Call, error: BaseException) -> None:
-        if self._pop(call) and (call.future.running() or call.future.set_running_or_notify_cancel()):
+    def _end(self, id: str) -> Call | None:
+        """As `_pop`, for a call that is to get its result or its error."""
+        call = self._pop(id)
+        if call is not None and (call.future.running() or call.future.set_running_or_notify_cancel()):
+            return call
+        return None
+
+    def _fail(self, id: str, error: BaseException) -> None:
+        if (call := self._end(id)) is not None:
             call.future.set_exception(error)
 
     def _fail_all(self, why: str) -> None:
         with self._lock:
-            calls = list(self._calls.values())
-        for call in calls:
-            self._fail(call, self._lost(why))
+            ids = list(self._calls)
+        for id in ids:
+            self._fail(id, self._lost(why))
 
     def _lost(self, why: str) -> ClusterLost:
         return ClusterLost(f"the cluster at {self.cluster.address} went away ({why})")
 
-    def _complete(self, call: Call, done: Future[Any]) -> None:
+    def _complete(self, id: str, done: Future[Any]) -> None:
         error = CancelledError() if done.cancelled() else done.exception()
         if isinstance(error, CancelledError):
-            return self._fail(call, self._lost("its calls were cancelled"))
+            return self._fail(id, self._lost("its calls were cancelled"))
         if error is not None:
-            return self._fail(call, self.cluster.explain(error))
+            return self._fail(id, self.cluster.explain(error))
         answer = done.result()
         if "problem" in answer:
-            return self._fail(call, ProblemDetails(answer["problem"]))
-        self._answers.append((call, answer))
+            return self._fail(id, ProblemDetails(answer["problem"]))
+        self._answers.append((id, answer))
         self._woken.set()
         return None
 
-    def _succeed(self, call: Call, answer: dict[str, Any]) -> None:
-        if self._pop(call) and (call.future.running() or call.future.set_running_or_notify_cancel()):
+    def _succeed(self, id: str, answer: dict[str, Any]) -> None:
+        if (call := self._end(id)) is not None:
             try:
                 for message in answer["messages"]:
                     if "started" not in message:
                         call.on_message(message)
             except Exception:  # of the receiver; the result is kept
-                log.exception("call=%s event=message_failed", call.id)
+                log.exception("call=%s event=message_failed", id)
             call.future.set_result(answer["value"])

@@ -59,13 +59,25 @@ class DaskCluster:
             raise BadUsage(message, code="cluster_unreachable") from error
         self.slots = sum(threads.values())
         self.description = f"Dask at {address}: workers {len(threads)}, threads {self.slots}"
-        self._executor = self._client.get_executor(pure=False)
         self._name = f"remat-{secrets.token_hex(8)}"
         self.mailbox: Mailbox = DaskMailbox(self._name)
         self._queue: Any = distributed.Queue(self._name, client=self._client, maxsize=MAX_UNREAD)
 
     def submit(self, work: Callable[..., Any], arguments: Sequence[Any], retries: int) -> Future[Any]:
-        future: Future[Any] = self._executor.submit(work, *arguments)
+        task, future = self._client.submit(work, *arguments, pure=False), Future[Any]()
+
+        async def pass_on() -> None:
+            try:
+                result = await task
+            except BaseException as error:  # also a result that cannot be fetched: Dask's own executor would wait on
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(error)
+            else:
+                if future.set_running_or_notify_cancel():
+                    future.set_result(result)
+
+        future.add_done_callback(lambda ended: task.cancel() if ended.cancelled() else None)
+        self._client.loop.add_callback(pass_on)
         return future
 
     def take(self) -> Sequence[tuple[str, Sequence[Message]]]:

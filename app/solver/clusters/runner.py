@@ -14,7 +14,7 @@ import msgspec
 from app.errors import BadUsage, ClusterLost, ProblemDetails, SolveFailed
 from app.solver.child_process import NO_PLAN_GRACE_S, ChildResult, OnProgress
 from app.solver.clusters import remote
-from app.solver.clusters.calls import Call, ClusterCalls
+from app.solver.clusters.calls import LATE_S, Call, ClusterCalls
 from app.solver.clusters.interface import Cluster, Message
 from app.telemetry import metrics
 from graph.cancellation import CancellationError
@@ -23,7 +23,6 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.1  # between checks for stop and deadline
 RETRY_S = 2.0  # between attempts to connect
-LATE_S = 10.0  # for messages and results to cross the network
 
 
 class ClusterRunner:
@@ -68,7 +67,9 @@ class ClusterRunner:
             while True:
                 calls = self._connected(stop, until)
                 try:
-                    return self._follow(calls.start(remote.run_task, [request], received, stop), seconds, stop)
+                    limit = seconds + self.kill_seconds + LATE_S
+                    call = calls.start(remote.run_task, [request], received, stop, seconds=limit)
+                    return self._follow(call, stop)
                 except ClusterLost as error:
                     log.warning("event=cluster_lost error=%r", str(error))
                     self._drop(calls)
@@ -81,28 +82,20 @@ class ClusterRunner:
         if self._calls is not None:
             self._drop(self._calls)
 
-    def _follow(self, call: Call, seconds: float, stop: threading.Event) -> ChildResult:
-        """The end of the call. The worker obeys stop and deadline itself; one that does not is abandoned."""
-        began = stopped = None
+    def _follow(self, call: Call, stop: threading.Event) -> ChildResult:
+        """The end of the call. The worker obeys the stop itself; one that does not is abandoned."""
+        stopped: float | None = None
         while not call.future.done():
             wait([call.future], POLL_S)
             now = time.monotonic()
-            began = began or (now if call.future.running() else None)
             stopped = stopped or (now if stop.is_set() else None)
             if stopped is not None and call.future.cancel():  # no worker has begun
                 raise CancellationError
-            limit = self.kill_seconds + LATE_S
-            if stopped is not None and now > stopped + limit + NO_PLAN_GRACE_S:
+            if stopped is not None and now > stopped + self.kill_seconds + LATE_S + NO_PLAN_GRACE_S:
                 call.abandon()
-                raise CancellationError if began is None else self._late()
-            if began is not None and now > began + seconds + limit:
-                call.abandon()
-                raise self._late()
+                message = f"the cluster's worker did not return within {self.kill_seconds:g} s after the stop request"
+                raise SolveFailed(f"{message}; reduce search_seconds or the model size", code="killed")
         return _result(call.future.result())
-
-    def _late(self) -> SolveFailed:
-        message = f"the cluster's worker did not return within {self.kill_seconds:g} s after the stop request"
-        return SolveFailed(f"{message}; reduce search_seconds or the model size", code="killed")
 
     def _connected(self, stop: threading.Event, until: float | None) -> ClusterCalls:
         """The connection, made anew if need be. Raises CancellationError once `stop` is set, ClusterLost `until`."""

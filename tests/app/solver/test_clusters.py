@@ -18,6 +18,7 @@ from app.solver.clusters.connect import split_url
 from app.solver.clusters.interface import Message, Post
 from app.solver.clusters.runner import ClusterRunner
 from graph.cancellation import CancellationError
+from tests.app.clusters import until
 from tests.app.solver.test_child_process import RUNNER, payload
 
 
@@ -92,6 +93,66 @@ def test_a_call_that_begins_once_more_than_it_may_has_lost_its_worker() -> None:
     error = connected.start(work, (), print, threading.Event(), retries=0).future.exception(30)
     assert isinstance(error, SolveFailed) and error.code == "child_died"
     assert connected.start(work, (), print, threading.Event(), retries=1).future.result(30) is False
+    connected.close()
+
+
+class Reporting(Threads):
+    """Its calls end once `ended` is set. Until then they report every tenth of a second; the first `silent` do not."""
+
+    def __init__(self, silent: int = 0):
+        super().__init__(self.act)
+        self.silent, self.ended, self.begun = silent, threading.Event(), list[str]()
+
+    def act(self, box: Box, call: str) -> dict[str, Any]:
+        self.begun.append(call)
+        run = len(self.begun)
+        box.messages.append((call, [{"started": "here"}]))
+        while not self.ended.wait(0.1):
+            if run > self.silent:
+                box.messages.append((call, []))
+        return {"value": run, "messages": []}
+
+
+def test_a_call_of_a_silent_worker_goes_to_another_and_what_the_first_says_later_is_ignored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "SILENT_S", 1.0)
+    cluster = Reporting(silent=1)
+    connected = ClusterCalls(cluster)
+    call = connected.start(work, (), print, threading.Event(), retries=1)
+    until(lambda: len(cluster.begun) == 2)
+    first, second = cluster.begun
+    until(lambda: first in cluster.mailbox.stopped)
+    assert not call.future.done()
+    cluster.ended.set()
+    assert call.future.result(30) == 2 and second not in cluster.mailbox.stopped
+    connected.close()
+
+
+def test_a_call_whose_workers_are_all_silent_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "SILENT_S", 1.0)
+    cluster = Reporting(silent=1)
+    connected = ClusterCalls(cluster)
+    silent = connected.start(work, (), print, threading.Event())
+    until(lambda: cluster.begun)
+    other = connected.start(work, (), print, threading.Event())
+    error = silent.future.exception(30)
+    assert isinstance(error, SolveFailed) and error.code == "child_died" and "silent for 1 s" in str(error)
+    assert not other.future.done()
+    cluster.ended.set()
+    assert other.future.result(30) == 2
+    connected.close()
+
+
+def test_a_call_that_takes_longer_than_it_may_is_ended_though_its_worker_reports() -> None:
+    cluster = Reporting()
+    connected = ClusterCalls(cluster)
+    call = connected.start(work, (), print, threading.Event(), retries=1, seconds=0.5)
+    error = call.future.exception(30)
+    assert isinstance(error, SolveFailed) and error.code == "killed" and "within 0.5 s" in str(error)
+    until(lambda: cluster.mailbox.stopped)
+    assert cluster.mailbox.stopped == set(cluster.begun) and len(cluster.begun) == 1
+    cluster.ended.set()
     connected.close()
 
 

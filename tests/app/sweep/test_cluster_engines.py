@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 
 from app.cli import typer_app
+from app.solver.clusters import calls
 from app.sweep import cluster_executor, executors
 from app.sweep.items import SweepItem, expand_items, find_models
 from app.sweep.run import run_items
@@ -148,25 +151,37 @@ def test_a_stopped_batch_keeps_the_best_plans_and_a_resume_makes_the_rest(slow: 
 
 
 @pytest.mark.clusters
-def test_an_item_whose_workers_die_fails_alone(
-    slow: Path, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("sent", "said"), [(signal.SIGKILL, "worker died"), (signal.SIGSTOP, "was silent for 20 s")])
+def test_an_item_whose_worker_dies_or_stands_still_fails_alone(
+    slow: Path, cluster: LocalCluster, sent: signal.Signals, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_executor, "RETRIES", 0)
+    monkeypatch.setattr(calls, "SILENT_S", 20.0)
     fields = {"search_seconds": 30, "execute": "no"}
     items = expand_items(find_models(slow), [HARD], ["anneal"], fields=fields)
     engine = engine_on(cluster, told := [])
     both = len(items)  # have been heard of: a worker that dies before is not known to have begun one
-    killer = threading.Thread(target=lambda: (until(lambda: len(set(told)) == both), cluster.kill_worker()))
+    victims: list[int] = []
+
+    def strike() -> None:
+        until(lambda: len(set(told)) == both)
+        victims.append(until(cluster.calls)[0])
+        os.kill(victims[0], sent)
+
+    killer = threading.Thread(target=strike)
     killer.start()
     try:
         rows = [outcome.row for outcome in run_items(items, engine, threading.Event())]
     finally:
         killer.join()
         engine.executor.shutdown()
+        for victim in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)  # one that stands still
     ended = [(row["state"], row["error"]) for row in rows]
     assert sorted(row["state"] for row in rows) == ["failed", "succeeded"], ended
     (error,) = (row["error"] for row in rows if row["error"])
-    assert error["code"] == "child_died" and "worker died" in error["detail"]
+    assert error["code"] == "child_died" and said in error["detail"]
 
 
 @pytest.mark.clusters
