@@ -5,41 +5,57 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from planner.advice import techniques
-from planner.algorithms.greedy.gap_closing import without_unread_repeats
 from planner.bounds import held_at_end, largest_task
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import recompute_savings
 from planner.problem.alternatives import relax_choices, resolve_choices
 from planner.problem.plan import Plan
 from planner.problem.recompute import is_first_run
+from planner.search.unread_runs import without_steps
 
 #: Limits of `if_kept`: recomputed nodes evaluated, and steps evaluated in total.
-MAX_ROWS, MAX_STEPS = 100, 1_000_000
+MAX_ROWS, MAX_STEPS = 100, 40_000
+#: Repairs that look for addresses: moves for each storage, and repairs times the square of the steps in total.
+MOVES, MAX_REPAIRED = 2, 3_000_000
 
 
 def recompute_worth(formulation: Formulation, plan: Plan) -> list[dict[str, Any]]:
     """Rows of `metrics.recompute_savings` with `if_kept`: peak and seconds of the order where the node runs once.
 
-    Recomputations that only served that node are dropped as well. `if_kept` is None past the limit of rows.
+    Recomputations that only served that node are dropped as well. `if_kept` is None past the limit of rows. `fits`
+    says whether addresses were found too, where the runtime uses them; None past the limit of repairs.
     """
-    lowered = formulation.lowered
+    lowered, steps = formulation.lowered, len(plan.order)
     rows, problem = recompute_savings(lowered, plan), resolve_choices(lowered.problem, plan.choices)
-    first, task_of = is_first_run(problem, plan.order), {lowered.name_of_task(t): t for t in set(plan.order.tolist())}
-    judged = min(MAX_ROWS, MAX_STEPS // max(1, len(plan.order)))
+    task_of = {lowered.name_of_task(task): task for task in set(plan.order.tolist())}
+    repeated = ~is_first_run(problem, plan.order)
+    judged = min(MAX_ROWS, MAX_STEPS // max(1, steps))
+    repairs = MAX_REPAIRED // max(1, steps**2)
     for place, row in enumerate(rows):
         if place >= judged:
             row["if_kept"] = None
             continue
-        kept = without_unread_repeats(problem, plan.order[first | (plan.order != task_of[row["node"]])])
-        alone = formulation.checked(formulation.evaluated(kept.order, plan.planner, plan.choices))
+        dropped = np.flatnonzero(repeated & (plan.order == task_of[row["node"]]))
+        kept = without_steps(problem, plan.order, np.ones(steps, bool), dropped)
+        alone = formulation.checked(formulation.evaluated(plan.order[kept], plan.planner, plan.choices))
         peak, budget = formulation.counted_peak(alone), formulation.budget_bytes
-        row["if_kept"] = {
-            "peak_bytes": peak,
-            "seconds": alone.score.cost * problem.tick,
-            "fits": budget is None or (peak <= budget and formulation.needed_with_addresses(alone) <= budget),
-        }
+        fits: bool | None = budget is None or peak <= budget
+        if fits and budget is not None and formulation.places:
+            fits = _has_addresses(formulation, plan, alone, kept) if repairs > 0 else None
+            repairs -= 1
+        row["if_kept"] = {"peak_bytes": peak, "seconds": alone.score.cost * problem.tick, "fits": fits}
     return rows
+
+
+def _has_addresses(formulation: Formulation, plan: Plan, alone: Plan, kept: np.ndarray) -> bool:
+    """Whether quick methods find addresses within the budget for `alone`: the steps `kept` of the plan."""
+    if plan.offsets is None or formulation.has_engines:
+        swept = formulation.swept(alone, formulation.monitor())
+        return formulation.needed_bytes(swept) <= (formulation.budget_bytes or 0)
+    return formulation.packed_from(alone, plan, np.flatnonzero(kept), MOVES, lambda: False) is not None
 
 
 def advice_section(formulation: Formulation, context: techniques.TechniqueContext) -> dict[str, Any]:

@@ -442,7 +442,13 @@ class IfKeptSection(Struct):
 
     peak_bytes: Annotated[Integer, Meta(description="peak in bytes")]
     seconds: Annotated[float, Meta(description="predicted time of one training step, in seconds")]
-    fits: Annotated[bool, Meta(description="whether the plan is within the budget")]
+    fits: Annotated[
+        bool | None,
+        Meta(
+            description="whether the plan is within the budget, with addresses found quickly if the runtime uses them; "
+            "null: its peak is, addresses were not searched"
+        ),
+    ]
 
 
 class RecomputedSection(Struct):

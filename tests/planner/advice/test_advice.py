@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from msgspec.structs import replace
 from bench.generators import unet
 from graph.builder.builder import Builder
 from graph.ir import Graph
+from planner import layout
+from planner.advice import advice as advised
 from planner.advice.advice import recompute_worth
 from planner.advice.techniques import TECHNIQUE_PART, TECHNIQUES
 from planner.formulation import formulation
@@ -104,11 +107,34 @@ def test_what_fits_is_decided_by_the_memory_that_addresses_need(monkeypatch: pyt
         return offsets, arena_bytes + waste
 
     monkeypatch.setattr(formulation, "place", wasteful)
+    monkeypatch.setattr(formulation, "place_again", lambda *given: None)
     asked = {"budget": "80%", "iterations": 20, "advise": True, "return": ["plan", "explain"], **SHAPES}
     report = pipeline.solve(DECODER, parse_request(asked)).report
     row, budget = lever(report["advice"], "micro_batches"), report["plan"]["budget_bytes"]
     assert row["peak_bytes"] <= budget < row["needed_bytes"] and not row["fits"]
     assert not any(kept["if_kept"]["fits"] for kept in report["explain"]["recomputed"])
+
+
+def test_addresses_of_plans_without_a_recomputation_are_found_by_few_repairs(monkeypatch: pytest.MonkeyPatch):
+    model = json.dumps(unet(3)).encode()
+    tight, loose = (Request(budget=Budget(fraction=share), iterations=20) for share in (0.6, 0.99))
+    plan = pipeline.solve(model, tight).plan
+    roomy = formulate(training_graph(model, load_model(model, loose), loose)[0], loose)
+    tried = []
+
+    def place_again(*given: Any) -> tuple[np.ndarray, int] | None:
+        tried.append(given)
+        return layout.place_again(*given)
+
+    monkeypatch.setattr(formulation, "place_again", place_again)
+    kept = [row["if_kept"] for row in recompute_worth(roomy, plan)]
+    within = [row for row in kept if row["peak_bytes"] <= roomy.budget_bytes]
+    assert within and len(tried) == len(within) and all(row["fits"] for row in within)
+    swept = [row["if_kept"]["fits"] for row in recompute_worth(roomy, dataclasses.replace(plan, offsets=None))]
+    assert swept.count(True) == len(within)
+    monkeypatch.setattr(advised, "MAX_REPAIRED", 2 * len(plan.order) ** 2)
+    fits = [row["if_kept"]["fits"] for row in recompute_worth(roomy, plan)]
+    assert fits.count(True) == 2 and fits.count(None) == len(within) - 2 > 0
 
 
 def test_the_update_runs_once_for_all_micro_batches():
