@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from app.solver import child_tasks
 from bench.catalogue import Instance, read_published
 from bench.generators import deep_transformer, layered, published_like, transformer
 from bench.paddle_program import transformer as decoder
@@ -103,7 +104,8 @@ overruns: list[float] = []
 def reached(case: Case, seconds: float, seed: int) -> Reached:
     """The plan of a request, from the document to the report."""
     model, first = case.document(), list[float]()
-    request = parse_request({**case.fields(), "search_seconds": seconds, "seed": seed, "return": ["plan"]})
+    every = ["plan", *child_tasks.SECTIONS]  # as a service makes them
+    request = parse_request({**case.fields(), "search_seconds": seconds, "seed": seed, "return": every})
     began = time.perf_counter()
 
     def on_progress(progress: Progress) -> None:

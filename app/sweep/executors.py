@@ -23,6 +23,7 @@ from app.solver import child_tasks
 from app.solver.child_process import Runner
 from app.solver.clusters.calls import ClusterCalls
 from app.solver.clusters.interface import Cluster
+from app.solver.deadline import stop_or_deadline
 from app.sweep import cluster_executor, service_executor
 from app.sweep.items import SweepItem
 from app.sweep.tasks import (
@@ -91,7 +92,8 @@ def solve_locally(
             if callback is not None:
                 callback(message["progress"])
 
-        solved = child_tasks.solve(payload, send, stop or threading.Event())
+        with stop_or_deadline(stop or threading.Event(), search_deadline(task)) as hurry:
+            solved = child_tasks.solve(payload, send, hurry)
     else:
         runner = Runner(task["memory_bytes"], task["kill_seconds"])
         solved = runner.run("solve", payload, search_deadline(task), callback, stop).result

@@ -44,18 +44,21 @@ def recompute_worth(formulation: Formulation, plan: Plan) -> list[dict[str, Any]
         peak, budget = formulation.counted_peak(alone), formulation.budget_bytes
         fits: bool | None = budget is None or peak <= budget
         if fits and budget is not None and formulation.places:
-            fits = _has_addresses(formulation, plan, alone, kept) if repairs > 0 else None
+            fits = _has_addresses(formulation, alone) if repairs > 0 else None
             repairs -= 1
         row["if_kept"] = {"peak_bytes": peak, "seconds": alone.score.cost * problem.tick, "fits": fits}
     return rows
 
 
-def _has_addresses(formulation: Formulation, plan: Plan, alone: Plan, kept: np.ndarray) -> bool:
-    """Whether quick methods find addresses within the budget for `alone`: the steps `kept` of the plan."""
-    if plan.offsets is None or formulation.has_engines:
-        swept = formulation.swept(alone, formulation.monitor())
-        return formulation.needed_bytes(swept) <= (formulation.budget_bytes or 0)
-    return formulation.packed_from(alone, plan, np.flatnonzero(kept), MOVES, lambda: False) is not None
+def _has_addresses(formulation: Formulation, plan: Plan) -> bool:
+    """Whether sweeps, or a short repair of theirs, find addresses within the budget; depends on the order alone."""
+    swept = formulation.swept(plan, formulation.monitor())
+    if not formulation.bytes_over_budget(swept):
+        return True
+    if formulation.has_engines:
+        return False
+    steps = np.arange(len(plan.order))
+    return formulation.packed_from(plan, swept, steps, MOVES, lambda: False) is not None
 
 
 def advice_section(formulation: Formulation, context: techniques.TechniqueContext) -> dict[str, Any]:

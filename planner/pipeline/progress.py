@@ -176,10 +176,13 @@ class SolveStages:
             warm.ready(lambda: self.emit(Progress("compile", time.monotonic() - self.started)))
         return formulation
 
-    def start_clock(self, formulation: Formulation) -> None:
-        """Start the time of the search, which covers all from the first bound to the last address."""
+    def start_clock(self, formulation: Formulation, slow_sections: int = 0) -> None:
+        """Start the time of the search, which covers all from the first bound to the last address.
+
+        `slow_sections` is how many of `sections.SLOW_SECTIONS` the report has.
+        """
         if formulation.goal.iterations is None:
-            self.clock.start(formulation, self.lowered_after)
+            self.clock.start(formulation, self.lowered_after, slow_sections)
 
     def with_share(self, formulation: Formulation, share: float) -> Formulation:
         """The formulation with a share of the search time, whose clock then ends sooner."""

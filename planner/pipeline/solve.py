@@ -28,7 +28,7 @@ from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline import multi_shape
 from planner.pipeline.progress import OnPlanned, Outcome, Progress, SolveStages
 from planner.pipeline.report_beside import ReportBeside
-from planner.pipeline.sections import graph_documents, optional_sections
+from planner.pipeline.sections import SLOW_SECTIONS, graph_documents, optional_sections
 from planner.pipeline.solve_copies import with_engines
 from planner.problem.plan import Candidate, Plan
 from planner.report.report import build_report
@@ -124,7 +124,7 @@ def _search(
     """Formulate, bound, search unless an order is given, place and tighten the bound."""
     with stages("plan"):
         formulation = stages.formulate(source, request)
-        stages.start_clock(formulation)
+        stages.start_clock(formulation, sum(name in request.returns for name in SLOW_SECTIONS))
         beside = ReportBeside(formulation, source)
         has_engines = formulation.overlaps or (request.offload and not offloading.why_no_copies(formulation, request))
         whole, is_given = formulation, given is not None or request.planner == "as_given"

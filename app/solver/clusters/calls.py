@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 POLL_S = 0.2  # between looks at messages and stop requests
 LOST_S = 30.0  # without an answer of the cluster until its calls have failed
 LATE_S = 10.0  # for messages and results to cross the network
-#: Without a message of a worker that has begun a call until another gets it: by then it has ended the call itself.
+#: Without a message of a worker that has begun a call until another gets it: a worker that cannot send any stops the
+#: call itself before.
 SILENT_S = remote.LOST_S + LOST_S
 REMEDY = "retry, or reduce the model size"
 
@@ -44,15 +45,15 @@ class Call:
         self.work, self.arguments = work, tuple(arguments)
         self.on_message, self.stop, self.retries, self.seconds = on_message, stop, retries, seconds
         self.future: Future[Any] = Future()
-        self.starts = 0
+        self.runs: set[str] = set()  # identities of those that began
         self.renew()
 
     def renew(self) -> None:
-        """Another identity, by which answers of the last submission are told apart."""
+        """Take another identity, by which messages and results of the submission before are told apart."""
         self.id = secrets.token_hex(8)
         self.submitted: Future[Any] = Future()
-        self.began: float | None = None  # when the worker that has it said so
-        self.heard = time.monotonic()
+        self.began: float | None = None  # since when a worker has it
+        self.heard = time.monotonic()  # last message
         self.is_told = False  # of the stop
 
     def abandon(self) -> None:
@@ -68,6 +69,7 @@ class ClusterCalls:
         self._calls: dict[str, Call] = {}  # those that have not ended, by their present identity
         self._answers: deque[tuple[str, dict[str, Any]]] = deque()  # of calls whose last messages are to be taken
         self._lock, self._closed, self._woken = threading.Lock(), threading.Event(), threading.Event()
+        self._answered = self._attentive = time.monotonic()  # last answer; since when there is one every few seconds
         self._thread = threading.Thread(target=self._deliver, name="cluster", daemon=True)
         self._thread.start()
 
@@ -82,8 +84,9 @@ class ClusterCalls:
     ) -> Call:
         """Call `work(*arguments, send, stop)` on a worker; it is called once more for each of `retries` lost workers.
 
-        A worker is lost when it dies, or says nothing for SILENT_S. The future raises SolveFailed: `child_died` after
-        the last one, `killed` once a worker has the call for longer than `seconds`; ClusterLost, or ProblemDetails.
+        A worker is lost when it dies, or when it has begun and sends no message for SILENT_S. The future raises
+        SolveFailed: `child_died` after the last one, `killed` once a worker that still sends messages has the call for
+        more than `seconds`, or a stopped call has lost its worker; ClusterLost, or ProblemDetails.
         """
         call = Call(work, arguments, on_message, stop, retries, seconds)
         call.future.add_done_callback(lambda future: self._cancel(call) if future.cancelled() else None)
@@ -93,7 +96,7 @@ class ClusterCalls:
         return call
 
     def _submit(self, call: Call) -> None:
-        id, retries = call.id, call.retries - call.starts
+        id, retries = call.id, call.retries - len(call.runs)
         try:
             given = call.work, call.arguments, id, self.cluster.mailbox, versions()
             call.submitted = self.cluster.submit(remote.call, given, retries)
@@ -111,7 +114,6 @@ class ClusterCalls:
         self.cluster.close()
 
     def _deliver(self) -> None:
-        answered = time.monotonic()
         while not self._closed.is_set():
             self._woken.wait(POLL_S)
             self._woken.clear()
@@ -119,14 +121,13 @@ class ClusterCalls:
             with self._lock:
                 calls = list(self._calls.values())
             if not calls:
-                answered = time.monotonic()
+                self._answered = time.monotonic()
                 continue
             try:
                 self._exchange(calls)
-                answered = time.monotonic()
             except Exception as error:  # of Dask, of Ray or of a socket
                 log.debug("cluster=%s event=no_answer error=%r", self.cluster.address, str(error))
-                if time.monotonic() > answered + LOST_S:
+                if time.monotonic() > self._answered + LOST_S:
                     self._fail_all(f"no answer for {LOST_S:g} s")
             for id, answer in answers:
                 self._succeed(id, answer)
@@ -136,66 +137,85 @@ class ClusterCalls:
             if call.stop.is_set() and call.future.running() and not call.is_told:
                 self.cluster.request_stop(call.id)
                 call.is_told = True
-        for id, messages in self.cluster.take():
-            self._heard(id)
-            for message in messages:
-                self._receive(id, message)
+        taken, now = self.cluster.take(), time.monotonic()
+        if now > self._answered + LATE_S:
+            self._attentive = now  # the cluster or this process stood still, no worker
+        self._answered = now
+        for id, messages in taken:
+            self._receive(id, messages)
         for call in calls:
             self._end_if_late(call)
 
-    def _heard(self, id: str) -> None:
-        with self._lock:
-            if id in self._calls:
-                self._calls[id].heard = time.monotonic()
-
-    def _receive(self, id: str, message: Message) -> None:
+    def _receive(self, id: str, messages: Sequence[Message]) -> None:
         with self._lock:
             call = self._calls.get(id)
-            if call is not None and "started" in message:
-                call.starts += 1
-                call.began = time.monotonic()
-                if call.starts == 1:
-                    call.future.set_running_or_notify_cancel()  # one just cancelled will be out of the list
-        if call is None:
-            return
-        if "started" not in message:
-            call.on_message(message)
-        elif call.starts > call.retries + 1:  # Dask repeats the calls of a lost worker by itself
-            self._fail(id, SolveFailed(f"the cluster's worker died; {REMEDY}", code="child_died"))
-            call.abandon()
+            if call is None:
+                return
+            call.heard = time.monotonic()
+            if runs := {message["run"] for message in messages if "run" in message} - call.runs:
+                call.began, call.runs = call.heard, call.runs | runs
+            if not call.future.running():
+                call.future.set_running_or_notify_cancel()  # one just cancelled will be out of the list
+        self._tell(call, messages)
+        if len(call.runs) > call.retries + 1:  # Dask repeats the calls of a lost worker by itself
+            self._give_up(call, SolveFailed(f"the cluster's worker died; {REMEDY}", code="child_died"))
+
+    def _tell(self, call: Call, messages: Sequence[Message]) -> None:
+        try:
+            for message in messages:
+                if "run" not in message:
+                    call.on_message(message)
+        except Exception:  # of the receiver; other calls go on, and the result is kept
+            log.exception("call=%s event=message_failed", call.id)
 
     def _end_if_late(self, call: Call) -> None:
         """Fail a call that takes too long, and give one of a silent worker to another, if it may be retried."""
-        if call.began is None:
+        now, is_stopped = time.monotonic(), call.stop.is_set()
+        if call.submitted.done():
             return
-        if call.heard > call.began + call.seconds:
+        if call.began is None:
+            if call.runs and is_stopped:
+                self._give_up(call, SolveFailed("stopped after the cluster's worker was lost", code="killed"))
+        elif call.heard > call.began + call.seconds:
             why = f"the cluster's worker did not return within {call.seconds:g} s"
-            self._abandon(call, SolveFailed(f"{why}; reduce search_seconds or the model size", code="killed"))
-        elif time.monotonic() > call.heard + SILENT_S:
-            why = f"the cluster's worker was silent for {SILENT_S:g} s; {REMEDY}"
-            self._abandon(call, None if call.starts <= call.retries else SolveFailed(why, code="child_died"))
+            self._give_up(call, SolveFailed(f"{why}; reduce search_seconds or the model size", code="killed"))
+        elif now > max(call.heard, self._attentive) + SILENT_S:
+            if len(call.runs) <= call.retries and not is_stopped:
+                self._resubmit(call)
+            else:
+                why = f"the cluster's worker was silent for {SILENT_S:g} s; {REMEDY}"
+                self._give_up(call, SolveFailed(why, code="killed" if is_stopped else "child_died"))
 
-    def _abandon(self, call: Call, error: SolveFailed | None) -> None:
-        """End the call on its worker; then it fails with `error`, or is submitted once more."""
-        id, submitted = call.id, call.submitted
+    def _resubmit(self, call: Call) -> None:
+        """Submit the call once more. What was submitted is not cancelled: it keeps the silent worker from the next."""
+        silent = call.id
         with self._lock:
-            if self._calls.get(id) is not call:
+            if self._calls.pop(silent, None) is None:
                 return
-            if error is None:
-                del self._calls[id]
-                call.renew()
-                self._calls[call.id] = call
-        if error is None:
-            self._submit(call)
-        else:
-            self._fail(id, error)
-        submitted.cancel()
-        self.cluster.request_stop(id)  # should the worker go on some time
+            call.renew()
+            self._calls[call.id] = call
+        self._submit(call)
+        self._stop_worker(silent)
+
+    def _give_up(self, call: Call, error: SolveFailed) -> None:
+        self._fail(call.id, error)
+        call.abandon()
+        self._stop_worker(call.id)
+
+    def _stop_worker(self, id: str) -> None:
+        """Stop what may still run of a call that nobody waits for."""
+        try:
+            self.cluster.request_stop(id)
+        except Exception as error:  # of Dask, of Ray or of a socket
+            log.debug("call=%s event=stop_failed error=%r", id, str(error))
 
     def _pop(self, id: str) -> Call | None:
         """The call, which has ended now; None if it had before."""
         with self._lock:
-            return self._calls.pop(id, None)
+            call = self._calls.pop(id, None)
+        if call is not None:
+            call.arguments = ()  # large, and in a cycle with the future
+        return call
 
     def _cancel(self, call: Call) -> None:
         if self._pop(call.id) is not None:
@@ -236,10 +256,5 @@ class ClusterCalls:
 
     def _succeed(self, id: str, answer: dict[str, Any]) -> None:
         if (call := self._end(id)) is not None:
-            try:
-                for message in answer["messages"]:
-                    if "started" not in message:
-                        call.on_message(message)
-            except Exception:  # of the receiver; the result is kept
-                log.exception("call=%s event=message_failed", id)
+            self._tell(call, answer["messages"])
             call.future.set_result(answer["value"])

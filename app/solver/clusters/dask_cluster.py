@@ -35,13 +35,17 @@ class DaskMailbox:
     def open(self, call: str) -> Post:
         client = distributed.get_client(timeout=CONNECT_S)
         queue = distributed.Queue(self.name, client=client, maxsize=MAX_UNREAD)
-        stopped = distributed.Event(f"{self.name}-{call}", client=client)
 
         def post(messages: Sequence[Message]) -> bool:
-            queue.put((call, list(messages)), timeout=ANSWER_S)
-            return bool(stopped.is_set())
+            queue.put((call, list(messages)), timeout=ANSWER_S, callback_timeout=2 * ANSWER_S)
+            return bool(_event(client, client.scheduler.event_is_set, f"{self.name}-{call}"))
 
         return post
+
+
+def _event(client: Any, action: Callable[..., Any], name: str) -> Any:
+    """Result of an action of a `distributed.Event`, whose own methods wait without end for a scheduler."""
+    return client.sync(action, name=name, callback_timeout=ANSWER_S)
 
 
 class DaskCluster:
@@ -69,23 +73,28 @@ class DaskCluster:
         async def pass_on() -> None:
             try:
                 result = await task
-            except BaseException as error:  # also a result that cannot be fetched: Dask's own executor would wait on
+            except BaseException as error:
                 if future.set_running_or_notify_cancel():
-                    future.set_exception(error)
+                    is_lost = task.status == "finished" and self._client.status == "running"
+                    future.set_exception(_not_fetched(error) if is_lost else error)
             else:
                 if future.set_running_or_notify_cancel():
                     future.set_result(result)
 
-        future.add_done_callback(lambda ended: task.cancel() if ended.cancelled() else None)
-        self._client.loop.add_callback(pass_on)
+        def cancelled(ended: Future[Any]) -> None:
+            if ended.cancelled():
+                self._client.loop.add_callback(task.cancel)
+
+        future.add_done_callback(cancelled)
+        self._client.loop.add_callback(pass_on)  # Dask's own executor waits on for a result that cannot be fetched
         return future
 
     def take(self) -> Sequence[tuple[str, Sequence[Message]]]:
-        taken: Sequence[tuple[str, Sequence[Message]]] = self._queue.get(batch=True, timeout=ANSWER_S)
+        taken: Sequence[tuple[str, Sequence[Message]]] = self._queue.get(batch=True, callback_timeout=ANSWER_S)
         return taken
 
     def request_stop(self, call: str) -> None:
-        distributed.Event(f"{self._name}-{call}", client=self._client).set()
+        _event(self._client, self._client.scheduler.event_set, f"{self._name}-{call}")
 
     def explain(self, error: BaseException) -> Exception:
         if isinstance(error, distributed.KilledWorker):
@@ -102,3 +111,9 @@ class DaskCluster:
             self._queue.close()
         with contextlib.suppress(Exception):
             self._client.close(timeout=CLOSE_S)
+
+
+def _not_fetched(error: BaseException) -> SolveFailed:
+    """The error of one call, whose worker or connection was lost after its end."""
+    message = f"the result could not be fetched from the cluster's worker ({type(error).__name__}: {error}); retry"
+    return SolveFailed(message, code="child_died")

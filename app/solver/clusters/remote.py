@@ -7,6 +7,7 @@ and the limits of the task: no settings, and no environment of the process that 
 from __future__ import annotations
 
 import multiprocessing
+import secrets
 import socket
 import threading
 import time
@@ -22,6 +23,7 @@ from app.errors import ProblemDetails, SolveFailed, to_problem
 from app.solver import child_tasks
 from app.solver.child_process import Runner
 from app.solver.clusters.interface import Mailbox, Message, Post
+from app.solver.deadline import stop_or_deadline
 from graph.cancellation import CancellationError
 
 POST_S = 0.25  # between exchanges with the process that submitted the call
@@ -32,10 +34,13 @@ Send = Callable[[Message], None]
 
 
 class Courier:
-    """Exchanges messages of one call in a thread: sends what is pending, and sets `stop` once that is requested."""
+    """Exchanges messages of one call in a thread: sends what is pending, and sets `stop` once that is requested.
+
+    Each message list begins with {"run": an identity of this run of the call}, also where nothing is pending.
+    """
 
     def __init__(self, post: Post, stop: threading.Event):
-        self._post, self._stop = post, stop
+        self._post, self._stop, self._run_id = post, stop, secrets.token_hex(8)
         self._pending: deque[Message] = deque(maxlen=MAX_PENDING)
         self._ended = threading.Event()
         self._answered = time.monotonic()
@@ -63,7 +68,7 @@ class Courier:
         while True:
             messages = self.rest()
             try:
-                if self._post(messages):
+                if self._post([{"run": self._run_id}, *messages]):
                     self._stop.set()
                 self._answered = time.monotonic()
             except Exception:  # of Dask, of Ray or of a socket: the cluster may answer again
@@ -86,7 +91,6 @@ def call(
         return {"problem": _version_problem(expected)}
     stop = threading.Event()
     with Courier(mailbox.open(name), stop) as courier:
-        courier.send({"started": socket.gethostname()})
         value = work(*arguments, courier.send, stop)
     return {"value": value, "messages": courier.rest()}
 
@@ -137,24 +141,12 @@ def _run_here(
     stop: threading.Event,
 ) -> dict[str, Any]:
     """As a child would; the memory limit is the cluster's."""
-    hurry = threading.Event()  # set by a stop, or at the deadline
-    ended = threading.Event()
-
-    def watch() -> None:
-        until = time.monotonic() + request["seconds"]
-        while not (stop.is_set() or time.monotonic() > until):
-            if ended.wait(POST_S):
-                return
-        hurry.set()
 
     def send(message: Mapping[str, Any]) -> None:
         on_progress(message["progress"])
 
-    threading.Thread(target=watch, name="deadline", daemon=True).start()
-    try:
+    with stop_or_deadline(stop, request["seconds"]) as hurry:
         end = child_tasks.answer(request["task"], payload, send, hurry, request["memory_bytes"])
-    finally:
-        ended.set()
     if "problem" not in end:
         return {**end, "hit_deadline": hurry.is_set() and not stop.is_set()}
     if end["problem"]["code"] != "stopped":

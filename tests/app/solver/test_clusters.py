@@ -17,6 +17,7 @@ from app.solver.clusters.calls import ClusterCalls
 from app.solver.clusters.connect import split_url
 from app.solver.clusters.interface import Message, Post
 from app.solver.clusters.runner import ClusterRunner
+from app.solver.deadline import stop_or_deadline
 from graph.cancellation import CancellationError
 from tests.app.clusters import until
 from tests.app.solver.test_child_process import RUNNER, payload
@@ -40,11 +41,11 @@ class Box:
 class Threads:
     """A cluster of threads. `acts` replaces what is submitted, if it is given."""
 
-    address, description, slots = "threads", "threads", 2
+    address, description = "threads", "threads"
 
-    def __init__(self, acts: Callable[[Box, str], Any] | None = None):
-        self.mailbox, self.acts = Box(), acts
-        self.executor, self.submitted, self.closed = ThreadPoolExecutor(2), list[tuple[Any, ...]](), False
+    def __init__(self, acts: Callable[[Box, str], Any] | None = None, slots: int = 2):
+        self.mailbox, self.acts, self.slots = Box(), acts, slots
+        self.executor, self.submitted, self.closed = ThreadPoolExecutor(slots), list[tuple[Any, ...]](), False
 
     def submit(self, work: Callable[..., Any], arguments: Sequence[Any], retries: int) -> Future[Any]:
         self.submitted.append(tuple(arguments))
@@ -86,7 +87,7 @@ def test_a_call_reports_and_is_stopped_while_it_runs() -> None:
 
 def test_a_call_that_begins_once_more_than_it_may_has_lost_its_worker() -> None:
     def act(box: Box, call: str) -> dict[str, Any]:
-        box.messages += [(call, [{"started": "a"}]), (call, [{"started": "b"}])]
+        box.messages += [(call, [{"run": "a"}]), (call, [{"run": "b"}])]
         return {"value": threading.Event().wait(4 * calls.POLL_S), "messages": []}
 
     connected = ClusterCalls(Threads(act))
@@ -99,17 +100,17 @@ def test_a_call_that_begins_once_more_than_it_may_has_lost_its_worker() -> None:
 class Reporting(Threads):
     """Its calls end once `ended` is set. Until then they report every tenth of a second; the first `silent` do not."""
 
-    def __init__(self, silent: int = 0):
-        super().__init__(self.act)
+    def __init__(self, silent: int = 0, slots: int = 2):
+        super().__init__(self.act, slots)
         self.silent, self.ended, self.begun = silent, threading.Event(), list[str]()
 
     def act(self, box: Box, call: str) -> dict[str, Any]:
         self.begun.append(call)
         run = len(self.begun)
-        box.messages.append((call, [{"started": "here"}]))
+        box.messages.append((call, [{"run": call}]))
         while not self.ended.wait(0.1):
             if run > self.silent:
-                box.messages.append((call, []))
+                box.messages.append((call, [{"run": call}]))
         return {"value": run, "messages": []}
 
 
@@ -154,6 +155,79 @@ def test_a_call_that_takes_longer_than_it_may_is_ended_though_its_worker_reports
     assert cluster.mailbox.stopped == set(cluster.begun) and len(cluster.begun) == 1
     cluster.ended.set()
     connected.close()
+
+
+@pytest.mark.parametrize(("slots", "said"), [(2, "silent for 1 s"), (1, "stopped after the cluster's worker was lost")])
+def test_a_stopped_call_that_lost_its_worker_ends(slots: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "SILENT_S", 1.0)
+    cluster, stop = Reporting(silent=2, slots=slots), threading.Event()
+    connected = ClusterCalls(cluster)
+    call = connected.start(work, (), print, stop, retries=3)
+    until(lambda: len(cluster.submitted) == 2)  # with one slot, no worker is left to begin it
+    until(lambda: len(cluster.begun) == slots)
+    stop.set()
+    error = call.future.exception(30)
+    assert isinstance(error, SolveFailed) and error.code == "killed" and said in str(error)
+    cluster.ended.set()
+    connected.close()
+
+
+def test_a_result_that_has_arrived_counts_though_its_worker_was_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Threads):
+        def take(self) -> Sequence[tuple[str, Sequence[Message]]]:
+            threading.Event().wait(0.6)
+            return super().take()
+
+    def act(box: Box, call: str) -> dict[str, Any]:
+        box.messages.append((call, [{"run": call}]))
+        until(lambda: not box.messages)
+        threading.Event().wait(0.1)
+        return {"value": "found", "messages": []}
+
+    monkeypatch.setattr(calls, "SILENT_S", 0.3)
+    connected = ClusterCalls(Slow(act))
+    assert connected.start(work, (), print, threading.Event()).future.result(30) == "found"
+    connected.close()
+
+
+def test_silence_of_the_whole_cluster_is_not_that_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Resting(Reporting):
+        def take(self) -> Sequence[tuple[str, Sequence[Message]]]:
+            if self.begun and not self.ended.is_set():
+                threading.Event().wait(1.5)  # as long as this process or the scheduler stands still
+                self.mailbox.messages.clear()
+                self.ended.set()
+            return super().take()
+
+    monkeypatch.setattr(calls, "SILENT_S", 1.0)
+    monkeypatch.setattr(calls, "LATE_S", 0.5)
+    connected = ClusterCalls(Resting())
+    assert connected.start(work, (), print, threading.Event()).future.result(30) == 1
+    connected.close()
+
+
+def test_a_receiver_that_raises_changes_nothing_for_its_call() -> None:
+    def act(box: Box, call: str) -> dict[str, Any]:
+        box.messages.append((call, [{"run": call}, {"at": 1}]))
+        until(lambda: not box.messages)
+        return {"value": "found", "messages": [{"at": 2}]}
+
+    def fail(message: Message) -> None:
+        raise BrokenPipeError
+
+    connected = ClusterCalls(Threads(act))
+    failing = connected.start(work, (), fail, threading.Event())
+    assert failing.future.result(30) == "found"
+    connected.close()
+
+
+def test_a_task_in_a_process_that_may_have_no_children_is_told_to_return_at_its_deadline() -> None:
+    with stop_or_deadline(threading.Event(), 0.2) as hurry:
+        assert hurry.wait(30)
+    with stop_or_deadline(stop := threading.Event(), 60) as hurry:
+        assert not hurry.wait(0.3)
+        stop.set()
+        assert hurry.wait(30)
 
 
 def test_other_versions_are_an_error_that_names_them() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -107,7 +106,6 @@ def test_what_fits_is_decided_by_the_memory_that_addresses_need(monkeypatch: pyt
         return offsets, arena_bytes + waste
 
     monkeypatch.setattr(formulation, "place", wasteful)
-    monkeypatch.setattr(formulation, "place_again", lambda *given: None)
     asked = {"budget": "80%", "iterations": 20, "advise": True, "return": ["plan", "explain"], **SHAPES}
     report = pipeline.solve(DECODER, parse_request(asked)).report
     row, budget = lever(report["advice"], "micro_batches"), report["plan"]["budget_bytes"]
@@ -126,12 +124,18 @@ def test_addresses_of_plans_without_a_recomputation_are_found_by_few_repairs(mon
         tried.append(given)
         return layout.place_again(*given)
 
+    def wasteful(*given: Any) -> tuple[np.ndarray, int]:
+        offsets, arena_bytes = layout.place_by_sweeps(*given)
+        return np.where(offsets < 0, offsets, offsets + roomy.budget_bytes), arena_bytes + roomy.budget_bytes
+
     monkeypatch.setattr(formulation, "place_again", place_again)
+    monkeypatch.setattr(formulation, "place_by_sweeps", wasteful)
     kept = [row["if_kept"] for row in recompute_worth(roomy, plan)]
     within = [row for row in kept if row["peak_bytes"] <= roomy.budget_bytes]
     assert within and len(tried) == len(within) and all(row["fits"] for row in within)
-    swept = [row["if_kept"]["fits"] for row in recompute_worth(roomy, dataclasses.replace(plan, offsets=None))]
-    assert swept.count(True) == len(within)
+    monkeypatch.setattr(formulation, "place_again", lambda *given: None)
+    assert not any(row["if_kept"]["fits"] for row in recompute_worth(roomy, plan))
+    monkeypatch.setattr(formulation, "place_again", place_again)
     monkeypatch.setattr(advised, "MAX_REPAIRED", 2 * len(plan.order) ** 2)
     fits = [row["if_kept"]["fits"] for row in recompute_worth(roomy, plan)]
     assert fits.count(True) == 2 and fits.count(None) == len(within) - 2 > 0

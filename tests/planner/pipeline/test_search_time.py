@@ -16,6 +16,7 @@ from planner import warm
 from planner.pipeline import arena_repair, progress, search_clock, search_watch
 from planner.pipeline.curve import curve
 from planner.pipeline.progress import Progress, SolveStages
+from planner.pipeline.search_clock import SearchClock
 from planner.pipeline.solve import solve
 from planner.problem import Problem, jit, liveness
 from planner.problem.monitor import Monitor
@@ -66,6 +67,21 @@ def test_bounds_and_repair_leave_the_search_the_rest_of_the_time() -> None:
     assert 18 < left <= 40 * (1 - 0.15 - 0.125) - 10
     counted = stages.formulate(source, parse_request({"budget": "60%", "iterations": 7}))
     assert stages.for_search(counted, request).goal == counted.goal
+
+
+def test_a_search_of_a_large_graph_leaves_time_to_the_sections_of_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_clock, "MIN_OUTSIDE_TASKS", 1)
+    model, clocks, start = json.dumps(chain(6)).encode(), list[SearchClock](), SearchClock.start
+
+    def started(clock: SearchClock, formulation: Any, lowered_after: float, slow_sections: int) -> None:
+        start(clock, formulation, 4.0, slow_sections)
+        clocks.append(clock)
+
+    monkeypatch.setattr(SearchClock, "start", started)
+    for sections in (["plan"], ["plan", "timeline", "explain"], ["plan", "explain", "source", "graph"]):
+        solve(model, parse_request({"budget": "60%", "search_seconds": 30, "return": sections}))
+    more = [clock.outside - clocks[0].outside for clock in clocks]
+    assert more == pytest.approx([0, 4 * search_clock.SECTION_PART, 12 * search_clock.SECTION_PART])
 
 
 def test_no_time_is_kept_for_a_last_bound_that_cannot_be_verified(monkeypatch: pytest.MonkeyPatch) -> None:

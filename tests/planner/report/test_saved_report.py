@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bench.generators import layered
 from planner.bounds import step_cut
 from planner.errors import BadRequest, IllegalPlan
 from planner.formulation.formulation import Formulation
@@ -134,6 +135,14 @@ def test_plans_for_comparison_go_through_the_checker(name: str, monkeypatch: pyt
     rows = [row for row in made["explain"]["recomputed"] if row["if_kept"]]
     expected = {"baseline": ("as_given", 1), "reference": ("mirror", 1), "if_kept": ("greedy", 1 + len(rows))}[name]
     assert rows and checked.count(expected[0]) == expected[1]
+
+
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_an_explanation_is_verified_without_the_addresses_of_the_plan(seed: int) -> None:
+    for budget in ("65%", "75%", "85%"):
+        asked = {"budget": budget, "planner": "greedy", "iterations": 3, "return": ["plan", "explain", "source"]}
+        made = solve(json.dumps(layered(40, seed=seed)).encode(), parse_request(asked)).report
+        assert saved_report.verify(made)["valid"] and "layout" not in made
 
 
 def test_any_other_order_is_refused_and_none_ends_otherwise(report: dict[str, Any]) -> None:
