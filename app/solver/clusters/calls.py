@@ -154,8 +154,8 @@ class ClusterCalls:
             call.heard = time.monotonic()
             if runs := {message["run"] for message in messages if "run" in message} - call.runs:
                 call.began, call.runs = call.heard, call.runs | runs
-            if not call.future.running():
-                call.future.set_running_or_notify_cancel()  # one just cancelled will be out of the list
+            if not (call.future.running() or call.future.cancelled()):
+                call.future.set_running_or_notify_cancel()
         self._tell(call, messages)
         if len(call.runs) > call.retries + 1:  # Dask repeats the calls of a lost worker by itself
             self._give_up(call, SolveFailed(f"the cluster's worker died; {REMEDY}", code="child_died"))
@@ -184,10 +184,10 @@ class ClusterCalls:
                 self._resubmit(call)
             else:
                 why = f"the cluster's worker was silent for {SILENT_S:g} s; {REMEDY}"
-                self._give_up(call, SolveFailed(why, code="killed" if is_stopped else "child_died"))
+                self._give_up(call, SolveFailed(why, code="killed" if is_stopped else "child_died"), is_silent=True)
 
     def _resubmit(self, call: Call) -> None:
-        """Submit the call once more. What was submitted is not cancelled: it keeps the silent worker from the next."""
+        """Submit the call once more. The submission before is not cancelled: it keeps calls from the silent worker."""
         silent = call.id
         with self._lock:
             if self._calls.pop(silent, None) is None:
@@ -197,9 +197,11 @@ class ClusterCalls:
         self._submit(call)
         self._stop_worker(silent)
 
-    def _give_up(self, call: Call, error: SolveFailed) -> None:
+    def _give_up(self, call: Call, error: SolveFailed, is_silent: bool = False) -> None:
+        """Fail the call, and end it on the cluster; what a silent worker has is not cancelled, as in `_resubmit`."""
         self._fail(call.id, error)
-        call.abandon()
+        if not is_silent:
+            call.abandon()
         self._stop_worker(call.id)
 
     def _stop_worker(self, id: str) -> None:
