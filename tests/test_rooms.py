@@ -175,8 +175,8 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "graph.validate": "graph.analysis graph.errors graph.ir graph.limits graph.ops.control_flow",
     "planner.advice": (
-        "graph.analysis graph.errors graph.execution graph.ir graph.limits planner.algorithms planner.bounds "
-        "planner.errors planner.formulation planner.problem planner.request"
+        "graph.analysis graph.errors graph.execution graph.ir graph.limits planner.bounds "
+        "planner.errors planner.formulation planner.problem planner.request planner.search"
     ),
     "planner.algorithms": "graph.cancellation planner.bounds planner.errors planner.problem",
     "planner.body_plans": (
