@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent import futures
 from typing import Any
 
-from app.solver.clusters.calls import LATE_S, ClusterCalls
+from app.solver.clusters.calls import ClusterCalls
 from app.sweep.tasks import ItemTask, ProgressCallback, search_deadline
 
 RETRIES = 2  # further workers that may die on an item
@@ -24,7 +24,7 @@ class ClusterExecutor(futures.Executor):
     def submit(self, work: Callable[..., Any], /, task: ItemTask) -> futures.Future[Any]:  # type: ignore[override]
         """Future of `work(task, send, stop)`."""
         on_message = functools.partial(self._received, task["key"])
-        limit = search_deadline(task) + task["kill_seconds"] + LATE_S
+        limit = search_deadline(task) + task["kill_seconds"]
         future = self._calls.start(work, [task], on_message, self._stop, RETRIES, limit).future
         self._unfinished.add(future)
         future.add_done_callback(self._unfinished.discard)

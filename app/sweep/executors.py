@@ -7,7 +7,6 @@ Ray. The plans are the same.
 from __future__ import annotations
 
 import functools
-import multiprocessing
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +18,9 @@ import msgspec
 
 from app.client.blocking import Client
 from app.errors import SolveFailed, to_problem
-from app.solver import child_tasks
-from app.solver.child_process import Runner
 from app.solver.clusters.calls import ClusterCalls
 from app.solver.clusters.interface import Cluster
-from app.solver.deadline import stop_or_deadline
+from app.solver.in_process import runner_for_this_process
 from app.sweep import cluster_executor, service_executor
 from app.sweep.items import SweepItem
 from app.sweep.tasks import (
@@ -86,17 +83,8 @@ def solve_locally(
     data = read_model_file(task["file"], task["sha256"])
     payload = {"data": data, "fields": task["fields"], "limits": task["limits"]}
     callback = None if on_progress is None else functools.partial(on_progress, task["key"])
-    if multiprocessing.current_process().daemon:
-
-        def send(message: Mapping[str, Any]) -> None:
-            if callback is not None:
-                callback(message["progress"])
-
-        with stop_or_deadline(stop or threading.Event(), search_deadline(task)) as hurry:
-            solved = child_tasks.solve(payload, send, hurry)
-    else:
-        runner = Runner(task["memory_bytes"], task["kill_seconds"])
-        solved = runner.run("solve", payload, search_deadline(task), callback, stop).result
+    runner = runner_for_this_process(task["memory_bytes"], task["kill_seconds"])
+    solved = runner.run("solve", payload, search_deadline(task), callback, stop).result
     report = msgspec.json.decode(solved["report"])
     report |= {name: msgspec.Raw(solved["sections"][name]) for name in SECTIONS if name in solved["sections"]}
     return {"report": msgspec.json.encode(report), "stopped": report["plan"]["stopped"]}

@@ -177,10 +177,7 @@ class SolveStages:
         return formulation
 
     def start_clock(self, formulation: Formulation, slow_sections: int = 0) -> None:
-        """Start the time of the search, which covers all from the first bound to the last address.
-
-        `slow_sections` is how many of `sections.SLOW_SECTIONS` the report has.
-        """
+        """Start the time of the search, which covers all from the first bound to the last address."""
         if formulation.goal.iterations is None:
             self.clock.start(formulation, self.lowered_after, slow_sections)
 

@@ -20,10 +20,8 @@ from planner.formulation.training_graph import gradient_targets
 from planner.lowering.realize import NodeSequence
 from planner.request.plan_request import Request
 
-#: Sections of a report that are the planned and the rewritten graph.
-GRAPH_DOCUMENTS = ("source", "graph")
-#: Sections that take about as long as one of those.
-SLOW_SECTIONS = ("explain", *GRAPH_DOCUMENTS)
+#: Sections of a report that take long for a large graph.
+SLOW_SECTIONS = ("explain", "source", "graph")
 NO_TIME_FOR_ADVICE = "stopped before the advice section was computed"
 
 
@@ -61,6 +59,5 @@ def graph_sections(
 
 def graph_documents(request: Request, source: Graph, runs: NodeSequence) -> dict[str, Any]:
     """Documents of the planned and of the rewritten graph, if the request returns them."""
-    graphs: tuple[Callable[[], Graph], ...] = (lambda: source, lambda: runs.rewritten)
-    named = zip(GRAPH_DOCUMENTS, graphs, strict=True)
-    return {name: document(graph()) for name, graph in named if name in request.returns}
+    graphs: dict[str, Callable[[], Graph]] = {"source": lambda: source, "graph": lambda: runs.rewritten}
+    return {name: document(graph()) for name, graph in graphs.items() if name in request.returns}

@@ -106,6 +106,7 @@ class LocalCluster:
         with (self.folder / f"{arguments[0]}.log").open("ab") as log:
             command: Sequence[str] = [sys.executable, "-m", module, *arguments]
             environment = os.environ | {"PYTHONPATH": str(self.imports), "OMP_NUM_THREADS": "1"}
+            environment["DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL"] = "30s"  # until one that stands still is dead
             self._processes.append(
                 subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
             )

@@ -86,13 +86,15 @@ class ClusterCalls:
 
         A worker is lost when it dies, or when it has begun and sends no message for SILENT_S. The future raises
         SolveFailed: `child_died` after the last one, `killed` once a worker that still sends messages has the call for
-        more than `seconds`, or a stopped call has lost its worker; ClusterLost, or ProblemDetails.
+        more than `seconds` and LATE_S, or a stopped call has lost its worker; ClusterLost, or ProblemDetails.
         """
         call = Call(work, arguments, on_message, stop, retries, seconds)
         call.future.add_done_callback(lambda future: self._cancel(call) if future.cancelled() else None)
         with self._lock:
             self._calls[call.id] = call
         self._submit(call)
+        if self._closed.is_set():  # meanwhile
+            self._fail(call.id, self._lost("the connection was closed"))
         return call
 
     def _submit(self, call: Call) -> None:
@@ -176,7 +178,7 @@ class ClusterCalls:
         if call.began is None:
             if call.runs and is_stopped:
                 self._give_up(call, SolveFailed("stopped after the cluster's worker was lost", code="killed"))
-        elif call.heard > call.began + call.seconds:
+        elif call.heard > max(call.began + call.seconds, self._attentive) + LATE_S:
             why = f"the cluster's worker did not return within {call.seconds:g} s"
             self._give_up(call, SolveFailed(f"{why}; reduce search_seconds or the model size", code="killed"))
         elif now > max(call.heard, self._attentive) + SILENT_S:
@@ -187,7 +189,7 @@ class ClusterCalls:
                 self._give_up(call, SolveFailed(why, code="killed" if is_stopped else "child_died"), is_silent=True)
 
     def _resubmit(self, call: Call) -> None:
-        """Submit the call once more. The submission before is not cancelled: it keeps calls from the silent worker."""
+        """Submit the call once more. What the silent worker has is not cancelled: it would get other calls instead."""
         silent = call.id
         with self._lock:
             if self._calls.pop(silent, None) is None:
@@ -220,15 +222,15 @@ class ClusterCalls:
         return call
 
     def _cancel(self, call: Call) -> None:
-        if self._pop(call.id) is not None:
-            call.abandon()
+        self._pop(call.id)
+        call.abandon()
 
     def _end(self, id: str) -> Call | None:
         """As `_pop`, for a call that is to get its result or its error."""
         call = self._pop(id)
-        if call is not None and (call.future.running() or call.future.set_running_or_notify_cancel()):
-            return call
-        return None
+        if call is None or call.future.cancelled():
+            return None
+        return call if call.future.running() or call.future.set_running_or_notify_cancel() else None
 
     def _fail(self, id: str, error: BaseException) -> None:
         if (call := self._end(id)) is not None:

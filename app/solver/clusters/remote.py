@@ -6,7 +6,6 @@ and the limits of the task: no settings, and no environment of the process that 
 
 from __future__ import annotations
 
-import multiprocessing
 import secrets
 import socket
 import threading
@@ -20,10 +19,8 @@ import msgspec
 
 from app.catalogue import versions
 from app.errors import ProblemDetails, SolveFailed, to_problem
-from app.solver import child_tasks
-from app.solver.child_process import Runner
 from app.solver.clusters.interface import Mailbox, Message, Post
-from app.solver.deadline import stop_or_deadline
+from app.solver.in_process import runner_for_this_process
 from graph.cancellation import CancellationError
 
 POST_S = 0.25  # between exchanges with the process that submitted the call
@@ -108,10 +105,14 @@ def run_task(request: Mapping[str, Any], send: Send, stop: threading.Event) -> b
 
     In a child process with limits; a daemon process may have none, and runs the task itself.
     """
+    runner = runner_for_this_process(request["memory_bytes"], request["kill_seconds"])
     payload = msgspec.msgpack.decode(request["payload"])
-    run = _run_here if multiprocessing.current_process().daemon else _run_in_child
+    end: dict[str, Any]
     try:
-        end = run(request, payload, lambda progress: send({"progress": progress}), stop)
+        done = runner.run(
+            request["task"], payload, request["seconds"], lambda progress: send({"progress": progress}), stop
+        )
+        end = {"result": done.result, "hit_deadline": done.hit_deadline}
     except CancellationError:
         end = {"cancelled": True}
     except SolveFailed as error:
@@ -121,36 +122,3 @@ def run_task(request: Mapping[str, Any], send: Send, stop: threading.Event) -> b
     except Exception as error:
         end = {"problem": to_problem(error)}
     return msgspec.msgpack.encode(end)
-
-
-def _run_in_child(
-    request: Mapping[str, Any],
-    payload: Mapping[str, Any],
-    on_progress: Callable[[Mapping[str, Any]], None],
-    stop: threading.Event,
-) -> dict[str, Any]:
-    runner = Runner(request["memory_bytes"], request["kill_seconds"])
-    done = runner.run(request["task"], payload, request["seconds"], on_progress, stop)
-    return {"result": done.result, "hit_deadline": done.hit_deadline}
-
-
-def _run_here(
-    request: Mapping[str, Any],
-    payload: Mapping[str, Any],
-    on_progress: Callable[[Mapping[str, Any]], None],
-    stop: threading.Event,
-) -> dict[str, Any]:
-    """As a child would; the memory limit is the cluster's."""
-
-    def send(message: Mapping[str, Any]) -> None:
-        on_progress(message["progress"])
-
-    with stop_or_deadline(stop, request["seconds"]) as hurry:
-        end = child_tasks.answer(request["task"], payload, send, hurry, request["memory_bytes"])
-    if "problem" not in end:
-        return {**end, "hit_deadline": hurry.is_set() and not stop.is_set()}
-    if end["problem"]["code"] != "stopped":
-        return end
-    if stop.is_set():
-        raise CancellationError
-    raise SolveFailed("no plan was found before the deadline; reduce the model size", code="killed")

@@ -67,9 +67,8 @@ class ClusterRunner:
             while True:
                 calls = self._connected(stop, until)
                 try:
-                    limit = seconds + self.kill_seconds + LATE_S
-                    call = calls.start(remote.run_task, [request], received, stop, seconds=limit)
-                    return self._follow(call, stop)
+                    limit = seconds + self.kill_seconds
+                    return self._follow(calls.start(remote.run_task, [request], received, stop, seconds=limit), stop)
                 except ClusterLost as error:
                     log.warning("event=cluster_lost error=%r", str(error))
                     self._drop(calls)
@@ -83,7 +82,7 @@ class ClusterRunner:
             self._drop(self._calls)
 
     def _follow(self, call: Call, stop: threading.Event) -> ChildResult:
-        """The end of the call. The worker obeys the stop itself; one that does not is abandoned."""
+        """The end of the call. The worker obeys the stop itself; one that does not is not waited for."""
         stopped: float | None = None
         while not call.future.done():
             wait([call.future], POLL_S)
@@ -92,7 +91,8 @@ class ClusterRunner:
             if stopped is not None and call.future.cancel():  # no worker has begun
                 raise CancellationError
             if stopped is not None and now > stopped + self.kill_seconds + LATE_S + NO_PLAN_GRACE_S:
-                call.abandon()
+                if now < call.heard + LATE_S:  # else `calls` ends it
+                    call.abandon()
                 message = f"the cluster's worker did not return within {self.kill_seconds:g} s after the stop request"
                 raise SolveFailed(f"{message}; reduce search_seconds or the model size", code="killed")
         return _result(call.future.result())

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from app.errors import BadUsage, ClusterLost, ProblemDetails, SolveFailed
+from app.solver import child_tasks, in_process
+from app.solver.child_process import ChildResult
 from app.solver.clusters import calls, remote, runner
 from app.solver.clusters.calls import ClusterCalls
 from app.solver.clusters.connect import split_url
 from app.solver.clusters.interface import Message, Post
 from app.solver.clusters.runner import ClusterRunner
-from app.solver.deadline import stop_or_deadline
 from graph.cancellation import CancellationError
 from tests.app.clusters import until
 from tests.app.solver.test_child_process import RUNNER, payload
@@ -118,6 +119,7 @@ def test_a_call_of_a_silent_worker_goes_to_another_and_what_the_first_says_later
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(calls, "SILENT_S", 1.0)
+    monkeypatch.setattr(calls, "LATE_S", 0.5)  # a pause of this process that is longer counts against no worker
     cluster = Reporting(silent=1)
     connected = ClusterCalls(cluster)
     call = connected.start(work, (), print, threading.Event(), retries=1)
@@ -132,6 +134,7 @@ def test_a_call_of_a_silent_worker_goes_to_another_and_what_the_first_says_later
 
 def test_a_call_whose_workers_are_all_silent_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "SILENT_S", 1.0)
+    monkeypatch.setattr(calls, "LATE_S", 0.5)  # a pause of this process that is longer counts against no worker
     cluster = Reporting(silent=1)
     connected = ClusterCalls(cluster)
     silent = connected.start(work, (), print, threading.Event())
@@ -145,7 +148,10 @@ def test_a_call_whose_workers_are_all_silent_fails_alone(monkeypatch: pytest.Mon
     connected.close()
 
 
-def test_a_call_that_takes_longer_than_it_may_is_ended_though_its_worker_reports() -> None:
+def test_a_call_that_takes_longer_than_it_may_is_ended_though_its_worker_reports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "LATE_S", 0.5)
     cluster = Reporting()
     connected = ClusterCalls(cluster)
     call = connected.start(work, (), print, threading.Event(), retries=1, seconds=0.5)
@@ -160,6 +166,7 @@ def test_a_call_that_takes_longer_than_it_may_is_ended_though_its_worker_reports
 @pytest.mark.parametrize(("slots", "said"), [(2, "silent for 1 s"), (1, "stopped after the cluster's worker was lost")])
 def test_a_stopped_call_that_lost_its_worker_ends(slots: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "SILENT_S", 1.0)
+    monkeypatch.setattr(calls, "LATE_S", 0.5)  # a pause of this process that is longer counts against no worker
     cluster, stop = Reporting(silent=2, slots=slots), threading.Event()
     connected = ClusterCalls(cluster)
     call = connected.start(work, (), print, stop, retries=3)
@@ -192,12 +199,17 @@ def test_a_result_that_has_arrived_counts_though_its_worker_was_silent(monkeypat
 
 def test_silence_of_the_whole_cluster_is_not_that_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     class Resting(Reporting):
+        answers = 0  # since a call has been heard of
+
         def take(self) -> Sequence[tuple[str, Sequence[Message]]]:
-            if self.begun and not self.ended.is_set():
+            taken = super().take()
+            self.answers += bool(self.answers or taken)
+            if self.answers == 2:
                 threading.Event().wait(1.5)  # as long as this process or the scheduler stands still
-                self.mailbox.messages.clear()
+                return []
+            if self.answers == 4:
                 self.ended.set()
-            return super().take()
+            return taken
 
     monkeypatch.setattr(calls, "SILENT_S", 1.0)
     monkeypatch.setattr(calls, "LATE_S", 0.5)
@@ -221,13 +233,31 @@ def test_a_receiver_that_raises_changes_nothing_for_its_call() -> None:
     connected.close()
 
 
-def test_a_task_in_a_process_that_may_have_no_children_is_told_to_return_at_its_deadline() -> None:
-    with stop_or_deadline(threading.Event(), 0.2) as hurry:
-        assert hurry.wait(30)
-    with stop_or_deadline(stop := threading.Event(), 60) as hurry:
-        assert not hurry.wait(0.3)
-        stop.set()
-        assert hurry.wait(30)
+def test_a_task_in_a_process_that_may_have_no_children_is_told_to_return_at_its_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def answer(task: str, payload: Any, send: Any, stop: threading.Event, memory_bytes: int) -> dict[str, Any]:
+        send({"progress": {"stage": "plan"}})
+        assert stop.wait(30)
+        return {"result": task} if payload["has_plan"] else {"problem": {"code": "stopped"}}
+
+    monkeypatch.setattr(child_tasks, "answer", answer)
+    solver, told = in_process.InProcessRunner(1), list[Any]()
+    assert solver.run("solve", {"has_plan": True}, 0.2, told.append) == ChildResult("solve", hit_deadline=True)
+    assert told == [{"stage": "plan"}]
+    with pytest.raises(SolveFailed, match="no plan was found before the deadline"):
+        solver.run("solve", {"has_plan": False}, 0.2)
+    (stopped := threading.Event()).set()
+    assert solver.run("solve", {"has_plan": True}, 60, stop=stopped) == ChildResult("solve", hit_deadline=False)
+    with pytest.raises(CancellationError):
+        solver.run("solve", {"has_plan": False}, 60, stop=stopped)
+
+
+def test_a_connection_that_was_closed_takes_no_call() -> None:
+    connected = ClusterCalls(Threads())
+    connected.close()
+    error = connected.start(work, (), print, threading.Event()).future.exception(30)
+    assert isinstance(error, ClusterLost) and "was closed" in str(error)
 
 
 def test_other_versions_are_an_error_that_names_them() -> None:

@@ -110,7 +110,6 @@ def test_what_fits_is_decided_by_the_memory_that_addresses_need(monkeypatch: pyt
     report = pipeline.solve(DECODER, parse_request(asked)).report
     row, budget = lever(report["advice"], "micro_batches"), report["plan"]["budget_bytes"]
     assert row["peak_bytes"] <= budget < row["needed_bytes"] and not row["fits"]
-    assert not any(kept["if_kept"]["fits"] for kept in report["explain"]["recomputed"])
 
 
 def test_addresses_of_plans_without_a_recomputation_are_found_by_few_repairs(monkeypatch: pytest.MonkeyPatch):
