@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -63,7 +64,8 @@ def column_maxima(values: Sequence[float], columns: int, total: int = 0) -> list
 
 
 def round_up(minimum: float, digits: Sequence[float] = COARSE_DIGITS) -> float:
-    """Smallest round number (one of `digits` times a power of ten) that is at least `minimum` > 0."""
+    """Smallest round number (one of `digits` times a power of ten) that is at least `minimum` >= 0, and above 0."""
+    minimum = max(minimum, sys.float_info.min)
     power = 10.0 ** math.floor(math.log10(minimum))
     return next(digit * power for digit in digits if digit * power >= minimum * (1 - 1e-9))
 

@@ -6,7 +6,7 @@ import io
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.render.terminal_chart import BLOCKS, PLAIN, ChartStyle, chart_style, curve, timeline
@@ -82,6 +82,7 @@ def test_nothing_is_drawn_of_nothing() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 2**40), st.floats(0, 3), st.floats(0, 1), STATUS), min_size=1, max_size=20), LOOKS
 )
+@example([(1, 5e-324, 0.0, "found")], ChartStyle(60))  # a share of it is 0
 @settings(max_examples=200, deadline=None)
 def test_every_curve_fits(rows: list[tuple[int, float, float, str]], at: ChartStyle) -> None:
     points = [point(budget, extra, extra * part, status) for budget, extra, part, status in rows]
