@@ -40,7 +40,7 @@ def task_of(item: SweepItem) -> ItemTask:
 
 
 def search_deadline(task: ItemTask) -> float:
-    """Seconds after which the task's search is told to return."""
+    """Seconds after which the task's search is requested to stop."""
     return float(task["fields"].get("search_seconds", DEFAULT_SEARCH_SECONDS)) + float(task["overtime_seconds"])
 
 

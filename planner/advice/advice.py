@@ -12,15 +12,12 @@ from planner.bounds import held_at_end, largest_task
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import recompute_savings
 from planner.problem.alternatives import relax_choices, resolve_choices
-from planner.problem.monitor import Monitor
 from planner.problem.plan import Plan
 from planner.problem.recompute import is_first_run
 from planner.search.unread_runs import without_steps
 
 #: Limits of `if_kept`: recomputed nodes evaluated, and steps evaluated in total.
 MAX_ROWS, MAX_STEPS = 100, 40_000
-#: Iterations of a first layout.
-SWEEPS = 100
 #: Repairs that look for addresses: moves for each storage, and repairs times the square of the steps in total.
 MOVES, MAX_REPAIRED = 2, 3_000_000
 
@@ -54,8 +51,8 @@ def recompute_worth(formulation: Formulation, plan: Plan) -> list[dict[str, Any]
 
 
 def _has_addresses(formulation: Formulation, plan: Plan) -> bool:
-    """Whether sweeps, or a short repair of theirs, find addresses within the budget; depends on the order alone."""
-    swept = formulation.swept(plan, Monitor(lambda order: plan.score, iterations=SWEEPS))
+    """Whether sweeps, or a short repair of theirs, find addresses within the budget; the same for the same order."""
+    swept = formulation.swept(plan)
     if not formulation.bytes_over_budget(swept):
         return True
     if formulation.has_engines:

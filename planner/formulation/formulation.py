@@ -29,7 +29,7 @@ from planner.search.scores import goal_score
 from planner.verify.checker import DisplayNames, check
 
 ALIGNMENT = 64  # bytes; exists in layouts only
-HOST_SWEEPS = 100  # iterations of the layout in host memory
+SWEEPS = 100  # iterations of a layout that no monitor limits, such as that in host memory
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -162,9 +162,12 @@ class Formulation:
             return plan
         return self._with_addresses(plan, partial(place, layout), monitor or self.monitor())
 
-    def swept(self, plan: Plan, monitor: Monitor) -> Plan:
-        """The plan with an address for every instance and workspace, by quick sweeps alone."""
-        return self._with_addresses(plan, place_by_sweeps, monitor)
+    def swept(self, plan: Plan, monitor: Monitor | None = None) -> Plan:
+        """The plan with an address for every instance and workspace, by quick sweeps alone.
+
+        Without a monitor by SWEEPS iterations, whatever the goal.
+        """
+        return self._with_addresses(plan, place_by_sweeps, monitor or _counted(plan))
 
     def packed(self, plan: Plan, monitor: Monitor, only_within: bool = False) -> Plan:
         """The placed plan with device addresses within the budget if such a packing is found, else the plan.
@@ -209,8 +212,9 @@ class Formulation:
         """The plan with addresses in host memory, which follow from its lifetimes; those on the device stay."""
         problem, lives = resolve_choices(self.lowered.problem, plan.choices), plan.lifetimes
         on_host = np.where(problem.space == HOST, problem.size, 0)
-        unlimited = Monitor(lambda order: plan.score, iterations=HOST_SWEEPS)
-        host, host_bytes = place_by_sweeps(lives, on_host, np.zeros(len(plan.order), np.int64), ALIGNMENT, unlimited)
+        host, host_bytes = place_by_sweeps(
+            lives, on_host, np.zeros(len(plan.order), np.int64), ALIGNMENT, _counted(plan)
+        )
         offsets = None if plan.offsets is None else np.where(self.is_on_host(plan), host, plan.offsets)
         return replace(plan, offsets=offsets, host_arena_bytes=host_bytes)
 
@@ -252,6 +256,11 @@ class Formulation:
         resident = np.flatnonzero((problem.hold[lifetimes.buffer] == RESIDENT) & (lifetimes.stop > lifetimes.start))
         ends = plan.offsets[resident] + problem.size[lifetimes.buffer[resident]]
         return -(-int(ends.max(initial=0)) // ALIGNMENT) * ALIGNMENT
+
+
+def _counted(plan: Plan) -> Monitor:
+    """Monitor of a layout of the plan that ends after SWEEPS iterations."""
+    return Monitor(lambda order: plan.score, iterations=SWEEPS)
 
 
 def formulate_lowered(

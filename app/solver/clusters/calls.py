@@ -49,7 +49,7 @@ class Call:
         self.renew()
 
     def renew(self) -> None:
-        """Take another identity, by which messages and results of the submission before are told apart."""
+        """Take another identity, so that messages and results of the last submission are ignored."""
         self.id = secrets.token_hex(8)
         self.submitted: Future[Any] = Future()
         self.began: float | None = None  # since when a worker has it
@@ -207,7 +207,7 @@ class ClusterCalls:
         self._stop_worker(call.id)
 
     def _stop_worker(self, id: str) -> None:
-        """Stop what may still run of a call that nobody waits for."""
+        """Request a stop of what may still run of a call that has ended or was submitted once more."""
         try:
             self.cluster.request_stop(id)
         except Exception as error:  # of Dask, of Ray or of a socket

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,15 +103,18 @@ def test_micro_batches_are_planned_and_can_be_requested():
 def test_what_fits_is_decided_by_the_memory_that_addresses_need(monkeypatch: pytest.MonkeyPatch):
     waste = 1 << 20
 
-    def wasteful(*given: Any) -> tuple[np.ndarray, int]:
-        offsets, arena_bytes = place(*given)
+    def wasteful(find: Callable[..., tuple[np.ndarray, int]], *given: Any) -> tuple[np.ndarray, int]:
+        offsets, arena_bytes = find(*given)
         return offsets, arena_bytes + waste
 
-    monkeypatch.setattr(formulation, "place", wasteful)
+    monkeypatch.setattr(formulation, "place", partial(wasteful, place))
+    monkeypatch.setattr(formulation, "place_by_sweeps", partial(wasteful, layout.place_by_sweeps))
+    monkeypatch.setattr(formulation, "place_again", lambda *given: None)
     asked = {"budget": "80%", "iterations": 20, "advise": True, "return": ["plan", "explain"], **SHAPES}
     report = pipeline.solve(DECODER, parse_request(asked)).report
     row, budget = lever(report["advice"], "micro_batches"), report["plan"]["budget_bytes"]
     assert row["peak_bytes"] <= budget < row["needed_bytes"] and not row["fits"]
+    assert not any(kept["if_kept"]["fits"] for kept in report["explain"]["recomputed"])
 
 
 def test_addresses_of_plans_without_a_recomputation_are_found_by_few_repairs(monkeypatch: pytest.MonkeyPatch):
