@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from app.solver import in_process
 from app.sweep import executors
 from app.sweep.executors import SweepEngine
 from app.sweep.items import SweepItem, expand_items, find_models
@@ -135,7 +136,7 @@ def test_every_engine_makes_the_same_plans(items: list[SweepItem]) -> None:
         assert orders(executors.executor_engine(executor)) == at_home
 
     with pytest.MonkeyPatch.context() as patch:  # where no children may be had, as in workers of Dask
-        patch.setattr(executors, "Runner", None)
+        patch.setattr(in_process, "Runner", None)
         patch.setattr(multiprocessing, "current_process", lambda: SimpleNamespace(daemon=True))
         here = [msgspec.json.decode(executors.solve_locally(task_of(item))["report"]) for item in items]
     assert [(found["plan"]["order"], found["source"]) for found in here] == at_home
