@@ -5,7 +5,7 @@
     python bench/torch_training.py --batches 4 --rounds 20           # longer steps, each run 20 times
     python bench/torch_training.py --full --only gpt2_small          # full depth and width; needs memory
 
-Each network trains three steps with SGD, without and with each plan, in a process of its own that keeps its memory.
+Each network trains some steps (`--steps`) with SGD, without and with each plan, in a process of its own that keeps its memory.
 Budgets are spread evenly from the lowest peak found to the peak without a plan. Columns: status of the plan; peak
 measured beyond what is held before the step, in MiB, and how far the predictions are off, with measured workspaces and
 without; extra time predicted and measured over the step that runs every op once in the same way; whether losses,
@@ -60,7 +60,7 @@ from remat.torch.step.timing import Inputs, TimedStep, clocks_of, undisturbed
 from remat.torch.time_ratio import TimeRatio, time_ratio
 from tests.torch.steps import equal, peak_bytes
 
-STEPS = 3
+STEPS = 3  # of training
 WITHIN = 0.02  # difference of predicted and measured extra time that is asked for
 MIB = 2**20
 RESULTS = Path(__file__).parent / "results" / "torch_training.json"
@@ -90,12 +90,12 @@ OF_NETWORKS = (
 Row = dict[str, Any]
 
 
-def trained(step: Callable[[], Any], module: Any) -> list[torch.Tensor]:
+def trained(step: Callable[[], Any], module: Any, steps: int = STEPS) -> list[torch.Tensor]:
     """Losses and gradients of some steps of SGD, then buffers and the state of the generator."""
     optimizer = torch.optim.SGD(module.parameters(), 1e-3)
     torch.manual_seed(3)
     found = []
-    for _ in range(STEPS):
+    for _ in range(steps):
         optimizer.zero_grad(set_to_none=True)
         loss = step()
         loss.backward()
@@ -195,12 +195,12 @@ def network_row(name: str, given: argparse.Namespace) -> Row:
     tensors = {id(tensor): tensor.nbytes for tensor in (*module.parameters(), *module.buffers(), *inputs.values())}
     held = sum(tensors.values())
     plain = copy.deepcopy(module)
-    expected = trained(lambda: plain(**inputs), plain)
+    expected = trained(lambda: plain(**inputs), plain, given.steps)
     found = []
     for report, taken in zip_longest(reports, times):
         own = copy.deepcopy(module)
         planned = remat.torch.optimize(own, inputs, plan=report)
-        same = equal(expected, trained(lambda run=planned: run(**inputs), planned))  # type: ignore[misc]
+        same = equal(expected, trained(lambda run=planned: run(**inputs), planned, given.steps))  # type: ignore[misc]
         peak = peak_of(lambda run=planned: run(**inputs), planned)  # type: ignore[misc]
         row: Row = {
             "budget": (report.budget_bytes or 0) / report.baseline_peak_bytes,
@@ -296,6 +296,7 @@ def main() -> int:
         "--rounds", type=int, default=12, help="timed steps of each plan, 2 or more; 0: times are not measured"
     )
     parser.add_argument("--batches", type=int, default=1, help="batches of the instance in one step")
+    parser.add_argument("--steps", type=int, default=STEPS, help="training steps compared with those without a plan")
     parser.add_argument("--full", action="store_true", help="networks at their full size")
     parser.add_argument("--shown", action="store_true", help="the table of the last runs")
     given = parser.parse_args()
