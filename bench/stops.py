@@ -41,6 +41,8 @@ PLANNERS = (
     "chain",
     "min_cut",
     "dtr",
+    "evict",
+    "search_evictions",
     "exact",
     "milp",
     "cp_sat",

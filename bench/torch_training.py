@@ -5,10 +5,10 @@
     python bench/torch_training.py --batches 4 --rounds 20           # longer steps, each run 20 times
     python bench/torch_training.py --full --only gpt2_small          # full depth and width; needs memory
 
-Each network trains some steps (`--steps`) with SGD, without and with each plan, in a process of its own that keeps its memory.
-Budgets are spread evenly from the lowest peak found to the peak without a plan. Columns: status of the plan; peak
-measured beyond what is held before the step, in MiB, and how far the predictions are off, with measured workspaces and
-without; extra time predicted and measured over the step that runs every op once in the same way; whether losses,
+Each network trains some steps (`--steps`) with SGD, without and with each plan, in a process of its own that keeps its
+memory. Budgets are spread evenly from the lowest peak found to the peak without a plan. Columns: status of the plan;
+peak measured beyond what is held before the step, in MiB, and how far the predictions are off, with measured workspaces
+and without; extra time predicted and measured over the step that runs every op once in the same way; whether losses,
 gradients, buffers and the state of the generator are equal bit for bit.
 
 The steps of all plans are timed in turns, op by op (`remat/torch/step/timing.py`), `--rounds` times each. The time of a

@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from planner import prebuilt_kernels
 from planner.algorithms.annealing import move_kernels
 from planner.algorithms.blocks import kernels as block_kernels
+from planner.algorithms.eviction import kernels as eviction_kernels
 from planner.algorithms.greedy import gap_kernels, trim_kernels
 from planner.layout import canonical_kernels, ejection_kernels, sweep_kernels
 from planner.problem import liveness_kernels, recompute, schedule_kernels
@@ -29,6 +30,7 @@ from planner.verify import acceptance_kernels
 KERNEL_SETS = (
     gap_kernels.KERNELS,
     trim_kernels.KERNELS,
+    eviction_kernels.KERNELS,
     move_kernels.KERNELS,
     block_kernels.KERNELS,
     canonical_kernels.KERNELS,

@@ -36,6 +36,8 @@ PLANNERS = {
     "cp_sat": "exact.cp_sat",
     "min_cut": "heuristics.pytorch_min_cut",
     "dtr": "heuristics.dtr",
+    "evict": "eviction.planner",
+    "search_evictions": "eviction.search",
 }
 
 #: Others, which improve plans of "auto" by the clock and cannot be requested: their solver may end with another order

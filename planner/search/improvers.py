@@ -19,18 +19,21 @@ from planner.search.improver_beside import WALK, ImproverBeside
 from planner.search.scores import is_proven_cheapest, judge_of, peak_floor, score_of
 from planner.search.time_slices import TimeSlices
 
+#: Improver that runs only while the best order is that of the planner EVICT, with its share of the remaining search: it
+#: changes the weights of that planner, whose orders others seldom improve near the lowest peak.
+EVICT, EVICTIONS = "evict", ("search_evictions", 0.5)
 #: Planners that improve the best order, each with its share of the remaining search.
-IMPROVERS = (("blocks", 0.4), ("moment", 0.5), ("anneal", 1.0))
+IMPROVERS = (("blocks", 0.4), ("moment", 0.5), EVICTIONS, ("anneal", 1.0))
 #: The same under a time limit: `moment` first, since its plans often meet the bound, which ends the search.
-IMPROVERS_BY_CLOCK = (("moment", 0.4), ("blocks", 0.4), ("anneal", 1.0))
+IMPROVERS_BY_CLOCK = (("moment", 0.4), ("blocks", 0.4), EVICTIONS, ("anneal", 1.0))
 #: An improver that finds a better order goes on for so many times the time it has used, within this share of the rest.
 GOES_ON, MAX_SHARE = 1.6, 0.75
 #: The same while another core runs `blocks`, or a walk where the order is free.
-IMPROVERS_BESIDE = (("moment", MAX_SHARE), ("anneal", 1.0))
+IMPROVERS_BESIDE = (("moment", MAX_SHARE), EVICTIONS, ("anneal", 1.0))
 #: Both with `neighbourhood`, which keeps the order of first runs: where an order fits the budget and order decides
 #: little.
-WITH_NEIGHBOURHOOD = (("moment", 0.3), ("blocks", 0.2), ("neighbourhood", 0.8), ("anneal", 1.0))
-WITH_NEIGHBOURHOOD_BESIDE = (("moment", 0.5), ("neighbourhood", 0.6), ("anneal", 1.0))
+WITH_NEIGHBOURHOOD = (("moment", 0.3), ("blocks", 0.2), EVICTIONS, ("neighbourhood", 0.8), ("anneal", 1.0))
+WITH_NEIGHBOURHOOD_BESIDE = (("moment", 0.5), EVICTIONS, ("neighbourhood", 0.6), ("anneal", 1.0))
 #: Largest share of the rest for each quick planner that runs after the first improver.
 LATER_SHARE = 0.25
 #: Up to this many tasks, a solver runs last if no order fits the budget yet or the goal is the lowest peak.
@@ -40,7 +43,7 @@ SOLVER, SHARE_BEFORE_SOLVER = ("cp_sat", 1.0), 0.7
 #: Up to TINY_TASKS tasks `exact` runs before all others, which are skipped if it proves the optimum.
 TINY_TASKS = 16
 #: Above MAX_SLOW_TASKS tasks the SLOW_PLANNERS are skipped: a single order takes too long.
-MAX_SLOW_TASKS, SLOW_PLANNERS = 20_000, ("min_cut", "revolve", "moment", "anneal")
+MAX_SLOW_TASKS, SLOW_PLANNERS = 20_000, ("evict", "search_evictions", "min_cut", "revolve", "moment", "anneal")
 
 
 def is_too_slow(problem: Problem, planner: str) -> bool:
@@ -121,6 +124,8 @@ class _Improvement:
                 self.beside.end_walk()
             self._take_from_beside()
             if is_too_slow(self.problem, name) or self._is_proven(self.best):
+                continue
+            if name == EVICTIONS[0] and self.found.planner != EVICT:
                 continue
             if self.slices.is_over() or (not self.goal.budget_bytes and self.best.bytes_over_budget <= self.floor):
                 break

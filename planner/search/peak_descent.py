@@ -27,7 +27,7 @@ from planner.search.scores import judge_of, or_as_given, peak_floor, score_of
 from planner.search.time_slices import TimeSlices
 
 #: Quick planners whose orders are lowered, the quickest first, each with its share of the remaining time for these.
-STARTS = (("segments", 0.2), ("revolve", 0.3), ("greedy", 1.0))
+STARTS = (("evict", 0.3), ("segments", 0.2), ("revolve", 0.3), ("greedy", 1.0))
 #: Share of the time for them, and of the rest for lowering their orders.
 START_SHARE, LOWER_SHARE = 0.3, 0.5
 #: Share of the time for the portfolio where it is used instead: for few tasks, with `exact`, and for very many.

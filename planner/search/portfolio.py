@@ -30,9 +30,9 @@ from planner.search.time_slices import TimeSlices
 Plain = Callable[[Problem, Goal, Monitor], Candidate]  # searches a problem without alternatives
 
 #: Planners that "auto" runs first, in this order, the quickest first, so that an early stop has a result.
-QUICK_PLANNERS = ("as_given", "greedy", "mirror", "segments", "revolve")
+QUICK_PLANNERS = ("as_given", "evict", "greedy", "mirror", "segments", "revolve")
 #: The same under a time limit, where every planner is not tried standalone as well.
-QUICK_BY_CLOCK = ("as_given", "greedy", "segments", "mirror", "min_cut", "revolve")
+QUICK_BY_CLOCK = ("as_given", "evict", "greedy", "segments", "mirror", "min_cut", "revolve")
 #: Those of them that run after the first improver if another core improves an order of the others that fits the budget.
 LATER_BESIDE = ("mirror", "min_cut", "revolve")
 #: Share of the search for the quick planners.

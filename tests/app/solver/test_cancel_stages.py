@@ -76,7 +76,21 @@ def test_a_cancel_ends_what_waits_for_its_turn(serving: Serving, stage: str, mon
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     "planner",
-    ["auto", "anneal", "search_order", "blocks", "moment", "milp", "cp_sat", "exact", "min_cut", "revolve", "dtr"],
+    [
+        "auto",
+        "anneal",
+        "search_order",
+        "blocks",
+        "moment",
+        "milp",
+        "cp_sat",
+        "exact",
+        "min_cut",
+        "revolve",
+        "dtr",
+        "evict",
+        "search_evictions",
+    ],
 )
 def test_a_cancel_is_heard_by_every_planner_that_searches(
     serving: Serving, planner: str, monkeypatch: pytest.MonkeyPatch

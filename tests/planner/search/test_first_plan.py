@@ -122,7 +122,7 @@ def test_no_quick_planner_begins_once_the_time_is_over(monkeypatch: pytest.Monke
     monkeypatch.setattr(portfolio, "planner_named", named)
     monkeypatch.setattr(improvers, "improve", lambda problem, goal, found, *_: found)
     portfolio.search(formulation.lowered.problem, formulation.goal, "auto", formulation.monitor())
-    assert ran == ["as_given", portfolio.AHEAD, "greedy"]
+    assert ran == ["as_given", "evict", "greedy"]
 
 
 def test_a_slice_ends_with_a_search_that_its_report_shortens() -> None:

@@ -249,7 +249,7 @@ def test_an_order_of_segments_is_there_although_greedy_uses_up_the_time(monkeypa
     assert liveness.peak(quick.problem, quick.lower) < quick.peak
     best = quick.best(liveness.peak(quick.problem, quick.lower) - 1)
     assert best.planner == "segments" and best.order is quick.lower
-    assert quick.ran == ["as_given", "segments", "greedy"]
+    assert quick.ran == ["as_given", "evict", "segments", "greedy"]
     assert quick.seconds["segments"] <= portfolio.AHEAD_SHARE * 1000.0 < 0.9 * quick.seconds["greedy"]
 
 
@@ -265,7 +265,7 @@ def test_the_order_of_greedy_is_kept_if_it_is_better_than_that_of_segments(monke
 def test_segments_do_not_run_first_where_an_order_fits_or_one_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     quick = _Quick(monkeypatch)
     quick.best(quick.peak - 1, quick.lowest)
-    assert quick.ran == ["as_given", "greedy"]
+    assert quick.ran == ["as_given", "evict", "greedy"]
     quick.ran.clear()
     monkeypatch.setattr(improvers, "MAX_SLOW_TASKS", 1)
     quick.best(quick.peak - 1)

@@ -1,0 +1,150 @@
+"""Runs of the given order within a memory limit that evict buffers by a price, and what is made of them.
+
+    for each task: run what its missing inputs need, in the given order; before each run, evict until its bytes fit
+
+The buffer to evict has the least price c / (m · d): c the ticks of its producer and of that one's missing inputs, m a
+weight of its bytes, d one of the steps to its next use. What nothing reads again goes first. This is the heuristic of
+DTR (Kirisame et al., "Dynamic Tensor Rematerialization", ICLR 2021, section 4) with the steps to the next use in place
+of the time since the last one: of equal blocks that all can be loaded, the one used last is the best to evict (Belady,
+"A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5, 1966).
+
+Recomputations that the budget does not need are removed after a run. O(steps · live buffers) time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from planner.algorithms.eviction.kernels import COUNTERS, KERNELS, LOOKED, MOST_LOOKED, FixedColumns, SimulatedRun
+from planner.algorithms.eviction.regain import regain_limits
+from planner.algorithms.greedy.gap_closing import GapCloser, without_unread_repeats
+from planner.algorithms.greedy.gaps import EvaluatedOrder
+from planner.problem import Problem
+from planner.problem.columns import Csr
+from planner.problem.jit import Row
+from planner.problem.monitor import Monitor, flagged_when_cancelled
+from planner.problem.plan import Order
+
+#: A run ends after so many runs per task: it is thrashing.
+MAX_RUNS = 6
+#: Reads, writes and buffers that a run looks at: so many, and more for each task. That takes a tenth of a second for a
+#: thousand tasks.
+MAX_LOOKED, MAX_LOOKED_PER_TASK = 2_000_000, 2_000
+
+
+class Weights(NamedTuple):
+    """How the price of a buffer counts its ticks, bytes and steps."""
+
+    by_root: bool  # the square root of the ticks counts
+    bytes: np.ndarray  # float64[m]
+    steps: np.ndarray  # float64[s + 1]  of so many steps
+
+
+class EvictionRuns:
+    """Runs of one order, which has every task once."""
+
+    def __init__(self, problem: Problem, base: Order, monitor: Monitor):
+        self.problem, self.monitor = problem, monitor
+        self.closing = GapCloser(problem, monitor.should_stop, monitor.check)
+        self.fast = self.closing.fast or KERNELS.is_compiled()
+        self.columns = _columns_of(problem, base, self._column)
+        self.most_looked = MAX_LOOKED + MAX_LOOKED_PER_TASK * problem.tasks
+        self.looked = 0  # by all runs
+
+    def run(self, room: int, weights: Weights) -> Order | None:
+        """The runs within `room` bytes; None if a task does not fit, or they do not end. Raises SearchCancelled."""
+        self.monitor.check()
+        kernels, state = KERNELS.compiled() if self.fast else KERNELS.interpreted(), self._begin()
+        limit = room - self.problem.resident_bytes()
+        of_bytes, of_steps = (each if self.fast else each.tolist() for each in weights[1:])
+        # A cancel sets the limit of what a run may look at to 1.
+        with flagged_when_cancelled(self.problem.tasks, state.counters, MOST_LOOKED, self.monitor.check):
+            count = kernels["run_base_order"](state, limit, of_steps, of_bytes, weights.by_root)
+        self.looked += int(state.counters[LOOKED])
+        return None if count < 0 else np.asarray(state.order[:count], np.int64)
+
+    def evaluated(self, order: Order) -> EvaluatedOrder:
+        """The runs without those that nothing reads."""
+        return without_unread_repeats(self.problem, order)
+
+    def trimmed(self, found: EvaluatedOrder, budget: int) -> Order:
+        """The order without recomputations that the budget, or its own peak if that is above, does not need."""
+        return self.closing.trim_repeats(found, max(budget, found.peak)).order
+
+    def _begin(self) -> SimulatedRun:
+        """The state before a run."""
+        tasks, buffers, steps = self.problem.tasks, self.problem.buffers, len(self.columns.base)
+
+        def zeros(count: int) -> Row:
+            return self._column(np.zeros(count, np.int64))
+
+        counters = zeros(COUNTERS)
+        counters[MOST_LOOKED] = self.most_looked
+        return SimulatedRun(
+            *self.columns,
+            order=zeros(MAX_RUNS * steps),
+            counters=counters,
+            live=zeros(buffers),
+            members=zeros(buffers),
+            place=zeros(buffers),
+            next_use=self._column(np.asarray(self.columns.use_pointer[:-1])),
+            stale=zeros(buffers),
+            regain=self._column(np.zeros(buffers)),
+            ran=zeros(tasks),
+            marked=zeros(tasks),
+            met=zeros(buffers),
+            pinned=zeros(buffers),
+            taken=zeros(buffers),
+            wanted=zeros(steps),
+            pending=zeros(buffers),
+            stack=zeros(tasks + buffers),
+        )
+
+    def _column(self, values: np.ndarray) -> Any:
+        """A column of the state: a list where kernels are interpreted."""
+        return values.copy() if self.fast else values.tolist()
+
+
+def _columns_of(problem: Problem, base: Order, column: Callable[[np.ndarray], Row]) -> FixedColumns:
+    """What all runs of the base order read."""
+    size, producer, steps = problem.planned_size(), problem.producer(), len(base)
+    evictable, until = regain_limits(problem, base)
+    reads, writes, takeover = (_with_bytes(rows, size) for rows in (problem.reads, problem.writes, problem.takeover))
+    used_at, used = reads.entries(base)
+    uses, readers = Csr.of_pairs(problem.buffers, used, used_at), reads.transposed(problem.buffers)
+    dropped = np.flatnonzero(~evictable & (size > 0) & (until >= 0) & (until < steps))
+    ends = Csr.of_pairs(steps, until[dropped], dropped)
+    step_of = np.zeros(problem.tasks, np.int64)
+    step_of[base] = np.arange(steps)
+    return FixedColumns(
+        cost=column(problem.cost),
+        workspace=column(problem.workspace),
+        read_pointer=column(reads.pointer),
+        read_index=column(reads.index),
+        write_pointer=column(writes.pointer),
+        write_index=column(writes.index),
+        step_of=column(step_of),
+        size=column(size),
+        producer=column(producer),
+        evictable=column(evictable.astype(np.int64)),
+        until=column(until),
+        take_pointer=column(takeover.pointer),
+        take_index=column(takeover.index),
+        reader_pointer=column(readers.pointer),
+        reader_index=column(readers.index),
+        use_pointer=column(uses.pointer),
+        use_index=column(uses.index),
+        begin=column(np.flatnonzero((producer < 0) & (size > 0) & (until >= 0))),
+        base=column(np.asarray(base, np.int64)),
+        end_pointer=column(ends.pointer),
+        end_index=column(ends.index),
+    )
+
+
+def _with_bytes(rows: Csr, size: np.ndarray) -> Csr:
+    """The rows without buffers that hold no bytes."""
+    has_bytes = size[rows.index] > 0
+    return Csr.of_pairs(len(rows), rows.row_of_entry()[has_bytes], rows.index[has_bytes])
