@@ -41,7 +41,9 @@ STAGES_BEFORE_PLAN = frozenset({"read", "differentiate"})
 #: Planner named in reports for an order that a bound found: it makes orders in the same way, of what is live at a step.
 OF_BOUND = "moment"
 #: Planners that run compiled kernels.
-KERNEL_PLANNERS = frozenset({"auto", "greedy", "blocks", "moment", "anneal", "search_order", "recurrent"})
+KERNEL_PLANNERS = frozenset(
+    {"auto", "greedy", "blocks", "moment", "anneal", "search_order", "recurrent", "evict", "search_evictions"}
+)
 #: Largest share of the time for the bound before the search, and share kept for the bounds after addresses, without and
 #: with bounds beside the search.
 FIRST_BOUND_PART, LAST_BOUND_PART, BESIDE_BOUND_PART = 0.5, 0.15, 0.05

@@ -57,7 +57,7 @@ def flatter(problem: Problem, goal: Goal, candidate: Candidate, most: int, monit
 def replanned(problem: Problem, goal: Goal, planner: str, candidate: Candidate, monitor: Monitor) -> Candidate:
     """The best order of `planner` under the candidate's choices, or the candidate if that is better.
 
-    "auto": of `evict` if that, or the search of its weights, has found the candidate, else of `greedy`.
+    "auto": of `evict` if that or the search of its weights has found the candidate, else of `greedy`.
     """
     quick = improvers.EVICT if candidate.planner in (improvers.EVICT, improvers.EVICTIONS[0]) else QUICK
     return _improved(problem, goal, quick if planner == "auto" else planner, candidate, monitor, from_it=False)
@@ -76,13 +76,13 @@ def lowered(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monitor
 
 
 def walk_on(problem: Problem, goal: Goal, candidate: Candidate, monitor: Monitor) -> Candidate:
-    """The best order found from the candidate by the improver that found it, or that suits it, else by annealing.
+    """The best order found from the candidate by the improver that found it, else by annealing.
 
     By the clock the optimum of a tiny problem, which ends the search before the clock does.
     The candidate itself if nothing better is found, or if the problem is too large for annealing.
     """
-    suiting = {name: name for name, _ in improvers.IMPROVERS} | {improvers.EVICT: improvers.EVICTIONS[0]}
-    planner = suiting.get(candidate.planner, WALK)
+    names = [name for name, _ in improvers.IMPROVERS]
+    planner = candidate.planner if candidate.planner in names else WALK
     if problem.tasks <= improvers.TINY_TASKS and monitor.iterations is None:
         planner = "exact"
     if improvers.is_too_slow(problem, planner):

@@ -19,11 +19,11 @@ from planner.search.improver_beside import WALK, ImproverBeside
 from planner.search.scores import is_proven_cheapest, judge_of, peak_floor, score_of
 from planner.search.time_slices import TimeSlices
 
-#: Improver that runs only while the best order is that of the planner EVICT, with its share of the remaining search: it
-#: changes the weights of that planner, whose orders others seldom improve near the lowest peak.
+#: Improver by the clock that runs only where the best order fits the budget and is that of the planner EVICT, with its
+#: share of the remaining search: it changes the weights of that planner, whose orders others seldom improve.
 EVICT, EVICTIONS = "evict", ("search_evictions", 0.5)
 #: Planners that improve the best order, each with its share of the remaining search.
-IMPROVERS = (("blocks", 0.4), ("moment", 0.5), EVICTIONS, ("anneal", 1.0))
+IMPROVERS = (("blocks", 0.4), ("moment", 0.5), ("anneal", 1.0))
 #: The same under a time limit: `moment` first, since its plans often meet the bound, which ends the search.
 IMPROVERS_BY_CLOCK = (("moment", 0.4), ("blocks", 0.4), EVICTIONS, ("anneal", 1.0))
 #: An improver that finds a better order goes on for so many times the time it has used, within this share of the rest.
@@ -125,7 +125,7 @@ class _Improvement:
             self._take_from_beside()
             if is_too_slow(self.problem, name) or self._is_proven(self.best):
                 continue
-            if name == EVICTIONS[0] and self.found.planner != EVICT:
+            if name == EVICTIONS[0] and (self.found.planner != EVICT or self.best.bytes_over_budget):
                 continue
             if self.slices.is_over() or (not self.goal.budget_bytes and self.best.bytes_over_budget <= self.floor):
                 break

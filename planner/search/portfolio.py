@@ -42,6 +42,8 @@ LARGE_QUICK_SHARE = 0.8
 #: Planner that runs before `greedy` by the clock while no order fits the budget, and its largest share of the time of
 #: the quick planners, which `greedy` may use up: the improvers then have its order to start from.
 AHEAD, AHEAD_SHARE = "segments", 0.5
+#: Largest share of the time of the quick planners for EVICT, which on large graphs may find nothing.
+EVICT_SHARE = 0.25
 #: Share of the remaining search for the improvers while no order fits the budget.
 MISSED_SHARE = 0.5
 #: Under an iteration limit the improvers start again from an order that exceeds the budget by at most this share, if it
@@ -270,7 +272,10 @@ def _best_of_quick(problem: Problem, goal: Goal, monitor: Monitor, names: Sequen
                 part = monitor.child(monitor.judge, AHEAD_SHARE)
                 early[AHEAD] = planner_named(AHEAD)(problem, goal, part)
                 monitor.absorb(part)
-            order = planner_named(name)(problem, goal, monitor)
+            part = monitor.child(monitor.judge, EVICT_SHARE) if name == improvers.EVICT else monitor
+            order = planner_named(name)(problem, goal, part)
+            if part is not monitor:
+                monitor.absorb(part)
         monitor.offer(order)
         if monitor.best is not None and monitor.best_score != known:
             best = Candidate(monitor.best, name)

@@ -1,4 +1,4 @@
-"""Eviction: run the order within the budget; evict what is cheap to make again, large and needed late.
+"""Eviction: run the order within the budget; evict what is cheap to recompute, large and needed late.
 
 `runs.py` says how. A few weightings of ticks, bytes and steps are tried, and the cheapest order is taken.
 """
@@ -20,16 +20,16 @@ from planner.problem.recompute import base_order
 
 #: Exponents of ticks, bytes and steps, in the order in which they are tried.
 EXPONENTS = ((1, 1, 1), (1, 1, 0.5), (1, 1, 0.25), (0.5, 1, 0.5), (0.5, 0.5, 1))
-#: Runs with the same weights within the budget, while more than such a share of the budget is left.
+#: Runs with the same weights within the budget; they end once so small a share of the budget is left.
 FILLS, LEFT = 3, 0.004
 #: Steps of the bisection of the limit, if no run fits the budget or the goal is a time limit.
 TRIES = 8
-#: All runs together look at so many times what one may.
-MAX_RUNS_LOOKED = 8
+#: All runs together look at so many times what one may; they end after so many that have reached that limit.
+RUNS_LOOKED, MAX_AT_LIMIT = 8, 2
 
 
 def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
-    """The cheapest order of all weights within the budget, or the lowest peak they reach or the overhead allows."""
+    """The cheapest order of all weights within the budget, or that of their lowest peak within the time limit."""
     base = base_order(problem, goal.strict_phases)
     best = BestOrder.offered(monitor, base)
     if not best.score.bytes_over_budget:
@@ -44,9 +44,10 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     return best.order
 
 
-def weights_of(problem: Problem, base: Order) -> list[Weights]:
+def weights_of(runs: EvictionRuns) -> list[Weights]:
     """The weights to try, in that order."""
-    size, steps = np.maximum(problem.planned_size(), 1.0), np.maximum(np.arange(len(base) + 1), 1.0)
+    size = np.maximum(runs.problem.planned_size(), 1.0)[runs.buffer_of_use]
+    steps = np.maximum(np.arange(len(runs.base) + 1), 1.0)
     root = np.sqrt(steps)
     of_steps = {1: steps, 0.5: root, 0.25: np.sqrt(root)}
     return [
@@ -60,7 +61,7 @@ def trials(runs: EvictionRuns, budget: int, best: BestOrder) -> Iterator[tuple[i
 
     A run gets what the one before has left of the budget.
     """
-    for weights in weights_of(runs.problem, np.asarray(runs.columns.base)):
+    for weights in weights_of(runs):
         room = budget
         for _ in range(FILLS):
             if _is_over(runs):
@@ -71,15 +72,17 @@ def trials(runs: EvictionRuns, budget: int, best: BestOrder) -> Iterator[tuple[i
             score = best.offer(runs.trimmed(found, budget))
             if not score.bytes_over_budget:
                 yield score.cost, weights, room
-            if not LEFT * budget < budget - found.peak:
+            left = budget - found.peak
+            if left <= LEFT * budget:
                 break
-            room += budget - found.peak
+            room += left
 
 
 def _lower(runs: EvictionRuns, best: BestOrder) -> None:
-    """Offer orders within lower and lower limits; each weights begin at the lowest peak of those before."""
-    for weights in weights_of(runs.problem, np.asarray(runs.columns.base)):
-        low, high = largest_task.bound(runs.problem).bytes, best.score.peak_bytes
+    """Offer orders within lower and lower limits; the search with each weights begins at the lowest peak so far."""
+    least = largest_task.bound(runs.problem).bytes
+    for weights in weights_of(runs):
+        low, high = least, best.score.peak_bytes
         for _ in range(TRIES):
             if low >= high or _is_over(runs):
                 break
@@ -96,4 +99,5 @@ def _lower(runs: EvictionRuns, best: BestOrder) -> None:
 
 
 def _is_over(runs: EvictionRuns) -> bool:
-    return runs.looked > MAX_RUNS_LOOKED * runs.most_looked or runs.monitor.should_stop()
+    is_spent = runs.looked > RUNS_LOOKED * runs.max_looked or runs.ended_at_limit >= MAX_AT_LIMIT
+    return is_spent or runs.monitor.should_stop()
