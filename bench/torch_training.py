@@ -300,6 +300,8 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help="networks at their full size")
     parser.add_argument("--shown", action="store_true", help="the table of the last runs")
     given = parser.parse_args()
+    if given.steps < 1:
+        parser.error("--steps: 1 or more")
     if given.rounds < 0 or given.rounds == 1:
         parser.error("--rounds: 2 or more, or 0 for no times")
     wholes: dict[str, Row] = json.loads(RESULTS.read_text())["networks"] if RESULTS.exists() else {}

@@ -51,7 +51,7 @@ def recompute_worth(formulation: Formulation, plan: Plan) -> list[dict[str, Any]
 
 
 def _has_addresses(formulation: Formulation, plan: Plan) -> bool:
-    """Whether sweeps, or a short repair of theirs, find addresses within the budget; the same for the same order."""
+    """Whether sweeps, or a short repair of their addresses, stay within the budget; depends on the order alone."""
     swept = formulation.swept(plan)
     if not formulation.bytes_over_budget(swept):
         return True

@@ -269,14 +269,20 @@ def _best_of_quick(problem: Problem, goal: Goal, monitor: Monitor, names: Sequen
             if improvers.is_too_slow(problem, name) or is_untimed:
                 continue
             if name == "greedy" and is_missed and not is_large:
-                part = monitor.child(monitor.judge, AHEAD_SHARE)
-                early[AHEAD] = planner_named(AHEAD)(problem, goal, part)
-                monitor.absorb(part)
-            part = monitor.child(monitor.judge, EVICT_SHARE) if name == improvers.EVICT else monitor
-            order = planner_named(name)(problem, goal, part)
-            if part is not monitor:
-                monitor.absorb(part)
+                early[AHEAD] = _in_part(problem, goal, monitor, AHEAD, AHEAD_SHARE)
+            if name == improvers.EVICT:
+                order = _in_part(problem, goal, monitor, name, EVICT_SHARE)
+            else:
+                order = planner_named(name)(problem, goal, monitor)
         monitor.offer(order)
         if monitor.best is not None and monitor.best_score != known:
             best = Candidate(monitor.best, name)
     return best
+
+
+def _in_part(problem: Problem, goal: Goal, monitor: Monitor, name: str, share: float) -> Order:
+    """The order of a planner in a share of the remaining time."""
+    part = monitor.child(monitor.judge, share)
+    order = planner_named(name)(problem, goal, part)
+    monitor.absorb(part)
+    return order

@@ -154,7 +154,7 @@ def use_after(c: Columns, r: RunState, buffer: int, step: int) -> int:
 def victim(c: Columns, r: RunState, step: int, pin: int, of_uses: Reals, of_steps: Reals, by_root: bool) -> int:
     """The live buffer to evict before the task of `step` runs, that no missing run reads; -1: none.
 
-    The largest one that nothing reads any more, else the one with the fewest ticks to recompute it, divided by its
+    The largest one that nothing reads any more, else the one with the fewest ticks to recompute it, divided by the
     weight of its next use and the weight of the steps to that. `by_root`: the square root of the ticks counts.
     """
     best, least = -1, math.inf

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 
 import numpy as np
@@ -37,8 +36,7 @@ def plan(problem: Problem, goal: Goal, monitor: Monitor) -> Order:
     runs = EvictionRuns(problem, base, monitor)
     with suppress(SearchCancelled):
         if goal.budget_bytes:
-            for _ in trials(runs, goal.budget_bytes, best):
-                pass
+            trials(runs, goal.budget_bytes, best)
         if best.score.bytes_over_budget:
             _lower(runs, best)
     return best.order
@@ -56,30 +54,32 @@ def weights_of(runs: EvictionRuns) -> list[Weights]:
     ]
 
 
-def trials(runs: EvictionRuns, budget: int, best: BestOrder) -> Iterator[tuple[int, Weights, int]]:
-    """Offer the orders of all weights within the budget; yields (ticks, weights, limit of the run) of each.
+def trials(runs: EvictionRuns, budget: int, best: BestOrder) -> list[tuple[int, Weights, int]]:
+    """Offer the orders of all weights within the budget; (ticks, weights, limit of the run) of each.
 
-    A run gets what the one before has left of the budget.
+    A run gets what the last one has left of the budget.
     """
+    tried: list[tuple[int, Weights, int]] = []
     for weights in weights_of(runs):
         room = budget
         for _ in range(FILLS):
             if _is_over(runs):
-                return
+                return tried
             if (order := runs.run(room, weights)) is None:
                 break
             found = runs.evaluated(order)
             score = best.offer(runs.trimmed(found, budget))
             if not score.bytes_over_budget:
-                yield score.cost, weights, room
+                tried.append((score.cost, weights, room))
             left = budget - found.peak
             if left <= LEFT * budget:
                 break
             room += left
+    return tried
 
 
 def _lower(runs: EvictionRuns, best: BestOrder) -> None:
-    """Offer orders within lower and lower limits; the search with each weights begins at the lowest peak so far."""
+    """Offer orders within lower and lower limits, with each of the weights from the lowest peak so far on."""
     least = largest_task.bound(runs.problem).bytes
     for weights in weights_of(runs):
         low, high = least, best.score.peak_bytes

@@ -1,6 +1,8 @@
 """Until which step a buffer can be recomputed, and until which step one that cannot is held.
 
-w ── a ── b ── c        w is updated at step 9: a, and b and c that are computed from it, can be recomputed before
+    w ── a ── b ── c        an update of w at step 9 ends the recomputation
+
+of a, and of b and c, which are computed from it.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from planner.algorithms.eviction import planner, runs, search
+from planner.algorithms.eviction.kernels import RUNS
 from planner.algorithms.eviction.planner import weights_of
 from planner.algorithms.eviction.runs import EvictionRuns
 from planner.problem import BACKWARD, FORWARD, FREE, HANDED_OUT, NEVER, TO_LAST_READ, Problem, liveness
@@ -185,17 +186,19 @@ def test_a_cancel_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monitor = monitor_of(problem, goal)
     found, weights, room = EvictionRuns(problem, base_order(problem), monitor), weights_of(runs_of(problem))[0], 10**6
     assert found.run(room, weights) is not None
+    ran: list[int] = []
 
     @contextmanager
     def cancelled(tasks: int, flags: Any, place: int, check: Callable[[], None]) -> Iterator[None]:
         flags[place] = 1  # as the thread does that sees the cancel
         yield
+        ran.append(int(flags[RUNS]))
         monitor.cancel()
 
     with monkeypatch.context() as patch, pytest.raises(SearchCancelled):
         patch.setattr(runs, "flagged_when_cancelled", cancelled)
         found.run(room, weights)
-    assert found.ended_at_limit == 0
+    assert found.ended_at_limit == 0 and ran[0] < problem.tasks
     with pytest.raises(SearchCancelled):
         found.run(room, weights)
     for each in (planner, search):
