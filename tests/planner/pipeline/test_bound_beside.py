@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -34,16 +35,26 @@ def test_an_order_of_the_bound_ends_a_search_of_all_planners_once_it_is_proven(
     plan = formulation.search("segments", formulation.monitor())
     assert not plan.score.bytes_over_budget
 
+    is_bounded = threading.Event()
+
     def finding(given: Formulation, _: object, findings: Findings) -> Iterator[LowerBound]:
         bound = replace(given.bound, cost=plan.score.cost)
         if is_bound_first:
             yield bound
         findings.offer(given, plan.order, math.inf)
         yield bound
+        is_bounded.set()
+
+    def bound_beside_search(*arguments: Any) -> BoundBeside:
+        beside = begin_bound(*arguments)
+        assert is_bounded.wait(60)  # a search with a plan as good would end the thread before it offers the order
+        return beside
 
     monkeypatch.setattr(bound_beside, "tightening_bounds", finding)
     monkeypatch.setattr(bound_beside, "certified", lambda given, bound, _: replace(given, bound=bound))
     stages = SolveStages(None, threading.Event(), False)
+    begin_bound = stages._bound_beside
+    monkeypatch.setattr(stages, "_bound_beside", bound_beside_search)
     stages.start_clock(formulation)
     assert stages.search(formulation, planner).score <= plan.score
     assert stages.beside is not None and not stages.stopped_by_clock
