@@ -112,7 +112,7 @@ def solve(
         on_planned(report_of([ExecutionResult(NOT_EXECUTED)] * len(cases)))
     with stages.executing():
         executed = [_execute(model, case, each, limits, stages) for case, each in zip(cases, realized, strict=True)]
-    sections |= graph_documents(request, source, runs)
+    sections |= graph_documents(request, partial(document, source), runs)
     return Outcome(report_of(executed), source, runs, plans[worst])
 
 

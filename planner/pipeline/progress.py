@@ -107,6 +107,7 @@ class SolveStages:
         self.elapsed: dict[str, float] = {}  # stage -> seconds
         self.stopped_by_clock = False
         self.lowered_after = 0.0  # seconds from the begin of the solve until the graph was formulated
+        self.formulated_in = 0.0  # seconds of that
         self.clock = SearchClock()
         self.notes: list[str] = []
         self.incumbents: list[Candidate] = []  # of the last search, within the budget, best first
@@ -172,16 +173,21 @@ class SolveStages:
 
         The kernels of the search are loaded here, or compiled on first use, before any of its time has passed.
         """
+        began = time.monotonic()
         formulation = formulate(source, request, groups, None if self.has_seeds else self.cancel)
-        self.lowered_after = time.monotonic() - self.started
+        formulated = time.monotonic()
+        self.lowered_after, self.formulated_in = formulated - self.started, formulated - began
         if request.planner in KERNEL_PLANNERS and formulation.lowered.problem.tasks > improvers.TINY_TASKS:
             warm.ready(lambda: self.emit(Progress("compile", time.monotonic() - self.started)))
         return formulation
 
-    def start_clock(self, formulation: Formulation, slow_sections: int = 0) -> None:
-        """Start the time of the search, which covers all from the first bound to the last address."""
+    def start_clock(self, formulation: Formulation, sections_part: float = 0.0) -> None:
+        """Start the time of the search, which covers all from the first bound to the last address.
+
+        `sections_part` is that of `sections.slow_sections_part`.
+        """
         if formulation.goal.iterations is None:
-            self.clock.start(formulation, self.lowered_after, slow_sections)
+            self.clock.start(formulation, self.lowered_after, sections_part * self.formulated_in)
 
     def with_share(self, formulation: Formulation, share: float) -> Formulation:
         """The formulation with a share of the search time, whose clock then ends sooner."""

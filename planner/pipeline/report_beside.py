@@ -1,7 +1,7 @@
 """The parts of a report that need no plan, made in a thread while the search of a large graph runs.
 
-thread 0   bound ── search ── place ── check ── rewrite ──┐
-thread 1   check baseline ── mirror ── check ── hash      ┴─ report
+thread 0   bound ── search ── place ── check ── rewrite ─────────┐
+thread 1   check baseline ── mirror ── check ── hash ── document ┴─ report
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from concurrent.futures import Future
 from typing import Any
 
 from graph.formats.native.identity import model_identity
+from graph.formats.native.writer import document
 from graph.ir import Graph
 from planner.formulation.formulation import Formulation
 from planner.problem.plan import Plan
+from planner.request.plan_request import Request
 from planner.search.improver_beside import cores
 from planner.search.short_turns import SHORT_TURNS
 
@@ -22,12 +24,14 @@ MIN_TASKS = 10_000
 
 
 class ReportBeside:
-    """The accepted baseline, the plan of MXNet's mirroring and the identity of the planned graph."""
+    """The accepted baseline, the plan of MXNet's mirroring, and identity and document of the planned graph."""
 
-    def __init__(self, formulation: Formulation, source: Graph):
+    def __init__(self, formulation: Formulation, source: Graph, request: Request):
         self._formulation, self._source = formulation, source
         self._mirrored, self._identity = Future[Plan](), Future[dict[str, Any]]()
+        self._document = Future[dict[str, Any]]()  # unused unless the request returns it
         self._is_beside = formulation.lowered.problem.tasks >= MIN_TASKS and cores() > 1
+        self.makes_document = self._is_beside and "source" in request.returns
         if self._is_beside:
             threading.Thread(target=self._run, name="remat-report", daemon=True).start()
 
@@ -36,8 +40,10 @@ class ReportBeside:
             try:
                 self._mirrored.set_result(_compared(self._formulation))
                 self._identity.set_result(model_identity(self._source))
+                if self.makes_document:
+                    self._document.set_result(document(self._source))
             except BaseException as error:
-                for part in (self._mirrored, self._identity):
+                for part in (self._mirrored, self._identity, self._document):
                     if not part.done():
                         part.set_exception(error)
 
@@ -53,6 +59,10 @@ class ReportBeside:
     def identity(self) -> dict[str, Any]:
         """As `model_identity`."""
         return dict(self._identity.result()) if self._is_beside else model_identity(self._source)
+
+    def document(self) -> dict[str, Any]:
+        """The document of the planned graph."""
+        return self._document.result() if self.makes_document else document(self._source)
 
 
 def _compared(formulation: Formulation) -> Plan:

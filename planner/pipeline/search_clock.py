@@ -10,9 +10,9 @@ from planner.formulation.formulation import Formulation
 from planner.problem.monitor import Monitor
 
 #: With so many tasks, a search that has a plan within the budget leaves up to such a share of its time to what is done
-#: outside it: what follows the addresses takes AFTER_PART of what precedes the first bound, and SECTION_PART for each
-#: slow section of the report; FREE_SECONDS are for all.
-MIN_OUTSIDE_TASKS, MAX_OUTSIDE_PART, AFTER_PART, SECTION_PART, FREE_SECONDS = 5_000, 0.6, 0.35, 0.25, 0.2
+#: outside it: what follows the addresses takes AFTER_PART of what precedes the first bound, beside the slow sections of
+#: the report; FREE_SECONDS are for all.
+MIN_OUTSIDE_TASKS, MAX_OUTSIDE_PART, AFTER_PART, FREE_SECONDS = 5_000, 0.6, 0.35, 0.1
 #: Seconds to verify the certificate of a bound, per task and read of the problem.
 VERIFY_SECONDS = 1e-5
 #: Seconds to verify that of a tree: so many times those of one bound, and not more than these, since the leaves of a
@@ -29,15 +29,15 @@ class SearchClock:
     outside: float = 0.0  # to be left to reading, rewriting and the report by a search with a plan within the budget
     left_outside: float = 0.0  # of these, what the last search has left
 
-    def start(self, formulation: Formulation, lowered_after: float, slow_sections: int) -> None:
+    def start(self, formulation: Formulation, lowered_after: float, of_sections: float) -> None:
         """Start the time of the goal. The graph was formulated `lowered_after` seconds from the begin of the solve.
 
-        `slow_sections` is how many of `sections.SLOW_SECTIONS` the report has.
+        The slow sections of its report will take `of_sections` seconds.
         """
         self.seconds = formulation.goal.seconds
         self.until = time.monotonic() + self.seconds
         if formulation.lowered.problem.tasks >= MIN_OUTSIDE_TASKS:
-            outside = (1 + AFTER_PART + slow_sections * SECTION_PART) * lowered_after - FREE_SECONDS
+            outside = (1 + AFTER_PART) * lowered_after + of_sections - FREE_SECONDS
             self.outside = min(MAX_OUTSIDE_PART * self.seconds, max(0.0, outside))
 
     def shorten(self, share: float) -> None:

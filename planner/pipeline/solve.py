@@ -28,7 +28,7 @@ from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline import multi_shape
 from planner.pipeline.progress import OnPlanned, Outcome, Progress, SolveStages
 from planner.pipeline.report_beside import ReportBeside
-from planner.pipeline.sections import SLOW_SECTIONS, graph_documents, optional_sections
+from planner.pipeline.sections import graph_documents, optional_sections, slow_sections_part
 from planner.pipeline.solve_copies import with_engines
 from planner.problem.plan import Candidate, Plan
 from planner.report.report import build_report
@@ -102,7 +102,7 @@ def _solve(
     with stages.executing():
         executed = found.executed or _execute(model, forward, realized, request, limits, stages.cancel)
     with gc_paused():
-        sections |= graph_documents(request, source, realized.runs)
+        sections |= graph_documents(request, found.beside.document, realized.runs)
         report = report_of(executed)
         result_of = partial(SearchResult.of, formulation, plan, found.notes, stages.stopped_by_clock, executed)
         return Outcome(report, source, realized.runs, plan, result_of)
@@ -124,8 +124,8 @@ def _search(
     """Formulate, bound, search unless an order is given, place and tighten the bound."""
     with stages("plan"):
         formulation = stages.formulate(source, request)
-        stages.start_clock(formulation, sum(name in request.returns for name in SLOW_SECTIONS))
-        beside = ReportBeside(formulation, source)
+        beside = ReportBeside(formulation, source, request)
+        stages.start_clock(formulation, slow_sections_part(request, beside.makes_document))
         has_engines = formulation.overlaps or (request.offload and not offloading.why_no_copies(formulation, request))
         whole, is_given = formulation, given is not None or request.planner == "as_given"
         if has_engines:
@@ -152,7 +152,7 @@ def _reuse(known: SearchResult, source: Graph, request: Request, stages: SolveSt
     with stages("rewrite"):
         applied = known.applied(stages.formulate(source, known.with_budget(request)), request)
     stages.stopped_by_clock = known.stopped_by_clock
-    return _PlacedPlan(*applied, known.notes, ReportBeside(applied[0], source), known.executed)
+    return _PlacedPlan(*applied, known.notes, ReportBeside(applied[0], source, request), known.executed)
 
 
 def _execute(

@@ -10,15 +10,17 @@ from planner.problem import DEVICE, FORBID, FROM_HOST, NEVER, RESIDENT, TO_HOST,
 from planner.problem.plan import Goal, Plan
 from planner.verify.acceptance_kernels import KERNELS, Claims, Ranges, Rules, Scratch
 
-#: Fewer tasks are checked as fast in Python.
-MIN_TASKS = 1000
+#: Fewer tasks are checked as fast in Python, if the kernels are loaded and if they have to be.
+MIN_TASKS, MIN_TASKS_TO_LOAD = 200, 1000
 #: Sums of bytes or ticks from here on might overflow in the kernels; Python has whole numbers of any size.
 MAX_SUM = 2.0**62
 
 
 def applies(problem: Problem) -> bool:
     """Whether the kernels save time: the problem is large, and nothing has to be compiled."""
-    return problem.tasks >= MIN_TASKS and (KERNELS.is_compiled() or KERNELS.is_on_disk())
+    if KERNELS.is_compiled():
+        return problem.tasks >= MIN_TASKS
+    return problem.tasks >= MIN_TASKS_TO_LOAD and KERNELS.is_on_disk()
 
 
 def is_accepted(problem: Problem, goal: Goal, plan: Plan, alignment: int) -> bool:

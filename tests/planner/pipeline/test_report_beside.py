@@ -19,23 +19,29 @@ from tests.app.conftest import chain
 
 
 def report() -> dict[str, Any]:
-    found = solve(json.dumps(chain(12)).encode(), parse_request({"budget": "60%", "iterations": 2})).report
+    request = parse_request({"budget": "60%", "iterations": 2, "return": ["plan", "source"]})
+    found = solve(json.dumps(chain(12)).encode(), request).report
     return {name: part for name, part in found.items() if name != "elapsed"}
 
 
 def test_a_report_made_in_part_beside_its_search_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads, genuine = list[str](), Formulation.check_baseline
+    threads, genuine, made = list[str](), Formulation.check_baseline, report_beside.document
 
     def checked(formulation: Formulation) -> None:
         threads.append(threading.current_thread().name)
         genuine(formulation)
 
+    def documented(source: Graph) -> dict[str, Any]:
+        threads.append(threading.current_thread().name)
+        return made(source)
+
     monkeypatch.setattr(Formulation, "check_baseline", checked)
+    monkeypatch.setattr(report_beside, "document", documented)
     after = report()
     monkeypatch.setattr(report_beside, "MIN_TASKS", 0)
     monkeypatch.setattr(report_beside, "cores", lambda: 2)
     beside = report()
-    assert threads == [threading.current_thread().name, "remat-report"]
+    assert threads == [*[threading.current_thread().name] * 2, *["remat-report"] * 2]
     for each in (after, beside):
         each["plan"].pop("elapsed", None)
     assert beside == after

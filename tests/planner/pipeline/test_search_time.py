@@ -13,10 +13,11 @@ import pytest
 
 from graph.cancellation import seconds_left
 from planner import warm
-from planner.pipeline import arena_repair, progress, search_clock, search_watch
+from planner.formulation.formulation import Formulation
+from planner.pipeline import arena_repair, progress, report_beside, search_clock, search_watch
 from planner.pipeline.curve import curve
 from planner.pipeline.progress import Progress, SolveStages
-from planner.pipeline.search_clock import SearchClock
+from planner.pipeline.sections import SLOW_SECTIONS
 from planner.pipeline.solve import solve
 from planner.problem import Problem, jit, liveness
 from planner.problem.monitor import Monitor
@@ -71,17 +72,23 @@ def test_bounds_and_repair_leave_the_search_the_rest_of_the_time() -> None:
 
 def test_a_search_of_a_large_graph_leaves_time_to_the_sections_of_its_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_clock, "MIN_OUTSIDE_TASKS", 1)
-    model, clocks, start = json.dumps(chain(6)).encode(), list[SearchClock](), SearchClock.start
+    model, outside, start = json.dumps(chain(6)).encode(), list[float](), SolveStages.start_clock
 
-    def started(clock: SearchClock, formulation: Any, lowered_after: float, slow_sections: int) -> None:
-        start(clock, formulation, 4.0, slow_sections)
-        clocks.append(clock)
+    def started(stages: SolveStages, formulation: Formulation, sections_part: float) -> None:
+        stages.lowered_after, stages.formulated_in = 4.0, 2.0
+        start(stages, formulation, sections_part)
+        outside.append(stages.clock.outside)
 
-    monkeypatch.setattr(SearchClock, "start", started)
-    for sections in (["plan"], ["plan", "timeline", "explain"], ["plan", "explain", "source", "graph"]):
-        solve(model, parse_request({"budget": "60%", "search_seconds": 30, "return": sections}))
-    more = [clock.outside - clocks[0].outside for clock in clocks]
-    assert more == pytest.approx([0, 4 * search_clock.SECTION_PART, 12 * search_clock.SECTION_PART])
+    monkeypatch.setattr(SolveStages, "start_clock", started)
+    explain, source, graph = SLOW_SECTIONS.values()
+    every = ["plan", "explain", "source", "graph"]
+    for sections in (["plan"], ["plan", "timeline", "explain"], every):
+        solve(model, parse_request({"budget": "60%", "search_seconds": 40, "return": sections}))
+    monkeypatch.setattr(report_beside, "MIN_TASKS", 0)
+    monkeypatch.setattr(report_beside, "cores", lambda: 2)  # the document of the source is made beside the search
+    solve(model, parse_request({"budget": "60%", "search_seconds": 40, "return": every}))
+    more = [each - outside[0] for each in outside]
+    assert more == pytest.approx([0, 2 * explain, 2 * (explain + source + graph), 2 * (explain + graph)])
 
 
 def test_no_time_is_kept_for_a_last_bound_that_cannot_be_verified(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,21 @@ def test_a_large_plan_is_accepted_without_a_replay_in_python_and_refused_with_it
     checker.check(problem, Goal(0), plan, ALIGNMENT)
 
 
+def test_kernels_that_are_loaded_check_smaller_problems_and_none_is_compiled_for_a_check(monkeypatch) -> None:
+    problem = random_problem(random.Random(3), 6)
+    for limit, is_loaded, is_on_disk, applies in (
+        ("MIN_TASKS", True, False, True),
+        ("MIN_TASKS", False, True, False),
+        ("MIN_TASKS_TO_LOAD", False, True, True),
+        ("MIN_TASKS_TO_LOAD", False, False, False),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(acceptance, limit, problem.tasks)
+            patch.setattr(type(acceptance.KERNELS), "is_compiled", lambda _, found=is_loaded: found)
+            patch.setattr(type(acceptance.KERNELS), "is_on_disk", lambda _, found=is_on_disk: found)
+            assert acceptance.applies(problem) is applies
+
+
 def overflowing(plan: Plan) -> Iterator[Plan]:
     """The plan with numbers near 2^63, and with columns that are not of whole numbers."""
     assert plan.offsets is not None
