@@ -236,9 +236,12 @@ class Formulation:
         return plan.arena_bytes - self.resident_arena_bytes(plan) + self.count.reserve_bytes
 
     def needed_bytes(self, plan: Plan) -> int:
-        """Reported bytes that a plan needs: the arena where the runtime uses the planned addresses, else the peak."""
+        """Reported bytes that a plan needs: the arena where the runtime uses the planned addresses, else the peak.
+
+        The arena of a graph without tasks is empty; its residents are in the peak.
+        """
         arena = self.arena_bytes(plan) if self.places else None
-        return self.counted_peak(plan) if arena is None else arena
+        return max(self.counted_peak(plan), arena or 0)
 
     def needed_with_addresses(self, plan: Plan) -> int:
         """As `needed_bytes`, of a plan that may have no addresses yet: then with quick ones."""

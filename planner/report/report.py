@@ -322,7 +322,7 @@ def _fits_device(data: ReportData) -> bool:
     """Whether all bytes, with residents and reserve, fit the memory of the request or of the device."""
     formulation, plan = data.formulation, data.plan
     arena = plan.arena_bytes if formulation.places else None
-    everything = (plan.score.peak_bytes if arena is None else arena) + formulation.count.reserve_bytes
+    everything = max(plan.score.peak_bytes, arena or 0) + formulation.count.reserve_bytes
     return everything <= formulation.memory_bytes
 
 

@@ -12,6 +12,7 @@ from bench.generators import transformer
 from planner.formulation.formulation import Formulation
 from planner.pipeline import arena_repair
 from planner.pipeline import solve as pipeline
+from planner.report import saved_report
 from planner.request.plan_request import parse_request
 
 pytestmark = pytest.mark.usefixtures("bounds")
@@ -67,3 +68,15 @@ def test_a_plan_whose_allocator_runs_out_of_memory_is_a_warning() -> None:
     assert report["fits"] and not report["allocator"]["plan"]["runs"]
     (warning,) = [text for text in report["warnings"] if "caching allocator" in text]
     assert "expandable_segments:True" in warning
+
+
+def test_residents_of_a_graph_without_tasks_are_needed() -> None:
+    weight = {"name": "w", "bytes": 5000, "role": "parameter"}
+    document = {"format": "remat/1", "name": "w", "values": [weight], "nodes": [], "outputs": ["w"]}
+    device = {"like": "cpu-reference", "memory_bytes": 4000}
+    asked = {"budget": 1, "device": device, "iterations": 1, "return": ["plan", "source"]}
+    report = pipeline.solve(json.dumps(document).encode(), parse_request(asked)).report
+    assert report["plan"]["needed_bytes"] == 5000
+    assert not report["plan"]["within_budget"]
+    assert not report["fits"]
+    assert saved_report.verify(report)["valid"]
