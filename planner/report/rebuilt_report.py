@@ -41,6 +41,11 @@ from planner.request.plan_request import Request
 
 #: Sections about other plans or about the model, which the file does not contain.
 OTHER_PLANS = ("advice", "checkpoint_advice", "gradients", "shapes")
+#: Fields that follow from the arena where the runtime uses the planned addresses.
+OF_THE_ARENA = (
+    *(f"plan.{name}" for name in ("needed_bytes", "within_budget", "status", "gap", "saved_bytes", "saved")),
+    *("plan.smallest_budget_bytes", "plan.smallest_budget_proven", "fits", "fits_device"),
+)
 #: What `executed.how` says: a run in the arena, perhaps of a smaller batch, and another comparison.
 HOW = re.compile(r"arena(, batch cut to [1-9]\d*)?(; against the unchanged step: .+)?")
 
@@ -85,7 +90,7 @@ def check_report(
     if document["model"].get(GRAPH_NAME) == report["model"]["name"]:  # the model is called by its file
         report["model"] = renamed(report["model"], document["model"]["name"])
     if claimed["arena_bytes"] is not None and plan.offsets is None:
-        unchecked.append("plan.arena_bytes")
+        unchecked += ["plan.arena_bytes", *(OF_THE_ARENA if formulation.places else ())]
     if SERVICE_ID.fullmatch(document["id"]):
         report["id"] = document["id"]
         report["model"] = {**report["model"], "hash": document["model"]["hash"]}  # the client may have hidden the names

@@ -43,15 +43,19 @@ def verify(document: Mapping[str, Any]) -> dict[str, Any]:
     runs = node_sequence(formulation.lowered, plan)
     if [list(run) for run in runs.runs(formulation.lowered)] != [list(run) for run in claimed["order"]]:
         raise IllegalPlan("plan.order: views or run numbers do not match the order; re-plan the graph")
-    if document.get("layout") is not None:
-        plan = with_layout(formulation, plan, runs, document["layout"], claimed["arena_bytes"])
+    layout, arena_bytes = document.get("layout"), claimed["arena_bytes"]
+    if arena_bytes is None and (formulation.places or layout is not None):
+        raise IllegalPlan("plan.arena_bytes: nothing, for a plan with addresses; re-plan the graph")
+    if layout is not None:
+        plan = with_layout(formulation, plan, runs, layout, arena_bytes)
     formulation.check(plan)
-    if plan.offsets is None and claimed["arena_bytes"] is not None:
-        plan = replace(plan, arena_bytes=claimed["arena_bytes"] - formulation.count.reserve_bytes)
+    if plan.offsets is None and arena_bytes is not None:
+        if len(plan.order) and arena_bytes < formulation.counted_peak(plan):
+            raise IllegalPlan(f"plan.arena_bytes: {arena_bytes} is below the peak of the order; re-plan the graph")
+        plan = replace(plan, arena_bytes=arena_bytes - formulation.count.reserve_bytes)
         if formulation.has_engines:
             plan = formulation.with_host_addresses(plan)
-    bound = claimed["bound"]
-    formulation = with_claims(formulation, bound["certificate"].get("claims", ()), bound["proof"])
+    formulation = with_claims(formulation, _claims(document), claimed["bound"]["proof"])
     unchecked = check_report(document, request, formulation, plan, runs)
     if has_searched_budget(document["request"]):
         unchecked.append("plan.budget_bytes")
@@ -80,16 +84,7 @@ def certificate(document: Mapping[str, Any]) -> dict[str, Any]:
     Raises BadRequest for a report without a certificate, IllegalPlan if the bound exceeds its certificate.
     """
     _, formulation = _saved_formulation(document)
-    bound = document["plan"]["bound"]
-    given = bound["certificate"].get("claims", [])
-    if not given:
-        raise BadRequest.one(
-            "not_a_report",
-            "plan.bound.certificate",
-            "nothing",
-            "a report whose bound has its certificate",
-            "re-plan the model and save the report with -o",
-        )
+    bound, given = document["plan"]["bound"], _claims(document)
     proven = with_claims(formulation, given, bound["proof"]).bound
     found = {
         "peak_bytes": formulation.count.counted(proven.peak_bytes),
@@ -99,6 +94,20 @@ def certificate(document: Mapping[str, Any]) -> dict[str, Any]:
         if bound[name] > value * (1 + 1e-9):
             raise IllegalPlan(f"plan.bound.{name}: the report says {bound[name]}, its certificate {value}")
     return claims.certificate_document(formulation.lowered.problem, list(given))
+
+
+def _claims(document: Mapping[str, Any]) -> Sequence[claims.Claim]:
+    """Claims of the certificate of a report's bound. Raises BadRequest without them."""
+    given = document["plan"]["bound"].get("certificate", {}).get("claims")
+    if isinstance(given, (list, tuple)) and given and all(isinstance(claim, Mapping) for claim in given):
+        return given
+    raise BadRequest.one(
+        "not_a_report",
+        "plan.bound.certificate",
+        f"claims {given!r}"[:80] if given else "nothing",
+        "a report whose bound has its certificate",
+        "re-plan the model and save the report with -o",
+    )
 
 
 @dataclass(frozen=True, slots=True)

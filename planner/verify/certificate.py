@@ -65,6 +65,8 @@ def verify(document: dict[str, Any], check: Callable[[], None] = no_check) -> li
     try:
         if document["format"] != FORMAT:
             raise CertificateRejected(f"unsupported format {document['format']!r}; expected {FORMAT}")
+        if not document["claims"]:
+            raise CertificateRejected("no claims in it")
         problem, known = document["problem"], dict[int, _ProblemColumns]()
         for claim in document["claims"]:
             if (alignment := _alignment(claim)) not in known:
@@ -451,14 +453,14 @@ def _reached(rows: list[list[int]], *tasks: int) -> set[int]:
 
 def main(path: str) -> int:
     """Exit status: 0 if all claims of the file are proven, else 1. Prints one line per claim."""
-    with open(path, encoding="utf-8") as file:
-        document = json.load(file)
     try:
-        for sentence in verify(document):
-            print("accepted:", sentence)
-    except CertificateRejected as reason:
+        with open(path, encoding="utf-8") as file:
+            proven = verify(json.load(file))
+    except (CertificateRejected, OSError, ValueError, RecursionError) as reason:
         print("rejected:", reason)
         return 1
+    for sentence in proven:
+        print("accepted:", sentence)
     return 0
 
 

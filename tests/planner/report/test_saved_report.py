@@ -17,6 +17,7 @@ from planner.formulation.formulation import Formulation
 from planner.pipeline.solve import solve
 from planner.problem.plan import Plan
 from planner.report import saved_report
+from planner.report.rebuilt_report import OF_THE_ARENA
 from planner.request.plan_request import parse_request
 from tests.app.conftest import chain
 
@@ -82,6 +83,23 @@ def test_a_damaged_part_is_named(report: dict[str, Any], path: str, to: Any) -> 
         assert finding.path.split(".")[0].split("[")[0] in (path.split(".")[0], "report")
 
 
+@pytest.mark.parametrize(
+    ("path", "to"),
+    [
+        ("plan.bound.certificate", None),
+        ("plan.bound.certificate", {"claims": None}),
+        ("plan.bound.certificate.claims", None),
+        ("plan.bound.certificate.claims", []),
+        ("plan.bound.certificate.claims", 5),
+        ("plan.bound.certificate.claims", [1, 2]),
+    ],
+)
+def test_a_report_without_its_claims_is_refused(report: dict[str, Any], path: str, to: Any) -> None:
+    for reader in (saved_report.verify, saved_report.certificate):
+        with pytest.raises(BadRequest, match=r"plan\.bound\.certificate"):
+            reader(changed(report, path, to))
+
+
 def test_columns_of_a_layout_have_one_length(report: dict[str, Any]) -> None:
     with pytest.raises(BadRequest, match="unequal length"):
         saved_report.verify(changed(report, "layout.offset", report["layout"]["offset"][1:]))
@@ -91,7 +109,41 @@ def test_what_a_file_cannot_prove_is_listed() -> None:
     asked = {"budget": "50%", "fraction_of": "reducible", "iterations": 5, "return": ["plan", "source"]}
     asked |= {"advise_checkpoints": True, "checkpoints": ["a1"]}
     made = solve(json.dumps(chain(6)).encode(), parse_request(asked)).report
-    assert saved_report.verify(made)["not_recomputed"] == ["plan.arena_bytes", "checkpoint_advice", "plan.budget_bytes"]
+    listed = ["plan.arena_bytes", *OF_THE_ARENA, "checkpoint_advice", "plan.budget_bytes"]
+    assert saved_report.verify(made)["not_recomputed"] == listed
+
+
+@pytest.mark.parametrize("arena_bytes", [None, 64])
+@pytest.mark.parametrize("runtime", ["arena", "torch-eager"])
+def test_an_arena_without_its_layout_holds_the_peak(arena_bytes: int | None, runtime: str) -> None:
+    asked = {"budget": "70%", "iterations": 5, "runtime": runtime, "return": ["plan", "source"]}
+    made = solve(json.dumps(chain(6)).encode(), parse_request(asked)).report
+    assert saved_report.verify(made)["valid"]
+    made["plan"]["arena_bytes"] = arena_bytes
+    if arena_bytes is None and runtime == "torch-eager":
+        assert saved_report.verify(made)["valid"]
+    else:
+        with pytest.raises(IllegalPlan, match=r"plan\.arena_bytes"):
+            saved_report.verify(made)
+
+
+def test_an_arena_is_not_left_out_beside_its_layout(report: dict[str, Any]) -> None:
+    damaged = copy.deepcopy(report)
+    damaged["plan"]["arena_bytes"] = None
+    with pytest.raises(IllegalPlan, match=r"plan\.arena_bytes"):
+        saved_report.verify(damaged)
+
+
+def test_a_plan_whose_addresses_are_over_the_budget_is_not_edited_to_proven() -> None:
+    document = json.dumps(layered(40, seed=1)).encode()
+    asked = {"planner": "as_given", "iterations": 1, "return": ["plan", "source", "layout"]}
+    first = solve(document, parse_request(asked | {"budget": "100%"})).report
+    made = solve(document, parse_request(asked | {"budget": first["plan"]["peak_bytes"]})).report
+    assert made["plan"]["status"] == "over_budget"
+    del made["layout"]
+    made["plan"] |= {"arena_bytes": None, "status": "proven", "within_budget": True}
+    with pytest.raises(IllegalPlan, match=r"plan\.arena_bytes"):
+        saved_report.verify(made)
 
 
 def test_a_warning_that_follows_from_figures_may_not_be_left_out() -> None:

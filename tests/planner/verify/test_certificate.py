@@ -176,6 +176,26 @@ def test_the_verifier_imports_the_standard_library_only():
     assert {name.partition(".")[0] for name in imported} <= sys.stdlib_module_names
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "No such file"),
+        ('{"format": "remat-certificate/1", "claims": [', "Expecting value"),
+        ("[" * 100_000, "recursion"),
+        ('{"format": "remat-certificate/1", "problem": {}, "claims": []}', "no claims"),
+    ],
+)
+def test_a_file_that_is_no_certificate_is_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, why: str
+):
+    file = tmp_path / "bound.json"
+    if text is not None:
+        file.write_text(text)
+    assert certificate.main(str(file)) == 1
+    rejected = capsys.readouterr().out
+    assert rejected.startswith("rejected: ") and why in rejected
+
+
 @pytest.mark.parametrize(("value", "code", "output"), [(0, 0, "accepted: no sequence within"), (99, 1, "rejected: 99")])
 def test_the_verifier_runs_as_a_single_file_without_the_package(tmp_path: Path, value: int, code: int, output: str):
     document = held_across()
