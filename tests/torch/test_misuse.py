@@ -11,6 +11,9 @@ import torch
 from torch import nn
 
 import remat.torch
+from bench.torch_training import recorded
+from remat.torch.step.document import TANGENTS
+from remat.torch.step.split import order_as_recorded, split
 from tests.torch.modules import Convolutions
 from tests.torch.steps import equal, results
 
@@ -97,3 +100,29 @@ def test_a_missed_budget_names_the_op_that_limits_and_what_would_help() -> None:
         remat.torch.BudgetNotMet, match=r"lowest peak (possible|found) is .*, at \w+ .*take a smaller batch"
     ):
         remat.torch.optimize(module(), (IMAGES,), 1024, **QUICK)
+
+
+class Gates(nn.Module):
+    """Returns values of which autograd saves a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        hidden = torch.tanh(self.first(x))
+        return hidden, torch.softmax(self.second(x), -1), torch.sigmoid(self.second(hidden))
+
+
+def test_what_a_module_returns_is_computed_before_the_gradients_of_its_results() -> None:
+    step = remat.torch.capture(Gates(), torch.ones(4, 8), loss=None).document
+    (tangents,) = (node for node in step["nodes"] if node["name"] == TANGENTS)
+    assert set(tangents["after"]) == {"_softmax", "sigmoid"}
+
+
+def test_an_order_that_computes_a_result_after_the_forward_pass_is_refused() -> None:
+    joint = recorded(Gates(), {"x": torch.ones(4, 8)})[0].joint
+    order = [each for each in order_as_recorded(joint) if each != ("_softmax", 0)]
+    order.insert(order.index((TANGENTS, 0)) + 1, ("_softmax", 0))
+    with pytest.raises(remat.torch.OtherStep, match="computes _softmax, which the forward pass returns, after it"):
+        split(joint, order)

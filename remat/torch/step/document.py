@@ -218,7 +218,7 @@ class _Writer:
         joint = self.joint
         for node in joint.tangents:
             self._add_value(node.name, tensors_of(node)[0])
-        read = {joint.result(source).node for node in forward for source in node.all_input_nodes}
+        read = {joint.result(n).node for node in forward if not joint.is_view(node) for n in node.all_input_nodes}
         self.nodes.append(
             {
                 "name": TANGENTS,

@@ -165,6 +165,9 @@ class _Split:
             seen[name] += 1
         if early := [run.task.name for run in runs if not run.is_backward and self.joint.is_backward(run.task)]:
             raise OtherStep(f"the plan runs {early[0]} of the backward pass before the forward pass has ended")
+        returned = {result.node for result in self.joint.returned}
+        if late := [run.task.name for run in runs if run.is_backward and not run.number and run.task in returned]:
+            raise OtherStep(f"the plan computes {late[0]}, which the forward pass returns, after it; plan again")
         return runs
 
     def _bind(self) -> list[Result]:
