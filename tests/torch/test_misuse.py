@@ -126,3 +126,36 @@ def test_an_order_that_computes_a_result_after_the_forward_pass_is_refused() -> 
     order.insert(order.index((TANGENTS, 0)) + 1, ("_softmax", 0))
     with pytest.raises(remat.torch.OtherStep, match="computes _softmax, which the forward pass returns, after it"):
         split(joint, order)
+
+
+@torch.library.custom_op("remat_misuse::noise", mutates_args=())
+def noise(x: torch.Tensor) -> torch.Tensor:
+    return (torch.rand_like(x) < 0.5).to(x.dtype)
+
+
+noise.register_fake(torch.empty_like)
+
+
+class Noisy(nn.Module):
+    """Dropout beside an op of another library that draws random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = nn.functional.dropout(torch.tanh(layer(x)), 0.2) * noise(x.detach())
+        return x.square().mean()
+
+
+def test_ops_of_other_libraries_run_once_in_the_order_in_which_they_may_draw_random_numbers() -> None:
+    torch.manual_seed(0)
+    plain, x = Noisy(), torch.randn(32, 16)
+    planned = remat.torch.optimize(plain, (x,), 0, **QUICK)
+    assert remat.torch.report_of(planned)["plan"]["recomputed"]
+    assert equal(results(plain, (x,), torch.Tensor.sum, steps=2), results(planned, (x,), torch.Tensor.sum, steps=2))
+    nodes = {node["name"]: node for node in remat.torch.capture(plain, x).document["nodes"]}
+    order = ["native_dropout", "noise", "native_dropout_1", "noise_1", "native_dropout_2", "noise_2"]
+    drawn = [name if "noise" in name else f"{name}.state" for name in order]
+    assert [nodes[name]["after"] for name in drawn] == [[], *([before] for before in order[:-1])]

@@ -36,6 +36,7 @@ from remat.torch.step.workspace import workspace_of
 TANGENTS = "tangents"
 COLLECTIVES = ("_c10d_functional", "c10d_functional", "_dtensor", "c10d")
 FUNCTIONAL_COLLECTIVES = COLLECTIVES[:2]  # write to new tensors only
+TAGGED = ("aten", "prims", "inductor_prims")  # namespaces whose ops have a tag if they draw random numbers
 STATE = ".state"
 CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 CPU_ATTENTION_GRADIENT = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
@@ -206,6 +207,9 @@ class _Writer:
             return {"effect": "once"}
         if is_random(node) and not self.replay:
             return {"recompute": "never"}
+        if namespace not in TAGGED and not is_random(node):  # may draw random numbers, in the order of the step
+            before, self.last_random = self.last_random, node.name
+            return {"recompute": "never"} | ({} if before is None else {"after": [before]})
         if torch.Tag.nondeterministic_bitwise in node.target.tags:
             return {"effect": "unstable"}
         if node.target is not BATCH_NORM and any(read.node in self.joint.mutated for read in self.joint.reads(node)):
