@@ -121,12 +121,13 @@ def _held_at(lowered: LoweredGraph, plan: Plan, step: int) -> list[int]:
 
 
 def peak_holders(lowered: LoweredGraph, plan: Plan, limit: int = 10, residents: bool = True) -> list[dict[str, Any]]:
-    """The `limit` largest values live at the peak with their lifetimes in steps; optionally without residents."""
+    """The `limit` largest values on the device at the peak, with lifetimes in steps; optionally without residents."""
     if not len(plan.step_bytes):
         return []
     lowered = lowered.under(plan.choices)
     step, lifetimes = int(np.argmax(plan.step_bytes)), plan.lifetimes
     shown = residents | (lowered.problem.hold[lifetimes.buffer] != RESIDENT)
+    shown &= lowered.problem.space[lifetimes.buffer] == DEVICE
     live = np.flatnonzero((lifetimes.start <= step) & (lifetimes.stop > step) & shown)
     by_size = live[np.argsort(-lowered.problem.size[lifetimes.buffer[live]], kind="stable")][:limit]
     return [

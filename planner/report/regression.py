@@ -136,6 +136,14 @@ def without_goal(request: Request) -> Request:
 def _saved_version(report: Mapping[str, Any]) -> ModelVersion:
     """The saved plan on its own source, accepted by the independent checker."""
     request, source = saved_report.parse_embedded(report)
+    if report["plan"].get("offloaded"):
+        raise BadRequest.one(
+            "bad_field",
+            "plan.offloaded",
+            "copies to the host, which are not replayed",
+            "a plan without them",
+            "plan the model without offload",
+        )
     formulation = formulate(source, without_goal(request))
     order = report["plan"].get("order")
     if not isinstance(order, (list, tuple)):

@@ -144,13 +144,13 @@ def timed_steps(document: Mapping[str, Any]) -> list[TimedStep]:
 
 def explain(document: Mapping[str, Any]) -> dict[str, Any]:
     """Section `explain` of a saved plan: worth of recomputations, limiting node, largest values at the peak."""
-    return explain_with_source(document)[0]
+    return explain_with_graph(document)[0]
 
 
-def explain_with_source(document: Mapping[str, Any]) -> tuple[dict[str, Any], Graph]:
-    """(section `explain` of a saved plan, its source graph)."""
+def explain_with_graph(document: Mapping[str, Any]) -> tuple[dict[str, Any], Graph]:
+    """(section `explain` of a saved plan, its graph with the chosen alternatives and the copies)."""
     _, formulation, plan = _saved_plan(document)
-    return explain_section(formulation, plan), formulation.lowered.source
+    return explain_section(formulation, plan), formulation.lowered.under(plan.choices).graph
 
 
 def graph_with_choices(document: Mapping[str, Any]) -> Graph:

@@ -24,8 +24,8 @@ def run(plan: str, top: int, trace_file: Path | None, as_json: bool) -> int:
     report = read_report(plan)
     if trace_file is not None:
         write_atomic(trace_file, msgspec.json.encode(trace(report)))
-    explained, source = saved_report.explain_with_source(report)
-    print(to_json(explained) if as_json else "\n".join(lines(report, explained, source, top)))
+    explained, graph = saved_report.explain_with_graph(report)
+    print(to_json(explained) if as_json else "\n".join(lines(report, explained, graph, top)))
     return 0
 
 
@@ -56,7 +56,7 @@ def lines(report: Mapping[str, Any], explained: Mapping[str, Any], graph: Graph,
         text.append(f"{len(recomputed) - top} more; --top {len(recomputed)} prints all")
     for name, title in (("baseline_holders", "live at the peak before"), ("holders", "live at the peak after")):
         held = [
-            (f"  {values[row['value']]}", format_bytes(row["bytes"]), row["from_step"], row["to_step"])
+            (f"  {values.get(row['value'], row['value'])}", format_bytes(row["bytes"]), row["from_step"], row["to_step"])
             for row in explained[name]
         ]
         text += ["", *table((title, "", "from", "to"), held, (1, 2, 3))]

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from app.cli.commands.explain import lines
 from app.render.plan.trace import TRACKS, trace
 from graph.builder.builder import Builder
 from graph.ir import Body, Graph, Role, TensorType
 from planner.errors import BadRequest, IllegalPlan
 from planner.pipeline.solve import Outcome, solve
-from planner.report.saved_report import verify
+from planner.report.regression import drift
+from planner.report.saved_report import explain_with_graph, verify
 from planner.request.plan_request import parse_request
 
 MODEL = Path("tests/models/gpt.onnx")
@@ -53,6 +55,16 @@ def test_a_plan_with_copies_is_verified_and_runs_bit_equal_in_two_arenas(link: s
     slices = {event["name"]: event for event in trace(report)["traceEvents"] if event["ph"] == "X"}
     assert TRACKS[slices[f"offload:{plan['offloaded'][0]}"]["tid"] - 1] == "to_host"
     assert max(event["ts"] + event["dur"] for event in slices.values()) <= plan["seconds"] * 1e6 + 0.01
+
+
+def test_a_plan_with_copies_is_explained_and_not_replayed() -> None:
+    report = json.loads(json.dumps(planned().report))
+    explained, graph = explain_with_graph(report)
+    held = {row["value"] for row in explained["holders"]}
+    assert held and not any(value.startswith("host:") for value in held)
+    assert "live at the peak after" in "\n".join(lines(report, explained, graph, 30))
+    with pytest.raises(BadRequest, match="copies to the host"):
+        drift(report, MODEL.read_bytes(), 0.02)
 
 
 def test_copies_beat_recomputation_where_the_link_is_fast() -> None:
