@@ -123,10 +123,13 @@ def plan(
     Writes the report and the rewritten graph on request; exits with 1 if the budget is not met.
     """
     from app.cli.commands.plan import OutputFiles, run
+    from app.cli.console.files import demand_writable
 
     options.reject_json_with_draw(as_json, draw)
+    files = OutputFiles(output, graph, source, plot)
+    demand_writable({request: "the request"}, *files.paths)
     fields = options.request_fields(request, flags)
-    return run(model, fields, OutputFiles(output, graph, source, plot), as_json, draw, options.is_wraps(as_form))
+    return run(model, fields, files, as_json, draw, options.is_wraps(as_form))
 
 
 @_one_model()
@@ -145,8 +148,10 @@ def curve(
     Reports the minimum time and its lower bound for each.
     """
     from app.cli.commands.curve import run
+    from app.cli.console.files import demand_writable
 
     options.reject_json_with_draw(as_json, draw)
+    demand_writable({request: "the request"}, plot)
     fields = options.request_fields(request, flags | {"budgets": options.split_list(budgets)})
     return run(model, fields, as_json, draw, plot)
 
@@ -166,7 +171,9 @@ def fit(
     The memory limit is a device or a size; the plan may be slower by `--max-overhead`.
     """
     from app.cli.commands.fit import run
+    from app.cli.console.files import demand_writable
 
+    demand_writable({request: "the request"}, output)
     return run(model, options.request_fields(request, flags | {"grow": grow}, MEMORY_FIELDS), output, as_json)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from app.atomic_files import write_atomic
-from app.cli.console.files import STANDARD_INPUT, demand_writable, to_json
+from app.cli.console.files import demand_writable, to_json
 from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
 from app.client.blocking import Client
 from app.errors import BadUsage, ClusterLost, error_row
@@ -83,7 +83,11 @@ def run(options: BatchOptions, fields: Mapping[str, Any], as_json: bool) -> int:
     cluster = _connect(options)  # before signals are handled: Ray sets a handler of its own
     lost: ClusterLost | None = None
     with open_results(options.folder, options.resume) as results, stop_on_signal() as stop:
-        demand_writable(STANDARD_INPUT, options.html)
+        demand_writable(
+            {options.models: "the manifest", **{model.file: "a model" for model in models}},
+            options.folder / SUMMARY,
+            options.html,
+        )
         page = GrowingPage(options.html, by_key, results)
         try:
             _solve(options, cluster, fields, by_key, results, stop, page)

@@ -44,7 +44,9 @@ def run(plan: str, model: str, max_drift: str, output: CheckOutput, as_json: boo
         memory_bytes(output.fits)  # reject what is no memory before the check
     if output.plot is not None:
         svg.demand_picture_path(output.plot)
-    demand_writable(model, output.markdown, output.plot)
+    demand_writable(
+        {output.before: "the model of the plan", model: "the model", plan: "the plan"}, output.markdown, output.plot
+    )
     limit = parse_drift(max_drift)
     report = read_report(plan)
     parse_saved(report)

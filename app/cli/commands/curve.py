@@ -27,7 +27,7 @@ def run(
     request = parse_curve(fields)
     if plot is not None:
         svg.demand_picture_path(plot)
-    demand_writable(model, plot)
+    demand_writable({model: "the model"}, plot)
     data = read_bytes(model)
     progress = terminal.ProgressPrinter()
     with stop_on_signal() as stop:

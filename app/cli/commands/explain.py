@@ -20,7 +20,7 @@ from planner.report import saved_report
 
 def run(plan: str, top: int, trace_file: Path | None, as_json: bool) -> int:
     """Exit code; prints the first `top` recomputations, most bytes freed per second first, and writes the trace."""
-    demand_writable(plan, trace_file)
+    demand_writable({plan: "the plan"}, trace_file)
     report = read_report(plan)
     if trace_file is not None:
         write_atomic(trace_file, msgspec.json.encode(trace(report)))
@@ -56,7 +56,12 @@ def lines(report: Mapping[str, Any], explained: Mapping[str, Any], graph: Graph,
         text.append(f"{len(recomputed) - top} more; --top {len(recomputed)} prints all")
     for name, title in (("baseline_holders", "live at the peak before"), ("holders", "live at the peak after")):
         held = [
-            (f"  {values.get(row['value'], row['value'])}", format_bytes(row["bytes"]), row["from_step"], row["to_step"])
+            (
+                f"  {values.get(row['value'], row['value'])}",
+                format_bytes(row["bytes"]),
+                row["from_step"],
+                row["to_step"],
+            )
             for row in explained[name]
         ]
         text += ["", *table((title, "", "from", "to"), held, (1, 2, 3))]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.atomic_files import write_atomic
-from app.cli.console.files import read_bytes, to_json
+from app.cli.console.files import demand_writable, read_bytes, to_json
 from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
 from app.render.text import format_bytes
 from planner.errors import BadRequest, Finding
@@ -22,6 +22,7 @@ Table = tuple[Sequence[str], list[dict[str, str]]]
 
 def run(file: str, options: Mapping[str, Any], output: Path | None, as_json: bool) -> int:
     """Exit code of the command: 0 done, 1 over the capacity, 2 bad input, 3 stopped."""
+    demand_writable({file: "the table"}, output)
     names, rows = read_table(file)
     given = {name: value for name, value in options.items() if value is not None}
     buffers = parse_buffers({"buffers": [_numbers(row) for row in rows], **given})

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.atomic_files import check_writable, write_atomic
+from app.atomic_files import write_atomic
 from app.cli.console import framework_process
-from app.cli.console.files import read_report, to_json
+from app.cli.console.files import demand_writable, read_report, to_json
 from app.errors import BadUsage
 from app.render.text import format_bytes, format_percent, format_seconds, table
 
@@ -45,8 +45,7 @@ def run(
     seconds = timing["timing_seconds"]
     if seconds is not None and not math.isfinite(seconds):
         raise BadUsage(f"--timing-seconds {seconds}: give a finite number")
-    if output is not None:
-        check_writable(output)
+    demand_writable({plan: "the plan", target.rpartition(":")[0]: "the module"}, output)
     report = None if plan is None else read_report(str(plan))
     request = {"target": target, **timing, "memory": "arena" if arena else "allocator", **fields}
     if plan is not None:

@@ -59,7 +59,7 @@ def run(
             format_of(path)  # reject an unknown extension before the search
     if files.plot is not None:
         svg.demand_picture_path(files.plot)
-    demand_writable(model, *files.paths)
+    demand_writable({model: "the model"}, *files.paths)
     fields = {"execute": "auto", **_with_goal(fields)}
     given = {**fields, "return": _sections(fields, files)}
     parse_request(given)  # reject what is wrong before a capture

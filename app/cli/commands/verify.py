@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from app.atomic_files import write_atomic
-from app.cli.console.files import is_report, read_format, read_report, to_json
+from app.cli.console.files import demand_writable, is_report, read_format, read_report, to_json
 from app.render.text import format_bytes, format_slowdown
 from planner.errors import IllegalPlan
 from planner.report import saved_report
@@ -36,6 +36,7 @@ def run(plan: str, as_json: bool) -> int:
 
 def verify_certificate(name: str, output: Path | None, as_json: bool) -> int:
     """Exit code: 0 if the bound of a report, or of a certificate file, is proven, else 1."""
+    demand_writable({name: "the plan"}, output)
     document = read_format(name, "remat-report/", certificate.FORMAT)
     try:
         if is_report(document):

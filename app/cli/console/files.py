@@ -61,12 +61,17 @@ def _no_such_file(name: str) -> FileNotFoundError:
     return FileNotFoundError(f"{name}: {found}")
 
 
-def demand_writable(model: str, *paths: Path | None) -> None:
+def demand_writable(inputs: Mapping[str | Path | None, str], *paths: Path | None) -> None:
     """Return if every output path is writable and distinct. Called before a search, so that no result is lost.
 
-    Raises BadUsage for standard output, for the model itself and for two outputs at one path; CannotWrite.
+    `inputs` has what each file that is read is called: "the model". Raises BadUsage for standard output, for an input
+    and for two outputs at one path; CannotWrite.
     """
-    taken: dict[Path, str] = {} if model == STANDARD_INPUT else {Path(model).resolve(): "the model"}
+    taken = {
+        Path(name).resolve(): called
+        for name, called in inputs.items()
+        if name is not None and str(name) != STANDARD_INPUT
+    }
     for path in paths:
         if path is None:
             continue

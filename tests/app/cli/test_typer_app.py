@@ -72,6 +72,18 @@ def test_people_read_first_whether_it_fits(run: Run, model: Path) -> None:
         (["curve", "MODEL", "--budgets", "90%", "--plot", "nowhere/plot.svg"], "create the folder first"),
         (["fit", "MODEL", "--budget", "1GiB", "-o", "nowhere/plan.json"], "create the folder first"),
         (["batch", "MODEL", "--budgets", "90%", "--html", "nowhere/page.html"], "create the folder first"),
+        (["batch", "MODEL", "--budgets", "90%", "--html", "MODEL"], "same file as a model"),
+        (["batch", "MODEL", "--budgets", "90%", "-o", ".", "--html", "summary.csv"], "same file as another output"),
+        (["plan", "x.json", "--request", "MODEL", "-o", "MODEL"], "same file as the request"),
+        (["fit", "x.json", "--request", "MODEL", "-o", "MODEL"], "same file as the request"),
+        (["curve", "x.json", "--request", "MODEL", "--plot", "MODEL"], "same file as the request"),
+        (["layout", "MODEL", "-o", "MODEL"], "same file as the table"),
+        (["layout", "MODEL", "-o", "nowhere/out.csv"], "create the folder first"),
+        (["verify", "--certificate", "MODEL", "-o", "MODEL"], "same file as the plan"),
+        (["check", "MODEL", "x.json", "--markdown", "MODEL"], "same file as the plan"),
+        (["check", "x.json", "y.json", "--fits", "1GiB", "--before", "MODEL", "--markdown", "MODEL"], "of the plan"),
+        (["measure", "x.py:step", "--plan", "MODEL", "-o", "MODEL"], "same file as the plan"),
+        (["measure", "MODEL:step", "--budget", "50%", "-o", "MODEL"], "same file as the module"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else None,
 )
@@ -81,11 +93,12 @@ def test_what_cannot_be_written_is_told_before_the_search(
     def searched(*_: object, **__: object) -> None:
         raise AssertionError("a search began")
 
-    for place in ("plan.solve", "curve.curve", "fit.fit", "batch._solve"):
+    for place in ("plan.solve", "curve.curve", "fit.fit", "batch._solve", "layout.pack"):
         monkeypatch.setattr(f"app.cli.commands.{place}", searched)
     monkeypatch.chdir(tmp_path)
     before = model.read_bytes()
-    code, out, err = run(*({"MODEL": model, "FOLDER": tmp_path}.get(word, word) for word in arguments))
+    places = {"MODEL": model, "MODEL:step": f"{model}:step", "FOLDER": tmp_path}
+    code, out, err = run(*(places.get(word, word) for word in arguments))
     assert (code, out, model.read_bytes()) == (2, "", before)
     assert said in err and "Traceback" not in err
 
