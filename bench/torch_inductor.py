@@ -36,6 +36,7 @@ import remat.torch
 from bench.run import add_only, machine
 from bench.torch_instances import instance
 from bench.torch_training import MIB, line, peak_of, trained
+from remat.torch.step.recording import backend_of
 from tests.torch.steps import equal
 
 MODELS = ("unet", "resnet18", "gpt2_small", "gpt2_small_dropout")
@@ -102,7 +103,7 @@ def rows(name: str, kind: str, budgets: list[str], seconds: float) -> Iterator[R
         planned = remat.torch.optimize(
             own, inputs, budget, compiler="inductor", over_budget="train", search_seconds=seconds
         )
-        found = planned.__dict__["remat_backend"].compiled[-1]
+        found = backend_of(planned).compiled[-1]
         far, numbers, peak = known(own, planned)
         yield {
             "network": name,

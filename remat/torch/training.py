@@ -18,6 +18,7 @@ from remat.torch.step.recording import (
     CompilerName,
     Passes,
     Step,
+    backend_of,
     compiled_by,
     require_choice,
     step_backend,
@@ -251,7 +252,7 @@ def planned_by(made: Backend, modules: int = 1) -> Callable[[M], M]:
 
     def planned(module: M) -> M:
         found = compiled(module)
-        found.__dict__["remat_backend"] = made
+        vars(found._compiled_call_impl)["remat_backend"] = made
         return found
 
     return planned
@@ -260,7 +261,7 @@ def planned_by(made: Backend, modules: int = 1) -> Callable[[M], M]:
 def refuse_planned(module: nn.Module) -> None:
     """Raise AlreadyPlanned for a module that trains under a plan, or holds one that does."""
     for path, each in module.named_modules():
-        if "remat_backend" in each.__dict__:
+        if backend_of(each) is not None:
             inside = f"the module {path!r} in it" if path else "the module"
             raise AlreadyPlanned(f"{inside} trains under a plan already; call optimize on the module it was made of")
 
@@ -270,7 +271,7 @@ def report_of(module: nn.Module) -> Report | None:
 
     None for a plan read from a file, and where Inductor meets the budget without a plan.
     """
-    made = module.__dict__.get("remat_backend")
+    made = backend_of(module)
     if made is None:
         raise ValueError("the module has no plan; remat.torch.optimize gives it one")
     report: Report | None = made.reports[-1]
@@ -279,7 +280,7 @@ def report_of(module: nn.Module) -> Report | None:
 
 def arena_of(module: nn.Module) -> Addresses:
     """The block of a module that `optimize` returned with `memory="arena"`: of the step compiled last."""
-    made = module.__dict__.get("remat_backend")
+    made = backend_of(module)
     if made is None or not made.addresses:
         raise ValueError('the module has no arena; remat.torch.optimize with memory="arena" gives it one')
     addresses: Addresses = made.addresses[-1]

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import remat.torch
 from remat.torch import NotCaptured
+from remat.torch.training import planned_by
 from tests.torch.modules import Convolutions, Decoder
 from tests.torch.steps import peak_bytes
 
@@ -209,7 +210,7 @@ def test_a_module_with_a_plan_is_recorded_as_it_runs():
 
 def test_a_module_with_a_plan_for_inductor_is_refused():
     module = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
-    module[0].__dict__["remat_backend"] = remat.torch.backend("8GiB", compiler="inductor")
+    module[0] = planned_by(remat.torch.backend("8GiB", compiler="inductor"))(module[0])
     with pytest.raises(NotCaptured, match="plan for Inductor"):
         recorded(module, torch.randn(2, 4))
 

@@ -19,7 +19,7 @@ from remat.torch.inductor.backend import compiled_backend
 from remat.torch.inductor.lowering import SEEDS, moments
 from remat.torch.inductor.saved_sets import once
 from remat.torch.step.document import TANGENTS
-from remat.torch.step.recording import Step
+from remat.torch.step.recording import Step, backend_of
 from remat.torch.step.split import crossing
 from tests.torch.modules import VOCABULARY, Decoder
 from tests.torch.steps import equal, peak_bytes, results
@@ -84,7 +84,7 @@ def test_gradients_are_those_of_inductor_with_a_lower_peak_as_predicted(tmp_path
     module = mixed()
     plain = torch.compile(copy.deepcopy(module), fullgraph=True, dynamic=False)
     planned = remat.torch.optimize(copy.deepcopy(module), (IMAGES,), 0, over_budget="train", **QUICK)
-    backend = planned.__dict__["remat_backend"]
+    backend = backend_of(planned)
     report, found = remat.torch.report_of(planned), backend.compiled[-1]
     assert report is not None and found.report is report and found.recomputed
     assert found.peak_bytes < found.plain_peak_bytes
@@ -100,7 +100,7 @@ def test_gradients_are_those_of_inductor_with_a_lower_peak_as_predicted(tmp_path
     report.save(tmp_path / "plan.json")
     again = remat.torch.optimize(copy.deepcopy(module), (IMAGES,), plan=tmp_path / "plan.json", compiler="inductor")
     assert equal(expected, results(again, (IMAGES,), itself))
-    assert again.__dict__["remat_backend"].compiled[-1].saved == found.saved
+    assert backend_of(again).compiled[-1].saved == found.saved
 
 
 def test_gradients_in_bfloat16_are_those_of_inductor_if_it_rounds_as_eager_does() -> None:
@@ -110,7 +110,7 @@ def test_gradients_in_bfloat16_are_those_of_inductor_if_it_rounds_as_eager_does(
         plan = remat.torch.capture(module, images, compiler="inductor").plan("50%", iterations=30)
         plain = torch.compile(copy.deepcopy(module), fullgraph=True, dynamic=False)
         planned = remat.torch.optimize(copy.deepcopy(module), (images,), plan=plan, compiler="inductor", measure=False)
-        assert planned.__dict__["remat_backend"].compiled[-1].recomputed
+        assert backend_of(planned).compiled[-1].recomputed
         assert equal(results(plain, (images,), itself), results(planned, (images,), itself))
 
 

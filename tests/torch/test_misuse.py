@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 
 import remat.torch
 from bench.torch_training import recorded
@@ -159,3 +161,14 @@ def test_ops_of_other_libraries_run_once_in_the_order_in_which_they_may_draw_ran
     order = ["native_dropout", "noise", "native_dropout_1", "noise_1", "native_dropout_2", "noise_2"]
     drawn = [name if "noise" in name else f"{name}.state" for name in order]
     assert [nodes[name]["after"] for name in drawn] == [[], *([before] for before in order[:-1])]
+
+
+def test_copies_of_a_planned_module_have_no_plan(saved: dict[str, Any], planned: nn.Module, tmp_path: Path) -> None:
+    torch.save(planned, tmp_path / "module.pt")
+    read = torch.load(tmp_path / "module.pt", weights_only=False)
+    for copied in (copy.deepcopy(planned), copy.copy(planned), AveragedModel(planned).module, read):
+        with pytest.raises(ValueError, match="no plan"):
+            remat.torch.report_of(copied)
+        remat.torch.optimize(copied, (IMAGES,), plan=saved)
+    copied = remat.torch.optimize(copy.deepcopy(planned), (IMAGES,), plan=saved)
+    assert equal(results(copied, (IMAGES,), loss), results(planned, (IMAGES,), loss))

@@ -19,6 +19,7 @@ import remat.torch
 from remat.torch.blocks.calls import BlockCalls
 from remat.torch.simulation import Simulation
 from remat.torch.step import recording
+from remat.torch.step.recording import backend_of
 from tests.torch.modules import VOCABULARY, Block, Decoder
 
 QUICK: dict[str, Any] = {"iterations": 3}
@@ -59,7 +60,7 @@ def test_blocks_of_one_kind_share_plans_and_the_peak_is_within_the_budget(mesh: 
     assert plan.overhead > 0 and not plan.unplanned and "of a rank" in str(plan)
     plan.save(tmp_path / "plan.json")
     assert vars(remat.torch.ShardedPlan.read(tmp_path / "plan.json")) == json.loads(json.dumps(vars(plan)))
-    assert not any("remat_backend" in each.__dict__ for each in model.modules())
+    assert not any(backend_of(each) is not None for each in model.modules())
     blocks = list(model.blocks)
     assert plan.apply(model) is model
     assert [block.qkv is each.qkv for block, each in zip(model.blocks, blocks, strict=True)] == [True] * 3

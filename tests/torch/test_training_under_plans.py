@@ -15,6 +15,7 @@ from torch import nn
 
 import remat.torch
 from planner.pipeline import progress
+from remat.torch.step.recording import backend_of
 from tests.torch.modules import VOCABULARY, Cells, Convolutions, Decoder, Experts, Views
 from tests.torch.steps import Loss, equal, peak_and_kept_bytes, peak_bytes, results
 
@@ -125,7 +126,7 @@ def test_mixed_precision_with_loss_scaling_has_the_same_numbers() -> None:
             scaler.update()
         found.append([loss.detach(), torch.tensor(scaler.get_scale()), *(p.detach() for p in trained.parameters())])
     assert equal(*found)
-    assert len(planned.__dict__["remat_backend"].reports) == 1
+    assert len(backend_of(planned).reports) == 1
 
 
 def test_the_module_given_is_shared_and_stays_as_it_is() -> None:

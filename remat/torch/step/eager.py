@@ -40,6 +40,7 @@ from remat.torch.step.dispatched import (
 )
 from remat.torch.step.document import dtype_name, flops_of, noted, op_name, ranks_of
 from remat.torch.step.errors import NotCaptured
+from remat.torch.step.recording import backend_of
 from remat.torch.step.workspace import workspace_of
 
 UNRECORDED, ALLOCATED = "eager::Unrecorded", "eager::Allocated"
@@ -128,7 +129,7 @@ class _Recorder(TorchDispatchMode):
 
     def __init__(self, module: nn.Module, measure: bool):
         super().__init__()
-        plans = [inner.__dict__["remat_backend"] for inner in module.modules() if "remat_backend" in inner.__dict__]
+        plans = [plan for inner in module.modules() if (plan := backend_of(inner)) is not None]
         if any(plan.compiler == "inductor" for plan in plans):
             raise NotCaptured("a module has a plan for Inductor, whose kernels cannot be recorded one by one")
         self.planned = bool(plans)

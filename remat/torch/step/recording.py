@@ -189,6 +189,14 @@ def compiled_by(compiler: Callable[..., Any], modules: int = 1) -> Callable[[M],
     return compiled
 
 
+def backend_of(module: nn.Module) -> Any:
+    """The backend that plans the steps of a module, or None: copies of a planned module have none.
+
+    It is an attribute of the call that PyTorch leaves out when it copies or pickles a module.
+    """
+    return getattr(module._compiled_call_impl, "remat_backend", None)
+
+
 def _runs_torch(module: nn.Module) -> bool:
     """Whether the forward pass is a function of PyTorch, in which `torch.compile` does not start; not one set later."""
     return "forward" not in module.__dict__ and type(module).forward.__module__.startswith("torch.")
