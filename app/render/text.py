@@ -122,9 +122,9 @@ def headline(report: Mapping[str, Any]) -> str:
 def _fits_as_it_is(report: Mapping[str, Any]) -> list[str]:
     """The line that no plan is needed, if the model fits the requested memory, with the option that plans for less."""
     plan, base = report["plan"], report["baseline"]
-    if report.get("request", {}).get("fits") is None or plan["status"] == "over_budget" or plan["recomputed"]:
+    if report.get("request", {}).get("fits") is None or plan["status"] == "over_budget":
         return []
-    if plan["peak_bytes"] < base["peak_bytes"]:
+    if plan["peak_bytes"] < base["peak_bytes"] or plan.get("recomputed") != []:
         return []
     return ["the model fits as it is, nothing was changed; --budget 50% plans for half the memory"]
 
@@ -173,7 +173,8 @@ def _savings(report: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"for comparison, {name}: {format_bytes(reference['peak_bytes'])}, {format_slowdown(reference['overhead'])}"
         )
-    lines.append(f"{len(plan['recomputed'])} nodes recomputed; planner {plan['planner']}; {optimality(plan)}")
+    recomputed = f"{len(plan['recomputed'])} nodes recomputed; " if "recomputed" in plan else ""  # not in a summary
+    lines.append(f"{recomputed}planner {plan['planner']}; {optimality(plan)}")
     return lines + _copies(report) + _overlap(report)
 
 
@@ -182,8 +183,10 @@ def _copies(report: Mapping[str, Any]) -> list[str]:
     if "copies" not in report:
         return []
     copies = report["copies"]
+    values = report["plan"].get("offloaded")  # not in a summary
     return [
-        f"{len(report['plan']['offloaded'])} values copied to the host: {format_bytes(copies['to_host_bytes'])} there, "
+        f"{'' if values is None else f'{len(values)} '}values copied to the host: "
+        f"{format_bytes(copies['to_host_bytes'])} there, "
         f"{format_bytes(copies['from_host_bytes'])} back, at most {format_bytes(copies['host_peak_bytes'])} at once; "
         f"compute waits {format_seconds(copies['waiting_seconds'])}"
     ]

@@ -81,7 +81,7 @@ class Formulation:
         count = replace(self.count, excluded_bytes=problem.resident_bytes() if self.count.excluded_bytes else 0)
         goal = self.goal
         if self.budget_bytes and goal.budget_bytes:
-            goal = replace(goal, budget_bytes=max(0, count.held(self.budget_bytes)))
+            goal = replace(goal, budget_bytes=held_budget(count, self.budget_bytes))
         return replace(self, lowered=replace(self.lowered, problem=problem, known={}), count=count, goal=goal)
 
     def monitor(
@@ -327,8 +327,13 @@ def with_limit(
         budget = request.budget.of(whole_bytes(formulation, request.budget), _smallest_bytes(formulation, cancel))
     else:
         budget = request.budget.of(whole_bytes(formulation, request.budget))
-    held = 0 if request.lowest_peak else max(0, count.held(budget))
+    held = 0 if request.lowest_peak else held_budget(count, budget)
     return replace(formulation, goal=replace(goal, budget_bytes=held), budget_bytes=budget)
+
+
+def held_budget(count: MemoryAccounting, budget_bytes: int) -> int:
+    """The planner's bytes for a budget in reported bytes, at most the multiples of the alignment in 64 bits."""
+    return min(max(0, count.held(budget_bytes)), MAX_BYTES // ALIGNMENT * ALIGNMENT)
 
 
 def whole_bytes(formulation: Formulation, budget: Budget) -> int:

@@ -29,7 +29,7 @@ from graph.ir import Graph
 from graph.limits import Limits
 from planner.formulation.execution_check import RealizedPlan, SourceRun, run_and_compare
 from planner.formulation.formulate import with_smaller_batch
-from planner.formulation.formulation import Formulation, whole_bytes
+from planner.formulation.formulation import Formulation, held_budget, whole_bytes
 from planner.formulation.offloading import PLAIN_SHARE, without_copies
 from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline.arena_repair import RESERVED_PART
@@ -208,7 +208,7 @@ class CurveSearch:
         return formulation.in_arena_bytes().count.counted(self._best(formulation)[0].peak_bytes)
 
     def _within(self, budget_bytes: int) -> Formulation:
-        held = max(0, self.base.count.held(budget_bytes)) if budget_bytes else 0
+        held = held_budget(self.base.count, budget_bytes) if budget_bytes else 0
         return replace(self.base, goal=replace(self.base.goal, budget_bytes=held), budget_bytes=budget_bytes)
 
     def _bounded(

@@ -5,7 +5,6 @@ One `Kind` holds the parser and its description, so that bounds and choices are 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -72,7 +71,7 @@ class InputShapes:
 
 
 def _seconds(given: Any, path: str) -> float:
-    is_number = isinstance(given, (int, float)) and not isinstance(given, bool) and math.isfinite(given)
+    is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
     if not is_number or not 0 < given <= MAX_SEARCH_SECONDS:
         raise bad_field(path, given, f"seconds above 0 and at most {MAX_SEARCH_SECONDS}")
     return float(given)

@@ -182,7 +182,7 @@ def _parse_device(text: str) -> Any:
     """A device object from JSON text; what it says is checked with the other fields. Raises BadRequest."""
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         expected = 'JSON such as {"like": "a100-80gb", "link_bandwidth": 300e9}'
         raise BadRequest.one("bad_device", "--device", str(error), expected, "write the object as JSON") from None
 

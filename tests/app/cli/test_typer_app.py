@@ -110,6 +110,38 @@ def test_a_budget_out_of_reach_exits_1_and_still_writes_the_best_plan(run: Run, 
     assert json.loads((tmp_path / "p.json").read_text())["plan"]["status"] == "over_budget"
 
 
+def test_a_summary_is_printed_and_written(run: Run, model: Path, tmp_path: Path) -> None:
+    request = tmp_path / "request.json"
+    request.write_text(json.dumps({"return": ["summary"], "budget": "80%", "iterations": 20}))
+    code, out, _ = run("plan", model, "--request", request, "-o", tmp_path / "summary.json")
+    assert code == 0
+    assert "planner " in out and "nodes recomputed" not in out
+    assert "recomputed" not in json.loads((tmp_path / "summary.json").read_text())["plan"]
+
+
+def test_the_largest_budget_is_met(run: Run, model: Path) -> None:
+    fields = ("--budget", 2**63 - 1, "--iterations", 5, "--no-draw")
+    for more in ((), ("--counts", "activations")):
+        assert run("plan", model, *fields, *more)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [(["--request", "REQUEST"], "search_seconds"), (["--device", '{"a":' * 20_000], "--device")],
+    ids=["request", "device"],
+)
+def test_values_beyond_all_limits_are_invalid(
+    run: Run, model: Path, tmp_path: Path, arguments: list[str], name: str
+) -> None:
+    request = tmp_path / "request.json"
+    request.write_text(f'{{"search_seconds": 1{"0" * 400}}}')
+    code, _, err = run(
+        "plan", model, "--budget", "60%", *(request if each == "REQUEST" else each for each in arguments)
+    )
+    assert code == 2
+    assert f"{name}: found" in err
+
+
 def test_a_saved_plan_is_verified_and_explained_from_one_file(run: Run, model: Path) -> None:
     plan = saved(run, model, "--budget", "60%")
     model.unlink()
