@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from app.cli.console.files import read_report
 from remat.steps.child import answer_request
@@ -53,10 +54,10 @@ def measure_plan(
     >>> found = remat.torch.measure_plan(model, (batch,), budget="50%", loss=lambda logits: logits.square().mean())
     >>> found["plan"]["peak_bytes"] / found["plan"]["predicted_peak_bytes"]
 
-    Gradients of the module are cleared, parameters stay as they are. Steps without and with the plan alternate. The
-    overhead is the median over the steps with the plan, each beside the two steps without it before and after it, and
-    `overhead_error` its standard error. Both kinds run in this process as it is: call `keep_memory` before, if the
-    training loop does. Peaks are those of one step and include parameters, buffers and inputs.
+    Gradients of the module and of its inputs are cleared, parameters stay as they are. Steps without and with the plan
+    alternate. The overhead is the median over the steps with the plan, each beside the two steps without it before and
+    after it, and `overhead_error` its standard error. Both kinds run in this process as it is: call `keep_memory`
+    before, if the training loop does. Peaks are those of one step and include parameters, buffers and inputs.
 
     Parameters:
         module: Returns its loss, unless `loss` computes it from what the module returns.
@@ -78,9 +79,9 @@ def measure_plan(
         assert plan is not None
         found = plan if isinstance(plan, Mapping) else read_report(os.fspath(plan))
     args, kwargs = arguments(example_inputs)
-    tensors = [*trained.parameters(), *trained.buffers(), *args, *kwargs.values()]
-    held = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if torch.is_tensor(t)}
-    device = next(iter(trained.parameters())).device
+    tensors = [*trained.parameters(), *trained.buffers(), *_tensors(args, kwargs)]
+    held = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    device = tensors[0].device
     kinds = {"baseline": trained, "plan": planned}
     calls = {kind: functools.partial(_step, each, args, kwargs) for kind, each in kinds.items()}
     peaks = {}
@@ -88,12 +89,12 @@ def measure_plan(
         for call in calls.values():
             call()
         for kind, call in calls.items():
-            trained.zero_grad(set_to_none=True)  # gradients of the step before are not held before this one
+            _clear_gradients(trained, args, kwargs)  # gradients of the step before are not held before this one
             peaks[kind] = _peaks(call, device)
         base, other = (functools.partial(_seconds, calls[kind], device) for kind in ("baseline", "plan"))
         times = time_ratio(base, other, runs=steps, max_seconds=max_seconds)
     finally:
-        trained.zero_grad(set_to_none=True)
+        _clear_gradients(trained, args, kwargs)
     seconds = {"baseline": times.base_seconds, "plan": times.other_seconds}
     rows = {
         kind: {
@@ -132,11 +133,20 @@ def _max_seconds(steps: int | None, timing_seconds: float | None) -> float:
 
 
 def _step(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    module.zero_grad(set_to_none=True)
+    _clear_gradients(module, args, kwargs)
     loss = module(*args, **kwargs)
     if not torch.is_tensor(loss) or loss.numel() != 1:
         raise TypeError(f"the module returns {_described(loss)}, not a loss; give a function of it as `loss`")
     loss.backward()
+
+
+def _clear_gradients(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    for tensor in (*module.parameters(), *_tensors(args, kwargs)):
+        tensor.grad = None
+
+
+def _tensors(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves((list(args), dict(kwargs))) if torch.is_tensor(leaf)]
 
 
 def _described(value: Any) -> str:

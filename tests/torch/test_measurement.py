@@ -53,6 +53,22 @@ def test_peaks_are_measured_beside_the_prediction() -> None:
     assert all(parameter.grad is None for parameter in module.parameters())
 
 
+class Chain(nn.Module):
+    """A module without parameters: the gradient is of an input."""
+
+    def forward(self, x: torch.Tensor, scales: list[torch.Tensor]) -> torch.Tensor:
+        for scale in scales:
+            x = torch.tanh(torch.sin(x) * scale)
+        return x.square().mean()
+
+
+def test_inputs_in_lists_count_and_their_gradients_cleared() -> None:
+    x, scales = torch.randn(64, 256, requires_grad=True), [torch.randn(64, 256) for _ in range(4)]
+    found = remat.torch.measure_plan(Chain(), {"x": x, "scales": scales}, "90%", steps=1, iterations=30, measure=False)
+    assert found["plan"]["peak_bytes"] == pytest.approx(found["plan"]["predicted_peak_bytes"], rel=0.01)
+    assert x.grad is None
+
+
 def small_step() -> tuple[nn.Module, tuple[torch.Tensor]]:
     """A module that returns its loss, and its inputs."""
     return Decoder(0.0, layers=1, width=16), (torch.randint(0, VOCABULARY, (2, 8)),)
