@@ -39,6 +39,8 @@ from planner.problem.plan import Plan
 from planner.report.report import ReportData, build_report
 from planner.request.plan_request import Request
 
+#: What was observed while planning.
+OBSERVED = ("elapsed", "plan.planner", "plan.reproducible", "plan.stopped", "warnings")
 #: Sections about other plans or about the model, which the file does not contain.
 OTHER_PLANS = ("advice", "checkpoint_advice", "gradients", "shapes")
 #: Fields that follow from the arena where the runtime uses the planned addresses.
@@ -58,6 +60,8 @@ def check_report(
 ) -> list[str]:
     """Fields that were not recomputed. Raises IllegalPlan naming the first field that differs from what follows."""
     claimed = document["plan"]
+    if min(document["elapsed"].values(), default=0) < 0:
+        raise IllegalPlan("elapsed: a time below 0 s")
     realized = RealizedPlan(formulation, plan, runs)
     executed, unchecked = _executed(document["executed"], realized, request)
     formulation.check_baseline()
@@ -99,7 +103,7 @@ def check_report(
         report["plan"]["bound"]["certificate"]["claims"] = claimed["bound"]["certificate"]["claims"]
     if difference := _difference("", report, document):
         raise IllegalPlan(difference)
-    return [*unchecked, *(name for name in OTHER_PLANS if name in document)]
+    return [*unchecked, *OBSERVED, *(name for name in OTHER_PLANS if name in document)]
 
 
 def _executed(

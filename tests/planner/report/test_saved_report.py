@@ -17,7 +17,7 @@ from planner.formulation.formulation import Formulation
 from planner.pipeline.solve import solve
 from planner.problem.plan import Plan
 from planner.report import saved_report
-from planner.report.rebuilt_report import OF_THE_ARENA
+from planner.report.rebuilt_report import OBSERVED, OF_THE_ARENA
 from planner.request.plan_request import parse_request
 from tests.app.conftest import chain
 
@@ -109,7 +109,7 @@ def test_what_a_file_cannot_prove_is_listed() -> None:
     asked = {"budget": "50%", "fraction_of": "reducible", "iterations": 5, "return": ["plan", "source"]}
     asked |= {"advise_checkpoints": True, "checkpoints": ["a1"]}
     made = solve(json.dumps(chain(6)).encode(), parse_request(asked)).report
-    listed = ["plan.arena_bytes", *OF_THE_ARENA, "checkpoint_advice", "plan.budget_bytes"]
+    listed = ["plan.arena_bytes", *OF_THE_ARENA, *OBSERVED, "checkpoint_advice", "plan.budget_bytes"]
     assert saved_report.verify(made)["not_recomputed"] == listed
 
 
@@ -125,6 +125,17 @@ def test_an_arena_without_its_layout_holds_the_peak(arena_bytes: int | None, run
     else:
         with pytest.raises(IllegalPlan, match=r"plan\.arena_bytes"):
             saved_report.verify(made)
+
+
+def test_what_was_observed_may_differ_and_no_time_is_negative(report: dict[str, Any]) -> None:
+    edited = copy.deepcopy(report)
+    edited["plan"]["planner"] = "another"
+    edited["warnings"].append("another")
+    edited["elapsed"] = {"plan": 1.0}
+    listed = saved_report.verify(edited)["not_recomputed"]
+    assert {"plan.planner", "plan.reproducible", "plan.stopped", "warnings", "elapsed"} <= set(listed)
+    with pytest.raises(IllegalPlan, match="elapsed"):
+        saved_report.verify(changed(report, "elapsed", {"plan": -5.0}))
 
 
 def test_an_arena_is_not_left_out_beside_its_layout(report: dict[str, Any]) -> None:
