@@ -592,6 +592,7 @@ def run(arguments: list[str]) -> int:
     as_json = "--json" in arguments
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
+    code: Any = 0
     try:
         code = _commands().main(arguments, prog_name="remat", standalone_mode=False)
         sys.stdout.flush()
@@ -599,8 +600,8 @@ def run(arguments: list[str]) -> int:
     except (BrokenPipeError, SystemExit) as ended:  # typer turns a broken pipe into SystemExit(1)
         if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        _discard_output()
+        return code if isinstance(code, int) else 0
     except typer.TyperException as error:
         if not str(error):  # a group without a command, whose help was printed
             return 2
@@ -636,17 +637,35 @@ def _usage_problem(error: Any, arguments: list[str]) -> dict[str, Any]:
 
 
 def _print_problem(problem: dict[str, Any], as_json: bool, exit_code: int) -> int:
-    if as_json:
-        import json
+    try:
+        if as_json:
+            import json
 
-        print(json.dumps(problem, indent=2))
-    else:
+            print(json.dumps(problem, indent=2))
+        sys.stdout.flush()
+    except OSError:
+        _discard_output()
+        as_json = False
+    if not as_json:
         print(f"remat: {problem['title'].lower()}\n{problem['detail']}", file=sys.stderr)
     return exit_code
 
 
+def _discard_output() -> None:
+    """Let standard output, which cannot be written to, lead nowhere, so that Python exits without a second error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_closed_streams() -> None:
+    """Open those standard streams with which the process began closed, as if they led to the null device."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+
+
 def main() -> None:
     """Entry point of the `remat` script."""
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names may hold characters the terminal lacks
     sys.exit(run(sys.argv[1:]))

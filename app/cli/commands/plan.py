@@ -90,7 +90,8 @@ def run(
     else:
         shown = _printed_report(outcome.report, fields, as_json)
         rest = to_json(shown) if as_json else "\n".join([*_rest(shown, draw, answered), *optional_sections(shown)])
-        print(rest, flush=True)  # before the files, which standard error names
+        with suppress(BrokenPipeError):  # the exit code is the same without a reader
+            print(rest, flush=True)  # before the files, which standard error names
     for path in files.paths:
         print(f"written: {path}", file=sys.stderr)
     return exit_code

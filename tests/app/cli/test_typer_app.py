@@ -489,6 +489,36 @@ def test_a_reader_who_has_seen_enough_is_no_fault(unbuffered: str) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_the_exit_code_is_that_of_the_answer_without_a_reader(run: Run, model: Path) -> None:
+    plan = saved(run, model, "--budget", "80%", "--iterations", 5)
+    report = json.loads(plan.read_text())
+    report["plan"]["peak_bytes"] += 1
+    plan.write_text(json.dumps(report))
+    read, write = os.pipe()
+    os.close(read)
+    verify = [sys.executable, "-m", "remat", "verify", plan]
+    done = subprocess.run(verify, stdout=write, env={**os.environ, "PYTHONUNBUFFERED": ""}, check=False)
+    os.close(write)
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("devices --json > /dev/full", 2),
+        ("devices > /dev/full", 2),
+        ("devices >&-", 0),
+        ("info - <&-", 2),
+        ("plan MODEL --budget 100% --iterations 5 2>&-", 0),
+    ],
+)
+def test_standard_streams_that_are_full_or_closed_are_no_internal_error(model: Path, command: str, code: int) -> None:
+    line = f"{sys.executable} -m remat {command.replace('MODEL', str(model))}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
 def test_files_are_written_although_the_reader_of_the_answer_is_gone(model: Path, tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(read)
