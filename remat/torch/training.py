@@ -22,6 +22,7 @@ from remat.torch.step.recording import (
     compiled_by,
     require_choice,
     step_backend,
+    tensors_put_back,
 )
 from remat.torch.step.split import NO_COPIES, split
 
@@ -232,15 +233,10 @@ def optimize(
     )
     planned = planned_by(made)(module)
     args, kwargs = arguments(example_inputs)
-    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     accelerators = sorted({p.device.index or 0 for p in module.parameters() if p.device.type == "cuda"})
-    try:
-        with torch.random.fork_rng(accelerators), torch.enable_grad():
-            planned(*args, **kwargs)
-    finally:
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
+    put_back = tensors_put_back(module, (list(args), dict(kwargs)))
+    with torch.random.fork_rng(accelerators), put_back, torch.enable_grad():
+        planned(*args, **kwargs)
     if not made.reports:
         raise NotCaptured(NO_GRADIENT)
     return planned

@@ -172,3 +172,34 @@ def test_copies_of_a_planned_module_have_no_plan(saved: dict[str, Any], planned:
         remat.torch.optimize(copied, (IMAGES,), plan=saved)
     copied = remat.torch.optimize(copy.deepcopy(planned), (IMAGES,), plan=saved)
     assert equal(results(copied, (IMAGES,), loss), results(planned, (IMAGES,), loss))
+
+
+class Stateful(nn.Module):
+    """Replaces a buffer, writes to another one and to an input, and reads an expanded one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("mean", torch.zeros(8))
+        self.register_buffer("unlogged", torch.zeros(1))
+        self.register_buffer("expanded", torch.ones(1).expand(8))
+        self.mean: torch.Tensor
+        self.unlogged: torch.Tensor
+        self.expanded: torch.Tensor
+
+    def forward(self, x: torch.Tensor, calls: torch.Tensor) -> torch.Tensor:
+        calls.add_(1)
+        y = torch.tanh(self.linear(x)) * self.expanded
+        self.mean = 0.9 * self.mean + 0.1 * y.detach().mean(0)
+        self.unlogged.data.add_(1)
+        return (y - self.mean).square().mean()
+
+
+def test_buffers_that_are_replaced_and_inputs_that_are_written_to_are_put_back() -> None:
+    stateful, x, calls = Stateful(), torch.ones(4, 8), torch.zeros(1)
+    buffers = list(stateful.buffers())
+    remat.torch.optimize(stateful, (x, calls), **QUICK)
+    remat.torch.capture(stateful, x, calls, recording="eager")
+    assert all(a is b for a, b in zip(stateful.buffers(), buffers, strict=True))
+    assert equal([*buffers, calls], [torch.zeros(8), torch.zeros(1), torch.ones(8), torch.zeros(1)])
+    assert not x._version

@@ -12,6 +12,7 @@ Needs PyTorch and the standard library only.
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ from remat.torch.step.dispatched import (
 )
 from remat.torch.step.document import dtype_name, flops_of, noted, op_name, ranks_of
 from remat.torch.step.errors import NotCaptured
-from remat.torch.step.recording import backend_of
+from remat.torch.step.recording import backend_of, tensors_put_back
 from remat.torch.step.workspace import workspace_of
 
 UNRECORDED, ALLOCATED = "eager::Unrecorded", "eager::Allocated"
@@ -95,31 +96,30 @@ def record_eager_step(
         torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
         return returned
 
+    put_back = functools.partial(_state_put_back, module, arguments, leaves)
     if recorder.planned:
-        with _state_put_back(module, leaves), torch.enable_grad():
+        with put_back(), torch.enable_grad():
             step(lambda: None)  # parameters may have been sharded since the plan was compiled
-    with _state_put_back(module, leaves), recorder.hooks(), resizes_seen(recorder.note_resize), torch.enable_grad():
+    with put_back(), recorder.hooks(), resizes_seen(recorder.note_resize), torch.enable_grad():
         with recorder:
             returned = step(recorder.begin_backward)
         return recorder.document(name, plain_tensors(returned), leaves), recorder.device
 
 
 @contextmanager
-def _state_put_back(module: nn.Module, leaves: Sequence[torch.Tensor]) -> Iterator[None]:
-    """A step inside leaves gradients, buffers and generators as they were; it starts without gradients."""
+def _state_put_back(
+    module: nn.Module, inputs: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]
+) -> Iterator[None]:
+    """A step inside leaves inputs, gradients, buffers and generators as they were; it starts without gradients."""
     gradients = [leaf.grad for leaf in leaves]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     for leaf in leaves:
         leaf.grad = None
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), tensors_put_back(module, inputs):
             yield
     finally:
         for leaf, gradient in zip(leaves, gradients, strict=True):
             leaf.grad = gradient
-        with torch.no_grad():
-            for buffer, content in buffers:
-                buffer.copy_(content)
 
 
 class _Recorder(TorchDispatchMode):

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from torch import fx, nn
+from torch.utils._pytree import tree_leaves
 
 from remat.torch.step.aot import (
     BackendCompilerFailed,
@@ -195,6 +196,26 @@ def backend_of(module: nn.Module) -> Any:
     It is an attribute of the call that PyTorch leaves out when it copies or pickles a module.
     """
     return getattr(module._compiled_call_impl, "remat_backend", None)
+
+
+@contextlib.contextmanager
+def tensors_put_back(module: nn.Module, inputs: Any) -> Iterator[None]:
+    """A step inside leaves the buffers of a module, and the tensors in its inputs, as they were."""
+    entries = [(each._buffers, dict(each._buffers)) for each in module.modules()]
+    given = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor) and not leaf.is_inference()]
+    versions = [(tensor, tensor._version, tensor.detach().clone()) for tensor in given]
+    expanded = 1  # no op writes to such a tensor
+    buffers = [each for each in module.buffers() if torch._debug_has_internal_overlap(each) != expanded]
+    contents = [(buffer, buffer.detach().clone()) for buffer in buffers]
+    try:
+        yield
+    finally:
+        for now, before in entries:
+            now.update(before)
+        contents += [(tensor, content) for tensor, version, content in versions if tensor._version != version]
+        with torch.no_grad():
+            for tensor, content in contents:
+                tensor.copy_(content)
 
 
 def _runs_torch(module: nn.Module) -> bool:
