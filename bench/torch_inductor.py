@@ -1,18 +1,22 @@
 """Training compiled by Inductor, with and without plans: gradients bit for bit, peaks measured beside the prediction.
 
-    python bench/torch_inductor.py                                   # small instances, float32 and bfloat16
+    python bench/torch_inductor.py                                   # small instances, all kinds of numbers
     python bench/torch_inductor.py --only resnet18 --budgets 80%
 
-Gradients are compared with those of Inductor alone. In bfloat16 Inductor rounds as eager PyTorch does
-(`emulate_precision_casts`), or not at all between fused ops: then gradients may differ, and both are compared with
-those of the module in float64. Columns: budget as a share of the peak of Inductor alone; peaks in MiB beyond what is
-held before the step, by the events of PyTorch's allocator, and how far the predictions are off; whether losses,
-gradients, buffers and the state of the generator are equal bit for bit; relative distance of the gradients from those
-in float64, of Inductor alone and with the plan. Modules with dropout have no such distance: other dtypes draw other
-masks.
+Gradients are compared with those of Inductor alone. Where a plan changes which ops share a kernel, a vector instruction
+may take the place of a function of the C library: Inductor's `exp` and `log` differ in the last bit by that. Kind
+`scalar` has float32 without vector instructions (`cpp.simdlen`), so that nothing but the plan differs. In bfloat16
+Inductor rounds as eager PyTorch does (`emulate_precision_casts`, kind `as eager`), or not at all between fused ops. All
+kinds are compared with the module in float64, too.
 
-Needs the extra `torch` and a C++ compiler. Exits 1 if float32, or bfloat16 rounded as eager, is not equal, if a peak is
-more than 5% off, or if a plan that recomputes has no lower peak.
+Columns: budget as a share of the peak of Inductor alone; peaks in MiB beyond what is held before the step, by the
+events of PyTorch's allocator, and how far the predictions are off; whether losses, gradients, buffers and the state of
+the generator are equal bit for bit; relative distance of the gradients from those in float64, of Inductor alone and
+with the plan. Modules with dropout have no such distance: other dtypes draw other masks.
+
+Needs the extra `torch` and a C++ compiler. Exits 1 if the kinds `scalar` or `as eager` are not equal, if gradients are
+further from float64 than those of Inductor alone, if a peak is more than 5% off, or if a plan that recomputes has no
+lower peak.
 """
 
 from __future__ import annotations
@@ -40,7 +44,14 @@ from remat.torch.step.recording import backend_of
 from tests.torch.steps import equal
 
 MODELS = ("unet", "resnet18", "gpt2_small", "gpt2_small_dropout")
-KINDS = {"float32": (torch.float32, False), "bfloat16": (torch.bfloat16, False), "as eager": (torch.bfloat16, True)}
+#: Kind of numbers -> dtype, whether casts are as in eager PyTorch, and elements of a vector (None: of the processor).
+KINDS: dict[str, tuple[torch.dtype, bool, int | None]] = {
+    "float32": (torch.float32, False, None),
+    "scalar": (torch.float32, False, 1),
+    "bfloat16": (torch.bfloat16, False, None),
+    "as eager": (torch.bfloat16, True, None),
+}
+EXACT = ("scalar", "as eager")  # kinds whose numbers have to be equal bit for bit
 COLUMNS = ("network", "numbers", "budget", "alone MiB", "off", "plan MiB", "off", "recomputed", "equal", "from float64")
 TOLERANCE = 0.05
 Row = dict[str, Any]
@@ -76,11 +87,11 @@ def gradients(module: nn.Module, run: Any, inputs: Inputs) -> nn.Module:
 def rows(name: str, kind: str, budgets: list[str], seconds: float) -> Iterator[Row]:
     """A row for each budget."""
     torch.set_num_threads(1)
-    dtype, torch._inductor.config.emulate_precision_casts = KINDS[kind]
+    dtype, torch._inductor.config.emulate_precision_casts, torch._inductor.config.cpp.simdlen = KINDS[kind]
     module, inputs = cast(name, dtype)
     exact, exact_inputs = cast(name, torch.float64)
     has_dropout = any(isinstance(part, nn.Dropout) for part in module.modules())
-    if dtype is not torch.float32 and not has_dropout:
+    if not has_dropout:
         exact.load_state_dict({key: tensor.double() for key, tensor in module.state_dict().items()})
         exact_inputs = {key: t.double() if t.is_floating_point() else t for key, t in inputs.items()}
         gradients(exact, exact, exact_inputs)
@@ -90,7 +101,7 @@ def rows(name: str, kind: str, budgets: list[str], seconds: float) -> Iterator[R
     def known(own: nn.Module, run: Any) -> tuple[float | None, list[torch.Tensor], int]:
         """(distance from float64, numbers of some steps, peak) of a copy of the module."""
         far = None
-        if dtype is not torch.float32 and not has_dropout:
+        if not has_dropout:
             far = distance(gradients(own, run, inputs), exact)
             own.load_state_dict(module.state_dict())  # the step has updated the statistics of batch norms
         return far, trained(lambda: run(**inputs), own), peak_of(lambda: run(**inputs), own)
@@ -123,7 +134,7 @@ def rows(name: str, kind: str, budgets: list[str], seconds: float) -> Iterator[R
 
 def is_wrong(row: Row) -> bool:
     """Whether numbers or a peak are not what they have to be."""
-    numbers = row["further"] if row["kind"] == "bfloat16" else not row["equal"]
+    numbers = row["further"] or (row["kind"] in EXACT and not row["equal"])
     off = max(abs(row["off"]), abs(row["alone off"])) > TOLERANCE
     return bool(numbers or off or (row["lower"] and row["peak"] >= row["alone"]))
 
