@@ -35,7 +35,7 @@ from planner.pipeline import fit_copies
 from planner.pipeline.progress import Outcome, Progress, SolveStages
 from planner.pipeline.solve import solve
 from planner.problem import same_dataflow
-from planner.problem.monitor import EarlyEnd
+from planner.problem.monitor import EarlyEnd, Monitor
 from planner.problem.plan import Candidate, Goal, Order, Plan, Score
 from planner.request.curve_and_fit_request import FitRequest
 from planner.request.plan_request import Request
@@ -324,7 +324,7 @@ class SizeSearch:
             if trial := self._fitting(size, formulation, plan, repair=True):
                 return trial
             seeds = [*seeds, plan.candidate]
-        plan = formulation.placed(plan, self.fit_request.request.layout)
+        plan = formulation.placed(plan, request.layout, self._layout_monitor(formulation))
         if may_copy:
             goal = self._goal(formulation)
             found = fit_copies.planned(formulation, plan, goal, request, self.stages, self._is_within)
@@ -355,13 +355,12 @@ class SizeSearch:
         """Trial of the size if the plan with its addresses is acceptable, after a repair of those if wanted."""
         if not self._is_acceptable(formulation, plan.score):
             return None
-        request, cancel = self.fit_request.request, self.stages.cancel
+        request = self.fit_request.request
         if repair:
-            left = max(MIN_SEARCH_SECONDS, self._seconds_left() - (1 - SIZE_PART) * formulation.goal.seconds)
-            until = time.monotonic() + left * self.part
+            until = time.monotonic() + max(MIN_SEARCH_SECONDS * self.part, self._trial_seconds(formulation))
             plan, _ = self.stages.placed(formulation, plan, request, until=until)
         else:
-            plan = formulation.placed(plan, request.layout, formulation.monitor(cancel=cancel))
+            plan = formulation.placed(plan, request.layout, self._layout_monitor(formulation))
         if not self._is_within(formulation, plan):
             return None
         return self._checked(size, formulation, plan)
@@ -375,9 +374,17 @@ class SizeSearch:
     def _goal(self, formulation: Formulation) -> Goal:
         """The goal of a search, with its share of the remaining time."""
         goal = formulation.goal
-        left = self._seconds_left() - (1 - SIZE_PART) * goal.seconds
         iterations = None if goal.iterations is None else max(1, int(goal.iterations * SIZE_PART * self.part))
-        return goal.limited(max(MIN_SEARCH_SECONDS, left * self.part), iterations)
+        return goal.limited(max(MIN_SEARCH_SECONDS, self._trial_seconds(formulation)), iterations)
+
+    def _layout_monitor(self, formulation: Formulation) -> Monitor:
+        """Monitor of the addresses of one plan, with its share of the remaining time, which may be over."""
+        goal = formulation.goal.limited(max(0.0, self._trial_seconds(formulation)), formulation.goal.iterations)
+        return replace(formulation, goal=goal).monitor(cancel=self.stages.cancel)
+
+    def _trial_seconds(self, formulation: Formulation) -> float:
+        """Share of the remaining time for one size; not above 0 once that is over."""
+        return (self._seconds_left() - (1 - SIZE_PART) * formulation.goal.seconds) * self.part
 
     def _is_within(self, formulation: Formulation, plan: Plan) -> bool:
         """Whether the plan with its addresses is acceptable."""

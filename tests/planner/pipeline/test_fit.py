@@ -13,10 +13,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from planner.errors import BadRequest
-from planner.pipeline.fit import MAX_TRIALS, FitResult, fit
+from planner.formulation.formulation import Formulation
+from planner.pipeline.fit import MAX_TRIALS, FitResult, SizeSearch, SizeTrial, fit
 from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
+from planner.problem.monitor import Monitor
+from planner.problem.plan import Plan
 from planner.request.curve_and_fit_request import parse_fit
+from planner.request.plan_request import Request
 
 pytestmark = pytest.mark.usefixtures("bounds")
 
@@ -200,6 +204,24 @@ def test_a_size_the_model_does_not_take_does_not_fit():
     found = fit_of(model, budget="1MB", grow="T", differentiate=False).document
     assert (found["size"], found["next"]["size"], found["next"]["why"]) == (1, 2, "refused")
     assert "mask" in found["next"]["said"] or "Add" in found["next"]["said"]
+
+
+def test_addresses_of_a_size_get_no_time_once_that_of_the_sizes_is_over(monkeypatch: pytest.MonkeyPatch):
+    given, placed = list[float](), Formulation.placed
+
+    def counted(formulation: Formulation, plan: Plan, layout: str, monitor: Monitor | None = None) -> Plan:
+        if monitor is not None:
+            given.append(monitor.seconds)
+        return placed(formulation, plan, layout, monitor)
+
+    def final(sizes: SizeSearch, best: SizeTrial) -> Request:
+        return replace(sizes.request_at(best.size), iterations=5, search_seconds=0.5)
+
+    monkeypatch.setattr(SizeSearch, "_seconds_left", lambda _: 0.5)
+    monkeypatch.setattr(SizeSearch, "final_request", final)
+    monkeypatch.setattr(Formulation, "placed", counted)
+    check(fit(layers(), parse_fit({"budget": "64KiB", "max_overhead": "40%", "search_seconds": 20, "layout": "best"})))
+    assert 0.0 in given and max(given) < 1
 
 
 def test_cancel_keeps_the_best_result():
