@@ -23,7 +23,7 @@ UNITS = {
 GRAMMAR = 'a percentage ("50%"), a number with a point in (0, 1], whole bytes, or bytes with a unit ("8GiB", "8GB")'
 MAX_BYTES = 2**63 - 1
 MAX_OVERHEAD = 10**9  # times the baseline
-NUMBER_PATTERN = r"[0-9]{1,30}(?:\.[0-9]{1,30})?"
+NUMBER_PATTERN = r"(?:[0-9]{1,30}(?:\.[0-9]{1,30})?|\.[0-9]{1,30})"
 
 
 @dataclass(frozen=True, slots=True)
