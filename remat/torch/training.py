@@ -10,6 +10,7 @@ from torch import fx, nn
 
 from remat.report import Report
 from remat.torch.copies.waits import waits_of
+from remat.torch.step.aot import OptimizedModule
 from remat.torch.step.arena import Addresses, addresses_of, outside_bytes, without_workspaces
 from remat.torch.step.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep, compiled_budget_text
 from remat.torch.step.planning import PlanSource, order_for, plan_step, read, with_reserve
@@ -218,8 +219,10 @@ def optimize(
         AlreadyPlanned: The module was returned by `optimize`.
         NotPlaced: A result of the step cannot lie in an arena.
         BadInput: A request field is invalid.
+        TypeError: `module` is a function, or was made by `torch.compile` or `torch.jit`.
         ValueError: `new_steps`, `over_budget`, `compiler` or `memory` is none of its choices, or runs no copies.
     """
+    require_module(module)
     refuse_planned(module)
     made = backend(
         budget,
@@ -252,6 +255,19 @@ def planned_by(made: Backend, modules: int = 1) -> Callable[[M], M]:
         return found
 
     return planned
+
+
+def require_module(given: object) -> None:
+    """Raise TypeError for what is no module, or is one that `torch.compile` or `torch.jit` made."""
+    if isinstance(given, OptimizedModule):
+        raise TypeError("the module is compiled already; call optimize on the one it was made of, module._orig_mod")
+    if isinstance(given, torch.jit.ScriptModule):
+        raise TypeError("modules of torch.jit cannot be recorded; call optimize on the nn.Module it was made of")
+    if not isinstance(given, nn.Module):
+        raise TypeError(
+            f"optimize takes an nn.Module, not {type(given).__name__}; call a function in the `forward` of a module, "
+            "or compile it with remat.torch.backend"
+        )
 
 
 def refuse_planned(module: nn.Module) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,17 @@ def test_buffers_that_are_replaced_and_inputs_that_are_written_to_are_put_back()
     assert all(a is b for a, b in zip(stateful.buffers(), buffers, strict=True))
     assert equal([*buffers, calls], [torch.zeros(8), torch.zeros(1), torch.ones(8), torch.zeros(1)])
     assert not x._version
+
+
+@pytest.mark.parametrize(
+    ("made", "remedy"),
+    [
+        (torch.compile, "module._orig_mod"),
+        (torch.jit.script, "it was made of"),
+        (lambda _: torch.sin, "in the `forward`"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*")
+def test_what_is_no_plain_module_is_refused_with_what_to_give(made: Callable[[nn.Module], Any], remedy: str) -> None:
+    with pytest.raises(TypeError, match=remedy):
+        remat.torch.optimize(made(nn.Linear(2, 2)), (torch.ones(1, 2),))

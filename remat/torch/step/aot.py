@@ -19,6 +19,7 @@ from torch import fx
 from torch._C._profiler import _EventType
 from torch._dispatch.python import no_python_dispatcher
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.eval_frame import OptimizedModule
 from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, TorchRuntimeError, Unsupported, UserError
 from torch._export.serde import serialize
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
@@ -35,6 +36,7 @@ __all__ = [
     "BackendCompilerFailed",
     "FailOnRecompileLimitHit",
     "FakeTensorMode",
+    "OptimizedModule",
     "TorchRuntimeError",
     "UnknownValue",
     "Unsupported",
