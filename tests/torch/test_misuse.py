@@ -218,3 +218,27 @@ def test_buffers_that_are_replaced_and_inputs_that_are_written_to_are_put_back()
 def test_what_is_no_plain_module_is_refused_with_what_to_give(made: Callable[[nn.Module], Any], remedy: str) -> None:
     with pytest.raises(TypeError, match=remedy):
         remat.torch.optimize(made(nn.Linear(2, 2)), (torch.ones(1, 2),))
+
+
+class Chosen(nn.Module):
+    """Calls a method of its own that it holds as an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.chosen = self.dropped
+
+    def dropped(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(x, 0.5, self.training)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.chosen(torch.tanh(self.linear(x))).square().mean()
+
+
+def test_methods_that_are_attributes_follow_the_mode_of_the_planned_module() -> None:
+    plain, x = Chosen(), torch.ones(4, 8)
+    planned = remat.torch.optimize(plain, (x,), **QUICK)
+    assert plain.chosen.__self__ is plain
+    with torch.no_grad():
+        assert planned.eval()(x) == plain.eval()(x)
+    assert planned.chosen.__self__ is planned

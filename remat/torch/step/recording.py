@@ -11,6 +11,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -184,6 +185,9 @@ def compiled_by(compiler: Callable[..., Any], modules: int = 1) -> Callable[[M],
 
     def compiled(module: M) -> M:
         copied = copy.copy(module)
+        for name, value in vars(module).items():
+            if isinstance(value, MethodType) and value.__self__ is module:
+                vars(copied)[name] = MethodType(value.__func__, copied)
         copied._compiled_call_impl = functools.partial(called, copied)
         return copied
 
