@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-PARTIAL_SUFFIX = ".part"
+PARTIAL_SUFFIX, RANDOM_BYTES = ".part", 8
+PARTIAL_NAME = re.compile(rf"\..*\.[0-9a-f]{{{2 * RANDOM_BYTES}}}{re.escape(PARTIAL_SUFFIX)}", re.DOTALL)
 
 
 class CannotWrite(Exception):
@@ -22,14 +24,16 @@ class CannotWrite(Exception):
 def write_atomic(path: Path, data: bytes) -> None:
     """Write `data` to `path`, replacing its content. Raises CannotWrite with the old content intact.
 
-    A device or a pipe, such as /dev/null, is written to in place.
+    A device or a pipe, such as /dev/null, is written to in place, a link to a file remains one.
     """
     if _is_stream(path):
         with _translate_errors(path), path.open("wb") as stream:
             stream.write(data)
         return
-    with _partial_file(path, data) as partial, _translate_errors(path):
-        partial.replace(path)
+    with _translate_errors(path):
+        target = path.resolve()
+    with _partial_file(target, data) as partial, _translate_errors(path):
+        partial.replace(target)
 
 
 def check_writable(path: Path) -> None:
@@ -42,7 +46,8 @@ def check_writable(path: Path) -> None:
         path.parent.stat()
         if not path.parent.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        if not os.access(path.parent, os.W_OK | os.X_OK):
+        target = path.resolve()
+        if not os.access(target.parent, os.W_OK | os.X_OK) or (target.exists() and not os.access(target, os.W_OK)):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
@@ -62,7 +67,7 @@ def _is_stream(path: Path) -> bool:
 
 def remove_partial_files(folder: Path) -> int:
     """Number of partial files removed below `folder`, left by killed processes."""
-    parts = list(folder.rglob(f".*{PARTIAL_SUFFIX}"))
+    parts = [path for path in folder.rglob(f".*{PARTIAL_SUFFIX}") if PARTIAL_NAME.fullmatch(path.name)]
     for partial in parts:
         partial.unlink(missing_ok=True)
     return len(parts)
@@ -70,7 +75,7 @@ def remove_partial_files(folder: Path) -> int:
 
 @contextlib.contextmanager
 def _partial_file(path: Path, data: bytes) -> Iterator[Path]:
-    partial = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}{PARTIAL_SUFFIX}")
+    partial = path.with_name(f".{path.name[:100]}.{secrets.token_hex(RANDOM_BYTES)}{PARTIAL_SUFFIX}")
     try:
         with _translate_errors(path), partial.open("xb") as file:
             file.write(data)

@@ -52,12 +52,36 @@ def test_a_missing_folder_is_named_with_the_remedy(tmp_path: Path) -> None:
         write_atomic(tmp_path / "no" / "a", b"")
 
 
-def test_parts_of_a_killed_process_are_removed(tmp_path: Path) -> None:
+def test_parts_of_a_killed_process_are_removed_and_files_of_others_are_not(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / ".a.1234.part").write_bytes(b"half")
-    (tmp_path / "a").write_bytes(b"whole")
+    (tmp_path / "deep" / ".a.0123456789abcdef.part").write_bytes(b"half")
+    for other in ("a", ".download.part", ".a.0123.part"):
+        (tmp_path / other).write_bytes(b"whole")
     assert remove_partial_files(tmp_path) == 1
-    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["a"]
+    left = sorted(p.name for p in tmp_path.rglob("*") if p.is_file())
+    assert left == [".a.0123.part", ".download.part", "a"]
+
+
+def test_a_part_is_one_that_would_be_removed(tmp_path: Path) -> None:
+    with atomic_files._partial_file(tmp_path / "plan.json", b"half"):
+        assert remove_partial_files(tmp_path) == 1
+
+
+def test_a_link_remains_one_and_its_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "plans").mkdir()
+    target, link = tmp_path / "plans" / "plan.json", tmp_path / "latest.json"
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    write_atomic(link, b"new")
+    assert link.is_symlink() and target.read_bytes() == b"new" and not list(tmp_path.rglob("*.part"))
+
+
+def test_a_file_that_may_not_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_bytes(b"old")
+    monkeypatch.setattr(os, "access", lambda path, _: path != plan)  # the superuser may write to all files
+    with pytest.raises(CannotWrite, match="Permission denied"):
+        atomic_files.check_writable(plan)
 
 
 def test_a_device_or_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:

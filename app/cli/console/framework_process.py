@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -56,7 +60,8 @@ def answer(
         command = [sys.executable, "-m", module, str(result)]
         given = msgspec.json.encode(request)
         try:
-            done = subprocess.run(command, input=given, stdout=STANDARD_ERROR, timeout=seconds)
+            with _ended_by_sigterm():
+                done = subprocess.run(command, input=given, stdout=STANDARD_ERROR, timeout=seconds)
         except subprocess.TimeoutExpired:
             raise BadUsage(f"{subject}: the process that {doing} took more than {seconds:g} s", code=code) from None
         if not result.exists():
@@ -67,3 +72,20 @@ def answer(
     if problem := document.get("problem"):
         raise BadUsage(f"{subject}: {problem}", code=code)
     return document
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Scope that SIGTERM ends by SystemExit, so that the process inside it is killed and its files are removed."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -74,6 +74,6 @@ def test_what_may_end_better_is_asked_again(tmp_path: Path, state: str, status: 
 
 def test_a_report_half_written_by_a_killed_batch_goes(tmp_path: Path) -> None:
     (tmp_path / "plans").mkdir()
-    (tmp_path / "plans" / ".a.json.0123.part").write_bytes(b"{")
+    (tmp_path / "plans" / ".a.json.0123456789abcdef.part").write_bytes(b"{")
     with open_results(tmp_path, False):
         assert not list((tmp_path / "plans").iterdir())
