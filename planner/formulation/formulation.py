@@ -230,18 +230,19 @@ class Formulation:
         return reservation(trace, self.memory_bytes - self.count.reserve_bytes)
 
     def arena_bytes(self, plan: Plan) -> int | None:
-        """Arena of a plan in reported bytes; None without addresses."""
+        """Arena of a plan in reported bytes; None without addresses.
+
+        A graph without tasks has no addresses for its residents: they are in the peak.
+        """
         if plan.arena_bytes is None:
             return None
-        return plan.arena_bytes - self.resident_arena_bytes(plan) + self.count.reserve_bytes
+        placed = plan.arena_bytes - self.resident_arena_bytes(plan) + self.count.reserve_bytes
+        return max(placed, self.counted_peak(plan))
 
     def needed_bytes(self, plan: Plan) -> int:
-        """Reported bytes that a plan needs: the arena where the runtime uses the planned addresses, else the peak.
-
-        The arena of a graph without tasks is empty; its residents are in the peak.
-        """
+        """Reported bytes that a plan needs: the arena where the runtime uses the planned addresses, else the peak."""
         arena = self.arena_bytes(plan) if self.places else None
-        return max(self.counted_peak(plan), arena or 0)
+        return self.counted_peak(plan) if arena is None else arena
 
     def needed_with_addresses(self, plan: Plan) -> int:
         """As `needed_bytes`, of a plan that may have no addresses yet: then with quick ones."""

@@ -50,7 +50,7 @@ def verify(document: Mapping[str, Any]) -> dict[str, Any]:
         plan = with_layout(formulation, plan, runs, layout, arena_bytes)
     formulation.check(plan)
     if plan.offsets is None and arena_bytes is not None:
-        if len(plan.order) and arena_bytes < formulation.counted_peak(plan):
+        if arena_bytes < formulation.counted_peak(plan):
             raise IllegalPlan(f"plan.arena_bytes: {arena_bytes} is below the peak of the order; re-plan the graph")
         plan = replace(plan, arena_bytes=arena_bytes - formulation.count.reserve_bytes)
         if formulation.has_engines:
