@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import remat.torch
 from planner.pipeline import progress
@@ -64,6 +65,39 @@ def test_a_planned_module_computes_what_it_computed_before(name: str, budget: in
     report = remat.torch.report_of(planned)
     assert report is not None and report.recomputed
     assert equal(results(module, args, loss), results(planned, args, loss))
+
+
+class Between(nn.Module):
+    """A function between two convolutions."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]):
+        super().__init__()
+        self.function, self.first, self.last = function, nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.last(self.function(torch.relu(self.first(images)))).square().mean()
+
+
+REPLACED: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], torch.dtype]] = {
+    "upsample_bilinear2d": (lambda x: functional.interpolate(x, scale_factor=2, mode="bilinear"), torch.float32),
+    "upsample_bicubic2d": (lambda x: functional.interpolate(x, scale_factor=1.5, mode="bicubic"), torch.float32),
+    "upsample_nearest2d": (lambda x: functional.interpolate(x, scale_factor=2), torch.float32),
+    "softshrink": (lambda x: functional.softshrink(x, 0.1), torch.bfloat16),
+    "hardshrink": (lambda x: functional.hardshrink(x, 0.1), torch.bfloat16),
+}
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_ops_that_tracing_replaces_elsewhere_run_as_in_eager_pytorch(name: str) -> None:
+    torch.manual_seed(0)
+    function, dtype = REPLACED[name]
+    module, args = Between(function).to(dtype), (images().to(dtype),)
+    kernels = dict(getattr(torch.ops.aten, name).default.py_kernels)
+    planned = remat.torch.optimize(copy.deepcopy(module), args, 0, over_budget="train", **QUICK)
+    report = remat.torch.report_of(planned)
+    assert report is not None and f"aten::{name}.default" in {node.op for node in report.source.nodes}
+    assert equal(results(module, args, itself), results(planned, args, itself))
+    assert kernels and getattr(torch.ops.aten, name).default.py_kernels == kernels
 
 
 @pytest.mark.parametrize("name", ["decoder without dropout", "decoder"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -70,6 +71,9 @@ without_autocast = torch._C._DisableAutocast  # context manager
 UnknownValue = (DataDependentOutputException, DynamicOutputShapeException)
 MARK = "remat: "
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
+#: Ops that tracing replaces by others, which round otherwise and take more memory than the kernels of eager PyTorch.
+REPLACED = re.compile("_?upsample_.*|softshrink|hardshrink|multi_margin_loss|multilabel_margin_loss_forward")
+REPLACED_FOR = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
 @contextlib.contextmanager
@@ -107,11 +111,29 @@ def eager_backend(partition: Partition) -> Callable[[fx.GraphModule, Sequence[An
     backend = aot_autograd(fw_compiler=run_as_it_is, bw_compiler=run_as_it_is, partition_fn=partition)
 
     def compiled(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        with torch._functorch.config.patch(backward_pass_autocast="off"):
+        with torch._functorch.config.patch(backward_pass_autocast="off"), _replacing_no_ops():
             run: Callable[..., Any] = backend(graph, examples)
         return run
 
     return compiled
+
+
+@contextlib.contextmanager
+def _replacing_no_ops() -> Iterator[None]:
+    """Scope in which ops of REPLACED are traced as they are."""
+    packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten) if REPLACED.fullmatch(name)]
+    ops = [getattr(packet, overload) for packet in packets for overload in packet.overloads()]
+    before = [(op, op.py_kernels.copy()) for op in ops]
+    for op in ops:
+        for key in REPLACED_FOR:
+            op.py_kernels.pop(key, None)
+        op._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for op, kernels in before:
+            op.py_kernels.update(kernels)
+            op._dispatch_cache.clear()
 
 
 def run_as_it_is(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[[list[Any]], Any]:
