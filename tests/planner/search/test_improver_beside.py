@@ -37,6 +37,11 @@ def monitor_of(problem: Problem, goal: Goal, seconds: float = 600.0, idle_cores:
     return Monitor(partial(goal_score, problem, goal), seconds, idle_cores=idle_cores)
 
 
+def of_moment(problem: Problem, goal: Goal) -> Order:
+    """A better order than that of greedy."""
+    return planner_named("moment")(problem, goal, Monitor(partial(goal_score, problem, goal), 600.0, iterations=60))
+
+
 def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "remat-improver"]
 
@@ -77,7 +82,7 @@ def test_a_cancelled_search_ends_the_thread() -> None:
 
 def test_the_planner_of_an_order_is_the_one_that_found_it(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, goal, start = asked()
-    better = planner_named("moment")(problem, goal, monitor_of(problem, goal, 1.0))
+    better = of_moment(problem, goal)
     assert goal_score(problem, goal, better) < goal_score(problem, goal, start)
     monkeypatch.setattr(improver_beside, "planner_named", lambda _: lambda *_: better)
     monkeypatch.setattr(improver_beside, "anneal_alone", lambda *_: None)
@@ -272,7 +277,7 @@ def test_planners_that_follow_the_first_improver_do_not_go_on_beyond_their_share
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     problem, goal, start = asked()
-    better = planner_named("moment")(problem, goal, monitor_of(problem, goal, 1.0))
+    better = of_moment(problem, goal)
     seconds = dict[str, float]()
 
     def planner(name: str, _: Problem, __: Goal, part: Monitor) -> Order:
