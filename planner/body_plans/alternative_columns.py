@@ -13,7 +13,7 @@ import numpy as np
 from graph.analysis.cost import DeviceProfile, seconds_of, workspace_of
 from graph.ir import ABSENT, Graph
 from graph.loop_remat import with_save_policies
-from planner.lowering.lower import ACTIVATIONS, BodyAlternatives, LoweredGraph
+from planner.lowering.lowered_graph import ACTIVATIONS, BodyAlternatives, LoweredGraph
 from planner.problem import NEVER as ONCE
 from planner.problem import TO_LAST_READ, Choices, Csr
 from planner.request.target_runtime import Runtime

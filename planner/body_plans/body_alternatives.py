@@ -45,7 +45,8 @@ from planner.body_plans.frontier import (
     with_intermediate_sets,
 )
 from planner.body_plans.snapshot_schedules import backward_schedule, row_counts
-from planner.lowering.lower import BodyAlternatives, LoweredGraph, lower
+from planner.lowering.lower import lower
+from planner.lowering.lowered_graph import BodyAlternatives, LoweredGraph
 from planner.lowering.realize import node_sequence
 from planner.problem.evaluate import evaluate
 from planner.problem.plan import Goal

@@ -18,7 +18,8 @@ from planner.errors import BadRequest, Finding
 from planner.formulation.formulation import Formulation, formulate_lowered
 from planner.formulation.offloading import with_overlap
 from planner.formulation.training_graph import load_model, training_graph
-from planner.lowering.lower import BodyAlternatives, LoweredGraph, lower
+from planner.lowering.lower import lower
+from planner.lowering.lowered_graph import BodyAlternatives, LoweredGraph
 from planner.request.field_parsers import MAX_FINDINGS
 from planner.request.plan_request import Request
 from planner.request.target_runtime import runtime_named

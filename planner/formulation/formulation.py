@@ -15,7 +15,7 @@ from planner.formulation.metrics import LowerBound, MemoryAccounting, overhead
 from planner.layout import place, place_again, place_by_sweeps, place_toward, place_within
 from planner.layout.allocation_trace import Reservation, allocation_trace, reservation
 from planner.layout.known_places import KnownPlaces
-from planner.lowering.lower import LoweredGraph
+from planner.lowering.lowered_graph import LoweredGraph
 from planner.problem import DEVICE, HOST, RESIDENT, Problem, liveness, schedule
 from planner.problem.alternatives import aligned, resolve_choices
 from planner.problem.evaluate import evaluate

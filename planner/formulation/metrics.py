@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.bounds import claims, held_at_end, largest_task, makespan
 from planner.errors import IllegalPlan
-from planner.lowering.lower import CATEGORIES, LoweredGraph
+from planner.lowering.lowered_graph import CATEGORIES, LoweredGraph
 from planner.lowering.realize import NodeSequence
 from planner.problem import BACKWARD, DEVICE, FORWARD, RESIDENT, TO_LAST_READ, Problem
 from planner.problem.alternatives import relax_choices

@@ -10,7 +10,7 @@ from graph.analysis.aliasing import storage_roots
 from graph.execution.arena import Arena
 from graph.execution.scheduled_memory import ScheduledArena
 from graph.ir import Graph
-from planner.lowering.lower import LoweredGraph
+from planner.lowering.lowered_graph import LoweredGraph
 from planner.lowering.realize import NodeSequence
 from planner.problem import HOST
 from planner.problem.plan import Plan

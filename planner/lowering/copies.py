@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from graph.ir import ABSENT, FETCH, OFFLOAD, Cost, Graph, Node, Phase, Value
-from planner.lowering.lower import ACTIVATIONS, LoweredGraph
+from planner.lowering.lowered_graph import ACTIVATIONS, LoweredGraph
 from planner.problem.alternatives import resolve_choices
 from planner.problem.columns import Problem
 from planner.problem.copies import CopyProblem, Link, copyable, with_copies

@@ -16,7 +16,7 @@ import numpy as np
 from graph.gc_pause import gc_paused
 from graph.ir import Graph
 from graph.transforms.replay import replay
-from planner.lowering.lower import LoweredGraph
+from planner.lowering.lowered_graph import LoweredGraph
 from planner.problem import HANDED_OUT, RESIDENT, TO_LAST_READ
 from planner.problem.columns import sum_over_intervals
 from planner.problem.liveness import phase_ends

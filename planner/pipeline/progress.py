@@ -20,7 +20,7 @@ from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
 from planner.formulation.proven_bound import with_lower_bound, with_multi_step_bound
 from planner.formulation.search_result import SearchResult
-from planner.lowering.lower import BodyAlternatives
+from planner.lowering.lowered_graph import BodyAlternatives
 from planner.lowering.realize import NodeSequence
 from planner.pipeline import arena_repair
 from planner.pipeline.bound_beside import BoundBeside, is_bounded_beside

@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.formulation import metrics
 from planner.formulation.formulation import Formulation
-from planner.lowering.lower import LoweredGraph
+from planner.lowering.lowered_graph import LoweredGraph
 from planner.problem.plan import Plan
 
 TIME_TOLERANCE = 1e-9  # relative; seconds are sums of floats

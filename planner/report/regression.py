@@ -22,7 +22,7 @@ from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import parse_choices
 from planner.formulation.training_graph import load_model, training_graph
-from planner.lowering.lower import LoweredGraph
+from planner.lowering.lowered_graph import LoweredGraph
 from planner.lowering.realize import node_sequence
 from planner.problem.plan import Plan
 from planner.problem.topological import edges

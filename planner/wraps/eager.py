@@ -14,7 +14,7 @@ import numpy as np
 
 from graph.ir import ABSENT, Node
 from planner.errors import BadRequest
-from planner.lowering.lower import LoweredGraph
+from planner.lowering.lowered_graph import LoweredGraph
 from planner.problem import FORWARD, NEVER, RESIDENT, Problem
 from planner.problem.columns import frozen
 

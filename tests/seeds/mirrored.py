@@ -18,7 +18,8 @@ from graph.builder.emit import Emit
 from graph.formats.readers import load
 from graph.ir import Graph, Node, TensorType
 from planner.algorithms.heuristics.mirror import MirrorDecisions, decide, plan
-from planner.lowering.lower import LoweredGraph, lower
+from planner.lowering.lower import lower
+from planner.lowering.lowered_graph import LoweredGraph
 from planner.lowering.realize import node_sequence, realize
 from planner.problem.evaluate import evaluate
 from planner.problem.monitor import Monitor

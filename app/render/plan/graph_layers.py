@@ -20,7 +20,8 @@ from graph.formats.readers import load
 from graph.ir import Graph, Phase
 from planner.algorithms.blocks.detection import blocks_of
 from planner.errors import PlannerError
-from planner.lowering.lower import ACTIVATIONS, LoweredGraph, lower
+from planner.lowering.lower import lower
+from planner.lowering.lowered_graph import ACTIVATIONS, LoweredGraph
 from planner.lowering.realize import node_sequence
 from planner.problem import RESIDENT, liveness
 from planner.problem.plan import Plan, Score

@@ -20,7 +20,8 @@ from graph.ir import Graph, Role
 from graph.loop_remat import SnapshotPolicy, TailPolicy, find_pairs, with_saved_values
 from graph.ops.control_flow import SNAPSHOT_SCAN
 from planner.body_plans.body_alternatives import MAX_PER_PAIR, MAX_TAILS, with_body_plans
-from planner.lowering.lower import LoweredGraph, lower
+from planner.lowering.lower import lower
+from planner.lowering.lowered_graph import LoweredGraph
 from planner.pipeline.solve import solve
 from planner.problem import liveness
 from planner.problem.alternatives import resolve_choices

@@ -8,7 +8,8 @@ from graph.analysis.devices import resolve_device
 from graph.builder.builder import Builder
 from graph.ir import Cost, Effect, Graph, Phase, Role, TensorType
 from planner import problem as columns
-from planner.lowering.lower import CATEGORIES, LoweredGraph, lower
+from planner.lowering.lower import lower
+from planner.lowering.lowered_graph import CATEGORIES, LoweredGraph
 from planner.request.target_runtime import runtime_named
 
 F8 = TensorType("float32", (8,))

@@ -7,7 +7,8 @@ import numpy as np
 from graph.analysis.devices import resolve_device
 from graph.builder.builder import Builder
 from graph.ir import Graph, Role, TensorType
-from planner.lowering.lower import LoweredGraph, lower
+from planner.lowering.lower import lower
+from planner.lowering.lowered_graph import LoweredGraph
 from planner.lowering.realize import node_sequence, realize, value_instances
 from planner.problem import liveness
 from planner.problem.evaluate import evaluate

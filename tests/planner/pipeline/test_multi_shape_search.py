@@ -14,7 +14,7 @@ from planner.algorithms.annealing.reorder_runs import reorder_runs, same_runs
 from planner.bounds import step_cut
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import LowerBound, MemoryAccounting
-from planner.lowering.lower import LoweredGraph
+from planner.lowering.lowered_graph import LoweredGraph
 from planner.pipeline.multi_shape_search import Decision, MultiShapeSearch
 from planner.problem import NEVER, Problem, liveness
 from planner.problem.alternatives import resolve_choices
