@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,6 +31,8 @@ from planner.verify.checker import DisplayNames, check
 
 ALIGNMENT = 64  # bytes; exists in layouts only
 SWEEPS = 100  # iterations of a layout that no monitor limits, such as that in host memory
+#: Share of the search time for the smallest peak, where the budget is a share of what lies above that.
+SMALLEST_PART = 0.5
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -317,15 +320,21 @@ def formulate_lowered(
 def with_limit(
     formulation: Formulation, request: Request, fits_bytes: int | None, cancel: threading.Event | None = None
 ) -> Formulation:
-    """Set the budget of the goal, or its maximum overhead. Setting `cancel` ends a search for the smallest peak."""
+    """Set the budget of the goal, or its maximum overhead. Setting `cancel` ends a search for the smallest peak.
+
+    The time of such a search is taken off that of the goal.
+    """
     count, goal = formulation.count, formulation.goal
     if fits_bytes is not None:
         budget = fits_bytes
     elif request.budget is None:
         extra = DEFAULT_OVERHEAD if request.max_overhead is None else request.max_overhead
         return replace(formulation, goal=replace(goal, max_overhead=extra))
-    elif request.fraction_of == "reducible":
+    elif request.fraction_of == "reducible" and request.budget.bytes is None:
+        began = time.monotonic()
         budget = request.budget.of(whole_bytes(formulation, request.budget), _smallest_bytes(formulation, cancel))
+        took = min(time.monotonic() - began, SMALLEST_PART * goal.seconds)
+        goal = goal.limited(goal.seconds - took, goal.iterations)
     else:
         budget = request.budget.of(whole_bytes(formulation, request.budget))
     held = 0 if request.lowest_peak else held_budget(count, budget)
@@ -351,8 +360,9 @@ def whole_bytes(formulation: Formulation, budget: Budget) -> int:
 def _smallest_bytes(formulation: Formulation, cancel: threading.Event | None) -> int:
     """Smallest reported bytes that a plan found by the planners needs before addresses."""
     lowest = replace(formulation, goal=replace(formulation.goal, budget_bytes=0)).in_arena_bytes()
-    problem = lowest.lowered.problem
-    found = portfolio.search(problem, lowest.goal, "auto", lowest.monitor(cancel=cancel))
+    problem, monitor = lowest.lowered.problem, lowest.monitor(cancel=cancel)
+    monitor.seconds *= SMALLEST_PART
+    found = portfolio.search(problem, lowest.goal, "auto", monitor)
     return lowest.count.counted(liveness.peak(resolve_choices(problem, found.choices), found.order))
 
 

@@ -188,7 +188,9 @@ class SizeSearch:
             stages,
         )
         self.started = time.monotonic()
+        self.formulating = 0.0  # seconds of reading and formulating the sizes tried
         self.tried: dict[int, SizeTrial] = {}
+        self.notes: list[str] = []  # for the document
         self.part = FIRST_PART  # share of the remaining size search for one size
 
     def largest(self) -> SizeTrial | None:
@@ -201,6 +203,8 @@ class SizeSearch:
             self.part = 1 / (high - low).bit_length()  # at most this many bisections are left
             middle = (low + high) // 2
             low, high = (middle, high) if self.at(middle).fits else (low, middle)
+        if high - low > 1:
+            self.notes.append(f"the search ended before sizes {low + 1} to {high - 1} were tried")
         return self.tried[low]
 
     def _bracket(self, first: SizeTrial, second: SizeTrial) -> tuple[int, int]:
@@ -233,7 +237,13 @@ class SizeSearch:
         return [given, least + 1]
 
     def _has_trials_left(self) -> bool:
-        return len(self.tried) < MAX_TRIALS and not self.stages.cancel.is_set()
+        return len(self.tried) < MAX_TRIALS and not self.stages.cancel.is_set() and not self._is_over()
+
+    def _is_over(self) -> bool:
+        """Whether the time of the sizes is over, of which reading and formulating them took less than half."""
+        request, elapsed = self.fit_request.request, time.monotonic() - self.started
+        is_over = elapsed > SIZE_PART * request.search_seconds and 2 * self.formulating < elapsed
+        return request.iterations is None and is_over
 
     def request_at(self, size: int) -> Request:
         """The request with the growing dimension bound to `size`."""
@@ -250,7 +260,8 @@ class SizeSearch:
         given = {name: sent for name, sent in request.given.items() if name not in ("grow", "max_overhead")}
         given |= {"batch": best.size} if self.dimension is None else {"dims": dict(request.dims)}
         if request.iterations is None:
-            return replace(request, given=given, search_seconds=max(1e-3, self._seconds_left()))
+            left = self._seconds_left() - self.formulating / len(self.tried)  # the size is read once more
+            return replace(request, given=given, search_seconds=max(1e-3, left))
         return replace(request, given=given, iterations=max(1, round(request.iterations * (1 - SIZE_PART))))
 
     def at(self, size: int, must_read: bool = False) -> SizeTrial:
@@ -264,7 +275,7 @@ class SizeSearch:
 
         Raises BadGraph and CancellationError about reading the model only if `must_read`.
         """
-        request = self.request_at(size)
+        request, began = self.request_at(size), time.monotonic()
         try:
             with cancellation_scope(self.stages.cancel, GRACE_CHECKS):
                 source, _ = training_graph(self.model, load_model(self.model, request, self.limits), request)
@@ -277,6 +288,7 @@ class SizeSearch:
             if must_read:
                 raise _about_growing(error) from None
             return SizeTrial(size, False, REFUSED, str(error.findings[0]) if error.findings else str(error))
+        self.formulating += time.monotonic() - began
         may_copy, small_host = fit_copies.may_copy(formulation, request, is_first=must_read)
         return replace(self._tried(size, formulation, may_copy), small_host=small_host)
 
@@ -457,7 +469,7 @@ def _document(
         "tried": [sizes.tried[tried].row() for tried in sorted(sizes.tried)],
         "plan": report.get("plan"),
         "checked": True,
-        "warnings": [*_no_copies(fit_request.request, best, known), *report.get("warnings", ())],
+        "warnings": [*sizes.notes, *_no_copies(fit_request.request, best, known), *report.get("warnings", ())],
         "stopped": stages.cancel.is_set(),
         "elapsed": {"sizes": round(stages.elapsed["plan"], 6), **report.get("elapsed", {})},
     }

@@ -34,6 +34,7 @@ from planner.pipeline.multi_shape_search import MultiShapeSearch
 from planner.pipeline.progress import LAST_BOUND_PART, OnPlanned, Outcome, SolveStages
 from planner.pipeline.sections import graph_documents, graph_sections
 from planner.problem import same_dataflow
+from planner.problem.monitor import Monitor
 from planner.problem.plan import Plan
 from planner.report.report import baseline_metrics, build_report, executed_section
 from planner.request.budget import Budget
@@ -160,8 +161,14 @@ def _with_shared_budget(cases: list[ShapeCase], request: Request, stages: SolveS
     highest = formulations[_highest(formulations, [formulation.baseline for formulation in formulations])]
     shared = request
     if not request.lowest_peak:
-        shared = replace(request, budget=Budget(bytes=with_limit(highest, request, None, stages.cancel).budget_bytes))
-    return [replace(case, formulation=with_limit(case.formulation, shared, None)) for case in cases]
+        highest = with_limit(highest, request, None, stages.cancel)
+        shared = replace(request, budget=Budget(bytes=highest.budget_bytes))
+
+    def limited(formulation: Formulation) -> Formulation:
+        within = with_limit(formulation, shared, None)
+        return replace(within, goal=replace(within.goal, seconds=highest.goal.seconds))
+
+    return [replace(case, formulation=limited(case.formulation)) for case in cases]
 
 
 def _highest(formulations: list[Formulation], plans: list[Plan]) -> int:
@@ -195,15 +202,22 @@ def _placed(
 ) -> list[Plan]:
     """The plans with addresses; those above the budget are packed tighter if possible."""
     placed = []
-    for formulation, plan in zip(formulations, plans, strict=True):
-        monitors = [formulation.monitor(cancel=stages.cancel) for _ in range(2)]
-        found = formulation.placed(plan, request.layout, monitors[0])
+    for done, (formulation, plan) in enumerate(zip(formulations, plans, strict=True)):
+        monitor = _share_of_time(formulation, stages, until, len(plans) - done)
+        found = formulation.placed(plan, request.layout, monitor)
+        stages.stopped_by_clock |= monitor.stopped_by_clock
         if formulation.places and formulation.bytes_over_budget(found) and not plan.score.bytes_over_budget:
-            monitors[1].seconds = max(0.0, until - time.monotonic()) / len(plans)
-            found = formulation.packed(found, monitors[1])
-        stages.stopped_by_clock |= any(monitor.stopped_by_clock for monitor in monitors)
+            monitor = _share_of_time(formulation, stages, until, len(plans) - done)
+            found = formulation.packed(found, monitor)
+            stages.stopped_by_clock |= monitor.stopped_by_clock
         placed.append(found)
     return placed
+
+
+def _share_of_time(formulation: Formulation, stages: SolveStages, until: float, sets: int) -> Monitor:
+    """Monitor for the addresses of one of so many sets: they share the time left."""
+    goal = formulation.goal.limited(max(0.0, until - time.monotonic()) / sets, formulation.goal.iterations)
+    return replace(formulation, goal=goal).monitor(cancel=stages.cancel)
 
 
 def _repaired(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from graph.formats.readers import load
 from planner.errors import BadRequest
+from planner.formulation import formulation as formulations
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
 from planner.problem import FORBID, PREFER
@@ -38,3 +40,20 @@ def test_a_node_that_runs_once_is_a_warning() -> None:
     (warning,) = asked(document, recompute=["h2", "h1"]).warnings
     assert warning.endswith(": h2")
     assert asked(document, recompute=["h1"]).warnings == ()
+
+
+@pytest.mark.parametrize(("took", "left"), [(7, 33), (70, 20)])
+def test_the_search_for_the_smallest_peak_takes_its_time_from_that_of_the_goal(
+    took: int, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def smallest(*_: Any) -> int:
+        nonlocal now
+        now += took
+        return 0
+
+    now, seconds = 0, {"search_seconds": 40}
+    monkeypatch.setattr(formulations, "_smallest_bytes", smallest)
+    monkeypatch.setattr(formulations, "time", SimpleNamespace(monotonic=lambda: now))
+    assert asked(chain(4), fraction_of="reducible", **seconds).goal.seconds == left
+    assert asked(chain(4), fraction_of="reducible", iterations=3, **seconds).goal.seconds == 40
+    assert asked(chain(4), fraction_of="reducible", budget="1KiB", **seconds).goal.seconds == 40

@@ -6,6 +6,7 @@ import json
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from planner.errors import BadRequest
 from planner.formulation.formulation import Formulation
+from planner.pipeline import fit as fits
 from planner.pipeline.fit import MAX_TRIALS, FitResult, SizeSearch, SizeTrial, fit
 from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
@@ -222,6 +224,34 @@ def test_addresses_of_a_size_get_no_time_once_that_of_the_sizes_is_over(monkeypa
     monkeypatch.setattr(Formulation, "placed", counted)
     check(fit(layers(), parse_fit({"budget": "64KiB", "max_overhead": "40%", "search_seconds": 20, "layout": "best"})))
     assert 0.0 in given and max(given) < 1
+
+
+@pytest.mark.parametrize(("reading", "searching", "is_cut"), [(0, 10, True), (10, 1, False)])
+def test_sizes_are_tried_after_the_time_only_if_most_of_it_went_into_reading_them(
+    reading: int, searching: int, is_cut: bool, monkeypatch: pytest.MonkeyPatch
+):
+    now, load_model, tried = 0, fits.load_model, SizeSearch._tried
+
+    def read(*given: Any) -> Any:
+        nonlocal now
+        now += reading
+        return load_model(*given)
+
+    def searched(*given: Any) -> SizeTrial:
+        nonlocal now
+        now += searching
+        return tried(*given)
+
+    monkeypatch.setattr(fits, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(fits, "load_model", read)
+    monkeypatch.setattr(SizeSearch, "_tried", searched)
+    monkeypatch.setattr(
+        SizeSearch, "final_request", lambda sizes, best: replace(sizes.request_at(best.size), iterations=5)
+    )
+    request = {"budget": "64KiB", "max_overhead": "40%", "search_seconds": 30, "planner": "segments"}
+    document = fit(layers(), parse_fit(request)).document
+    ended = [warning for warning in document["warnings"] if warning.startswith("the search ended before sizes")]
+    assert (len(document["tried"]) == 3, bool(ended)) == (is_cut, is_cut)
 
 
 def test_cancel_keeps_the_best_result():
