@@ -10,12 +10,13 @@ from torch import fx, nn
 
 from remat.report import Report
 from remat.torch.copies.waits import waits_of
-from remat.torch.step.aot import OptimizedModule
+from remat.torch.step.aot import OptimizedModule, refusing_second_order
 from remat.torch.step.arena import Addresses, addresses_of, outside_bytes, without_workspaces
 from remat.torch.step.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep, compiled_budget_text
 from remat.torch.step.planning import PlanSource, order_for, plan_step, read, with_reserve
 from remat.torch.step.recording import (
     NO_GRADIENT,
+    Compiler,
     CompilerName,
     Passes,
     Step,
@@ -63,12 +64,16 @@ class Backend:
         self.addresses: list[Addresses] = []
 
     def __call__(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        with refusing_second_order():
+            return self._compiler()(graph, examples)
+
+    def _compiler(self) -> Compiler:
         if self.compiler == "inductor":
             from remat.torch.inductor.backend import compiled_backend
 
-            return compiled_backend(self._divided, measure=self.measure)(graph, examples)
+            return compiled_backend(self._divided, measure=self.measure)
         run = self._placed if self.memory == "arena" else self._planned
-        return step_backend(run, measure=self.measure)(graph, examples)
+        return step_backend(run, measure=self.measure)
 
     def _planned(self, step: Step) -> Passes:
         """The passes whose values PyTorch places, with the copies of the plan to the host and back."""

@@ -242,3 +242,79 @@ def test_methods_that_are_attributes_follow_the_mode_of_the_planned_module() -> 
     with torch.no_grad():
         assert planned.eval()(x) == plain.eval()(x)
     assert planned.chosen.__self__ is planned
+
+
+class Scalar(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.first(x))).square().mean()
+
+
+@pytest.fixture(scope="module")
+def scalars(quick_bounds: None) -> tuple[nn.Module, nn.Module]:
+    """A module without a plan and with one."""
+    torch.manual_seed(0)
+    plain = Scalar()
+    return plain, remat.torch.optimize(copy.deepcopy(plain), (torch.ones(4, 8),), **QUICK)
+
+
+@pytest.mark.parametrize("compiler", ["eager", "inductor"])
+def test_second_order_gradients_are_refused(compiler: Any) -> None:
+    planned = torch.compile(Scalar(), backend=remat.torch.backend(compiler=compiler, **QUICK), fullgraph=True)
+    x = torch.ones(4, 8, requires_grad=True)
+    with pytest.raises(RuntimeError, match="take them of the module without the plan"):
+        torch.autograd.grad(planned(x), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="take them of the module without the plan"):
+        torch.autograd.functional.hessian(lambda x: planned(x), torch.ones(4, 8))
+
+
+def test_transforms_of_a_planned_module_are_refused_with_what_to_transform(
+    scalars: tuple[nn.Module, nn.Module],
+) -> None:
+    with pytest.raises(remat.torch.NotCaptured, match=r"Give torch.func the module without a plan"):
+        torch.func.vmap(lambda x: scalars[1](x))(torch.ones(2, 4, 8))
+
+
+HOOKS: dict[str, Callable[[nn.Module], Any]] = {
+    "pre": lambda module: module.register_forward_pre_hook(lambda module, given: (given[0] * 2,)),
+    "forward": lambda module: module.register_forward_hook(lambda module, given, output: output * 2),
+    "backward pre": lambda module: module.register_full_backward_pre_hook(lambda module, of: (of[0] * 2,)),
+    "backward": lambda module: module.register_full_backward_hook(lambda module, of, _: (of[0] * 2,)),
+}
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_hooks_of_a_planned_module_run_as_without_a_plan(name: str, scalars: tuple[nn.Module, nn.Module]) -> None:
+    found = []
+    for module in scalars:
+        x = torch.ones(4, 8, requires_grad=True)
+        hook = HOOKS[name](module)
+        value = module(x)
+        found.append([value.detach(), *torch.autograd.grad(value, [x, *module.parameters()])])
+        hook.remove()
+    assert equal(*found)
+
+
+def test_hooks_of_all_modules_run_as_without_a_plan(scalars: tuple[nn.Module, nn.Module]) -> None:
+    of_all = torch.nn.modules.module
+    expected, found = ([results(module, (torch.ones(4, 8),), torch.sum)] for module in scalars)
+    for factor in (2, 3):
+        hook = of_all.register_module_forward_hook(lambda module, given, output, factor=factor: output * factor)
+        expected.append(results(scalars[0], (torch.ones(4, 8),), torch.sum))
+        found.append(results(scalars[1], (torch.ones(4, 8),), torch.sum))
+        hook.remove()
+    assert not equal(expected[0], expected[1])
+    assert all(equal(*each) for each in zip(expected, found, strict=True))
+
+
+def test_backward_hooks_inside_of_a_planned_module_are_refused_with_what_to_use(
+    scalars: tuple[nn.Module, nn.Module],
+) -> None:
+    hook = scalars[1].last.register_full_backward_hook(lambda module, of, _: (of[0] * 2,))  # type: ignore[union-attr]
+    with pytest.raises(remat.torch.NotCaptured, match=r"inside of it use `register_hook` of a tensor"):
+        scalars[1](torch.ones(4, 8))
+    hook.remove()
+    assert equal(*(results(module, (torch.ones(4, 8),), torch.sum) for module in scalars))

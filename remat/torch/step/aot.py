@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch._dynamo.config
@@ -23,12 +24,14 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.eval_frame import OptimizedModule
 from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, TorchRuntimeError, Unsupported, UserError
 from torch._export.serde import serialize
+from torch._functorch._aot_autograd import runtime_wrappers
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
 from torch._guards import TracingContext, detect_fake_mode
 from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch._subclasses import FakeTensorMode
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.distributed.tensor import DTensor
+from torch.nn.modules.module import _has_any_global_hook
 from torch.utils._python_dispatch import _disable_current_modes
 
 from remat.torch.step.program import program_of
@@ -55,9 +58,11 @@ __all__ = [
     "graph_module",
     "group_size",
     "has_avx512",
+    "has_global_hooks",
     "has_kernel",
     "outside_of_tracing",
     "peak_and_rest",
+    "refusing_second_order",
     "run_and_save_rng_state",
     "run_as_it_is",
     "run_with_rng_state",
@@ -73,6 +78,10 @@ MARK = "remat: "
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 #: Ops that tracing replaces by others, which round otherwise and take more memory than the kernels of eager PyTorch.
 REPLACED = re.compile("_?upsample_.*|softshrink|hardshrink|multi_margin_loss|multilabel_margin_loss_forward")
+SECOND_ORDER = (
+    "second-order gradients (create_graph=True) of a module under a plan are refused; take them of the module without "
+    "the plan, which has the same parameters"
+)
 REPLACED_FOR = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
@@ -116,6 +125,25 @@ def eager_backend(partition: Partition) -> Callable[[fx.GraphModule, Sequence[An
         return run
 
     return compiled
+
+
+@contextlib.contextmanager
+def refusing_second_order() -> Iterator[None]:
+    """Scope in which passes are compiled whose backward pass refuses `create_graph=True`.
+
+    Those of PyTorch leave out what second-order gradients have of the module, and raise for some of them only.
+    """
+
+    def refused(*_: Any) -> Any:
+        raise RuntimeError(SECOND_ORDER)
+
+    def generated(*options: Any, **named: Any) -> Callable[..., Any]:
+        backward = generate(*options, **named)
+        return lambda *arguments: backward(*arguments[:-1], refused)
+
+    generate = runtime_wrappers._codegen_compiled_backward
+    with patch.object(runtime_wrappers, "_codegen_compiled_backward", generated):
+        yield
 
 
 @contextlib.contextmanager
@@ -235,6 +263,11 @@ def has_kernel(op: torch._ops.OpOverload, device_type: str) -> bool:
 def has_avx512() -> bool:
     """Whether the processor has AVX-512, whatever PyTorch's own kernels were limited to."""
     return bool(torch.cpu._is_avx512_supported())
+
+
+def has_global_hooks() -> bool:
+    """Whether hooks of all modules are registered."""
+    return bool(_has_any_global_hook())
 
 
 def allocations(calls: Mapping[str, Callable[[], Callable[[], Any]]]) -> dict[str, int]:

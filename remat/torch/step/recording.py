@@ -26,6 +26,7 @@ from remat.torch.step.aot import (
     UserError,
     allow_compilations,
     eager_backend,
+    has_global_hooks,
 )
 from remat.torch.step.document import document
 from remat.torch.step.errors import NotCaptured
@@ -125,6 +126,15 @@ def step_backend(divide: Callable[[Step], Passes], name: str = "", measure: bool
 
 #: Functions of recurrent layers, with arguments ..., has_biases, num_layers, dropout, train, ...
 RECURRENT = (torch._VF.lstm, torch._VF.gru, torch._VF.rnn_tanh, torch._VF.rnn_relu)
+#: What to do about some breaks of a graph, by a part of what PyTorch writes about them.
+REMEDIES = {
+    "RNN, GRU, or LSTM": "Write nn.RNN, nn.GRU and nn.LSTM as a loop over nn.RNNCell, nn.GRUCell or nn.LSTMCell",
+    "Unsupported functorch": "Give torch.func the module without a plan, which has the same parameters",
+    "backwards hooks": (
+        "Of the hooks on backward passes, only those on the planned module itself run under a plan; inside of it use "
+        "`register_hook` of a tensor or parameter"
+    ),
+}
 #: Errors of `torch.compile` that `capture_error` turns into ours.
 COMPILE_ERRORS = (BackendCompilerFailed, FailOnRecompileLimitHit, TorchRuntimeError, Unsupported, UserError)
 
@@ -140,10 +150,10 @@ def capture_error(error: Exception) -> Exception:
         return NotCaptured(
             f"the module fails on these arguments: {reason}\nCall it once without a plan to see the error"
         )
-    recurrent = "Write nn.RNN, nn.GRU and nn.LSTM as a loop over nn.RNNCell, nn.GRUCell or nn.LSTMCell. "
+    remedy = next((f"{remedy}. " for what, remedy in REMEDIES.items() if what in reason), "")
     return NotCaptured(
-        f"the module is not one graph: {reason}\n{recurrent * ('RNN, GRU, or LSTM' in reason)}Move what breaks the "
-        "graph out of the module, or plan the parts of the model that can be recorded one by one; "
+        f"the module is not one graph: {reason}\n{remedy}Move what breaks the graph out of the module, or plan the "
+        "parts of the model that can be recorded one by one; "
         'recording="eager" of `capture` records a step of any module, for planning without training under the plan'
     )
 
@@ -152,8 +162,9 @@ def compiled_by(compiler: Callable[..., Any], modules: int = 1) -> Callable[[M],
     """A function of modules to modules with the same parameters, whose forward pass a backend of `torch.compile` runs.
 
     It is compiled once for all modules that differ in the contents of their parameters only, and once for each that
-    holds a module with hooks, for which compiled code has no guard. Hooks of the modules themselves run outside of it.
-    A call raises NotCaptured for what is not one graph, and errors of the backend as they are.
+    holds a module with hooks, or is called under hooks of all modules, for which compiled code has no guard. Hooks of
+    the modules themselves run outside of it. A call raises NotCaptured for what is not one graph, and errors of the
+    backend as they are.
 
     Parameters:
         compiler: The backend.
@@ -228,8 +239,8 @@ def _runs_torch(module: nn.Module) -> bool:
 
 
 def _holds_hooks(module: nn.Module) -> bool:
-    """Whether a module inside of one has hooks."""
-    return any(
+    """Whether a module inside of one has hooks, its own or those of all modules."""
+    return has_global_hooks() or any(
         inner._forward_hooks or inner._forward_pre_hooks or inner._backward_hooks or inner._backward_pre_hooks
         for inner in module.modules()
         if inner is not module
