@@ -205,7 +205,8 @@ def to_problem(error: BaseException, instance: str | None = None) -> dict[str, A
         return {**error.body, "instance": instance or error.body.get("instance")}
     row = error_row(error)
     findings: Sequence[Finding] = getattr(error, "findings", ())
-    code = getattr(error, "code", "") or (findings[0].code if findings else row.code)
+    own = error.code if isinstance(error, AppError) else ""
+    code = own or (findings[0].code if findings else row.code)
     internal = row.error is BaseException
     detail = "see the log of the service; the request can be retried" if internal else _text_of(error)
     return problem_body(

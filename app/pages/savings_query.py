@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from app.pages.fit_query import JOIN_COLUMNS, best_fits, largest_size_by
 from app.store.measurements import latest_steps
-from app.store.savings import made_by
+from app.store.savings import made_by, sum_of_bytes
 from app.store.store import Store
 from app.store.tables import Timestamp, graphs, plans, to_timestamp
 from app.store.tags_and_notes import has_tag, known_tags
@@ -172,7 +172,7 @@ class SavingsQuery:
         figures = (
             sa.func.count().label("plans"),
             sa.func.count(sa.case((plans.c.status == OVER_BUDGET, 1))).label("over_budget"),
-            sa.cast(sa.func.sum(plans.c.saved_bytes), sa.Float).label("saved_bytes"),
+            sum_of_bytes(plans.c.saved_bytes).label("saved_bytes"),
             sa.func.avg(plans.c.saved).label("saved"),
             sa.func.avg(plans.c.overhead).label("overhead"),
         )
@@ -328,8 +328,8 @@ def _sums(best: sa.FromClause) -> dict[str, sa.ColumnElement[Any]]:
         "fit": over(sa.literal(1), fits),
         "fit_before": over(sa.literal(1), best.c.baseline_peak_bytes <= best.c.budget_bytes),
         "with_budget": sa.func.count(best.c.budget_bytes),
-        "baseline_peak_bytes": over(best.c.baseline_peak_bytes, sa.true()),
-        "saved_bytes": over(best.c.saved_bytes, sa.true()),
+        "baseline_peak_bytes": sum_of_bytes(best.c.baseline_peak_bytes),
+        "saved_bytes": sum_of_bytes(best.c.saved_bytes),
         "baseline_seconds": over(best.c.baseline_seconds, fits),
         "seconds": over(best.c.seconds, fits),
         "compared": over(sa.literal(1), both),

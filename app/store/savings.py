@@ -15,8 +15,23 @@ GROUPS = ("model", "planner", "budget", "day")
 MAX_ROWS = 10_000
 
 
+class _Whole(sa.TypeDecorator[int]):
+    """A number read as an integer of any size."""
+
+    impl = sa.Float
+    cache_ok = True
+
+    def process_result_value(self, value: float | None, dialect: sa.Dialect) -> int | None:
+        return None if value is None else int(value)
+
+
+def sum_of_bytes(column: sa.ColumnElement[Any]) -> sa.ColumnElement[float]:
+    """The sum as a float, exact up to 2^53: databases refuse a sum of integers from 2^63 on."""
+    return sa.func.coalesce(sa.func.sum(sa.cast(column, sa.Float)), 0.0)
+
+
 def _sum(name: str) -> sa.ColumnElement[int]:
-    return sa.cast(sa.func.coalesce(sa.func.sum(sa.column(name)), 0), sa.BigInteger).label(name)
+    return sa.type_coerce(sum_of_bytes(sa.column(name)), _Whole).label(name)
 
 
 def _mean(name: str) -> sa.ColumnElement[float]:

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from app.api.main import create_app
 from app.jobs.interface import Operation
+from app.pages.savings_query import SavingsFilter, SavingsQuery
 from app.settings import Settings
 from app.store import records
 from app.store.savings import savings
@@ -60,6 +61,16 @@ def test_plans_are_summed_by_model(asked: Any) -> None:
     assert (net["saved_bytes"], net["baseline_peak_bytes"], net["solver_seconds"]) == (130, 300, 6.0)
     assert net["saved"] == pytest.approx(1.3 / 3) and net["gap"] == pytest.approx(0.05)
     assert (other["model"], other["proven"]) == ('other, "quoted"', 1)
+
+
+def test_sums_of_bytes_may_exceed_what_a_column_holds(asked: Any, store: Store) -> None:
+    with store.writing() as connection:
+        connection.execute(sa.update(plans).values(baseline_peak_bytes=2**62, peak_bytes=2**61, saved_bytes=2**62))
+    net = asked().json()["rows"][0]
+    assert (net["plans"], net["baseline_peak_bytes"], net["peak_bytes"]) == (3, 3 * 2**62, 3 * 2**61)
+    board = SavingsQuery(store, None)
+    assert board.sums(SavingsFilter())["saved_bytes"] == 3 * 2**62
+    assert [day["saved_bytes"] for day in board.by_day(SavingsFilter())] == [2**62, 2**63, 2**62]
 
 
 def test_groups_are_combined_in_the_order_they_are_named(asked: Any) -> None:

@@ -6,6 +6,7 @@ import json
 
 import jsonschema_rs
 import pytest
+import sqlalchemy as sa
 
 from app import catalogue
 from app.api.schemas import write
@@ -46,6 +47,10 @@ def test_a_problem_is_what_its_schema_says(error: Exception) -> None:
     problem = to_problem(error, "/v1/graphs")
     jsonschema_rs.validate(catalogue.schema("problem"), problem)
     assert "secret" not in json.dumps(problem)
+
+
+def test_an_internal_error_has_no_code_of_a_library() -> None:
+    assert to_problem(sa.exc.DataError("SELECT", None, Exception()))["code"] == "internal"
 
 
 def test_a_child_stands_before_its_parent_in_the_table_of_errors() -> None:
