@@ -106,6 +106,8 @@ def headline(report: Mapping[str, Any]) -> str:
     slowdown = format_slowdown(plan["overhead"])
     fits_device = report.get("fits_device", report["fits"])
     memory = f"the device, {device if isinstance(device, str) else device.get('name', 'custom')}"
+    if plan["status"] == "over_budget" and plan.get("needed_bytes", budget + 1) <= budget:
+        return f"fits {format_bytes(budget)}, but not the host memory: peak {format_bytes(peak)}, {slowdown}"
     if plan["status"] == "over_budget":
         word = "proven" if plan["smallest_budget_proven"] else "found"
         smallest = plan["smallest_budget_bytes"]

@@ -214,10 +214,12 @@ class Formulation:
     def with_host_addresses(self, plan: Plan) -> Plan:
         """The plan with addresses in host memory, which follow from its lifetimes; those on the device stay."""
         problem, lives = resolve_choices(self.lowered.problem, plan.choices), plan.lifetimes
-        on_host = np.where(problem.space == HOST, problem.size, 0)
-        host, host_bytes = place_by_sweeps(
-            lives, on_host, np.zeros(len(plan.order), np.int64), ALIGNMENT, _counted(plan)
-        )
+        on_host, no_workspace = np.where(problem.space == HOST, problem.size, 0), np.zeros(len(plan.order), np.int64)
+        found = place_by_sweeps(lives, on_host, no_workspace, ALIGNMENT, _counted(plan))
+        limit = self.goal.host_bytes
+        if limit is not None and found[1] > limit:
+            found = place_within(limit, lives, on_host, no_workspace, ALIGNMENT, _counted(plan)) or found
+        host, host_bytes = found
         offsets = None if plan.offsets is None else np.where(self.is_on_host(plan), host, plan.offsets)
         return replace(plan, offsets=offsets, host_arena_bytes=host_bytes)
 
@@ -254,6 +256,18 @@ class Formulation:
     def bytes_over_budget(self, plan: Plan) -> int:
         """Reported bytes that a plan needs above the budget; 0 without a budget, or if the lowest peak is the goal."""
         return max(0, self.needed_bytes(plan) - self.budget_bytes) if self.budget_bytes else 0
+
+    def host_bytes_over_limit(self, plan: Plan) -> int:
+        """Bytes that a plan needs above the limit on host memory; as `needed_bytes`, of the arena or of the peak."""
+        if self.goal.host_bytes is None or plan.schedule is None:
+            return 0
+        arena = plan.host_arena_bytes if self.places else None
+        needed = int(plan.schedule.host_bytes.max(initial=0)) if arena is None else arena
+        return max(0, needed - self.goal.host_bytes)
+
+    def is_within_budget(self, plan: Plan) -> bool:
+        """Whether what a plan needs is within the budget, and in host memory within its limit."""
+        return not self.bytes_over_budget(plan) and not self.host_bytes_over_limit(plan)
 
     def resident_arena_bytes(self, plan: Plan) -> int:
         """Bytes of uncounted residents at the bottom of the arena."""

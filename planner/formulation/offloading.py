@@ -307,5 +307,5 @@ def with_copies_again(
 
 
 def rank(formulation: Formulation, plan: Plan) -> tuple[int, Score]:
-    """Lower is better: bytes over the budget with addresses, then the score."""
-    return formulation.bytes_over_budget(plan), plan.score
+    """Lower is better: bytes over the budget and the host memory with addresses, then the score."""
+    return formulation.bytes_over_budget(plan) + formulation.host_bytes_over_limit(plan), plan.score

@@ -62,7 +62,7 @@ def copied_point(found: FoundPlan | None) -> dict[str, Any] | None:
         return None
     formulation, plan = found
     return {
-        "within_budget": not formulation.bytes_over_budget(plan),
+        "within_budget": formulation.is_within_budget(plan),
         "seconds": plan.score.cost * formulation.lowered.problem.tick,
         "overhead": formulation.overhead(plan.score.cost),
         "peak_bytes": formulation.counted_peak(plan),

@@ -343,10 +343,14 @@ class SizeSearch:
             if self._is_within(*found):
                 return self._checked(size, *found)
             formulation, plan = min((formulation, plan), found, key=lambda each: rank(*each))
-        over = formulation.bytes_over_budget(plan)
-        excess = f"is {over:,} bytes over the memory" if over else f"is {_percent(formulation, plan.score.cost)} slower"
-        if over and formulation.counted_peak(plan) <= (formulation.budget_bytes or 0):
-            excess += " with its addresses"
+        if over := formulation.bytes_over_budget(plan):
+            excess = f"is {over:,} bytes over the memory"
+            if formulation.counted_peak(plan) <= (formulation.budget_bytes or 0):
+                excess += " with its addresses"
+        elif over := formulation.host_bytes_over_limit(plan):
+            excess = f"is {over:,} bytes over the host memory"
+        else:
+            excess = f"is {_percent(formulation, plan.score.cost)} slower"
         return SizeTrial(size, False, NOT_FOUND, f"the best plan found {excess}", formulation, plan)
 
     def _search(self, formulation: Formulation, planner: str, seeds: Sequence[Candidate]) -> Plan:
@@ -400,7 +404,7 @@ class SizeSearch:
 
     def _is_within(self, formulation: Formulation, plan: Plan) -> bool:
         """Whether the plan with its addresses is acceptable."""
-        return not formulation.bytes_over_budget(plan) and self._is_acceptable(formulation, plan.score)
+        return formulation.is_within_budget(plan) and self._is_acceptable(formulation, plan.score)
 
     def _is_acceptable(self, formulation: Formulation, score: Score) -> bool:
         return score.bytes_over_budget == 0 and score.cost <= self._max_ticks(formulation)

@@ -67,6 +67,7 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
             *data.warnings,
             *_gradient_warnings(data.executed),
             *_arena_warnings(formulation, data.plan),
+            *_host_memory_warnings(formulation, data.plan),
             *_collective_warnings(formulation, data.plan),
         ],
         "elapsed": {stage: round(seconds, 6) for stage, seconds in data.elapsed.items()},
@@ -154,6 +155,12 @@ def _arena_warnings(formulation: Formulation, plan: Plan) -> list[str]:
         f"the peak is within the budget, but the arena exceeds it by {past / budget:.2%} (alignment and fragmentation "
         "of addresses): give the search more time, or raise the budget by that much"
     ]
+
+
+def _host_memory_warnings(formulation: Formulation, plan: Plan) -> list[str]:
+    """Warning if the host memory is too small for the copies of the plan."""
+    over = formulation.host_bytes_over_limit(plan)
+    return [f"host_memory: copies need {over:,} bytes more: raise it by that much"] if over else []
 
 
 def _collective_warnings(formulation: Formulation, plan: Plan) -> list[str]:
@@ -276,8 +283,8 @@ def _is_peak_goal(data: ReportData) -> bool:
 
 
 def _within_budget(data: ReportData) -> bool | None:
-    """Whether the memory needed is within the budget; None without one."""
-    return None if _is_peak_goal(data) else data.formulation.bytes_over_budget(data.plan) == 0
+    """Whether the memory needed is within the budget and the host memory; None without a budget."""
+    return None if _is_peak_goal(data) else data.formulation.is_within_budget(data.plan)
 
 
 def _status(data: ReportData) -> str:
@@ -303,9 +310,10 @@ def _gap(data: ReportData) -> float | None:
 
 
 def _smallest_budget(data: ReportData) -> dict[str, Any]:
-    """Smallest budget found, if the plan is over budget or the lowest peak is the goal; else null."""
+    """Smallest budget found, if the plan needs more than the budget or the lowest peak is the goal; else null."""
     formulation = data.formulation
-    shown, needed = _status(data) == "over_budget" or data.request.lowest_peak, formulation.needed_bytes(data.plan)
+    misses = _status(data) == "over_budget" and formulation.bytes_over_budget(data.plan) > 0
+    shown, needed = misses or data.request.lowest_peak, formulation.needed_bytes(data.plan)
     return {
         "smallest_budget_bytes": needed if shown else None,
         "smallest_budget_proven": shown and needed == formulation.count.counted(formulation.bound.peak_bytes),

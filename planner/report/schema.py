@@ -139,7 +139,8 @@ class PlanSection(Struct):
         Meta(description="memory needed, in bytes: the arena if the runtime uses the planned addresses, else the peak"),
     ] = UNSET
     within_budget: Annotated[
-        bool | UnsetType | None, Meta(description="whether needed_bytes is within the budget; null: no budget")
+        bool | UnsetType | None,
+        Meta(description="whether needed_bytes is within the budget, and copies within host_memory; null: no budget"),
     ] = UNSET
 
 
@@ -518,7 +519,9 @@ class ReportDocument(Struct):
 class CopiedPointSection(Struct):
     """Best plan with copies to the host within one budget."""
 
-    within_budget: Annotated[bool, Meta(description="whether the memory needed is within the budget")]
+    within_budget: Annotated[
+        bool, Meta(description="whether the memory needed is within the budget, and copies within host_memory")
+    ]
     seconds: Annotated[float, Meta(description="predicted time: the end of the last task")]
     overhead: Annotated[float, Meta(description="extra time as a fraction of the baseline time")]
     peak_bytes: Annotated[Integer, Meta(description="peak in bytes")]

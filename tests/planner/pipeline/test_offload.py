@@ -11,10 +11,14 @@ import pytest
 
 from app.cli.commands.explain import lines
 from app.render.plan.trace import TRACKS, trace
+from app.render.text import headline
 from graph.builder.builder import Builder
 from graph.ir import Body, Graph, Role, TensorType
 from planner.errors import BadRequest, IllegalPlan
+from planner.formulation import formulation
+from planner.formulation.formulation import Formulation
 from planner.pipeline.solve import Outcome, solve
+from planner.problem.plan import Plan
 from planner.report.regression import drift
 from planner.report.saved_report import explain_with_graph, verify
 from planner.request.plan_request import parse_request
@@ -140,6 +144,39 @@ def test_copies_beside_planned_bodies_are_verified_and_run_bit_equal() -> None:
 def test_host_memory_limits_the_copies() -> None:
     copies = planned(host_memory=2 * 65536).report["copies"]
     assert copies["host_peak_bytes"] <= 2 * 65536
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_a_plan_whose_host_arena_exceeds_the_host_memory_is_packed_or_over_budget(
+    is_packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_host_addresses, sweeps = Formulation.with_host_addresses, formulation.place_by_sweeps
+    limit = 12 * 65536
+
+    def wasteful(*given: Any) -> tuple[Any, int]:
+        return sweeps(*given)[0], limit + 64
+
+    def placed(planned: Formulation, plan: Plan) -> Plan:
+        with monkeypatch.context() as patch:
+            patch.setattr(formulation, "place_by_sweeps", wasteful)
+            if not is_packed:
+                patch.setattr(formulation, "place_within", lambda *given: None)
+            return with_host_addresses(planned, plan)
+
+    monkeypatch.setattr(Formulation, "with_host_addresses", placed)
+    device = DEVICE | {"host_bandwidth": 1e11}
+    outcome = planned(budget="26%", host_memory=limit, device=device)  # no plan without copies fits
+    report = json.loads(json.dumps(outcome.report))
+    plan, copies, exceeds = report["plan"], report["copies"], not is_packed
+    assert plan["offloaded"] and plan["needed_bytes"] <= plan["budget_bytes"]
+    assert (copies["host_arena_bytes"] > limit, plan["within_budget"], outcome.exit_code) == (
+        exceeds,
+        is_packed,
+        exceeds,
+    )
+    assert any("copies need 64 bytes more" in text for text in report["warnings"]) == exceeds
+    assert ("not the host memory" in headline(report)) == exceeds
+    assert verify(report)["valid"] and (plan["smallest_budget_bytes"] is None)
 
 
 def test_an_edited_report_is_refused() -> None:
