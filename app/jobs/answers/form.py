@@ -115,7 +115,7 @@ def _numbered(field: str, given: Any, number: Number) -> Any:
     if field in VALUE_LIST_FIELDS:
         return [number(name) for name in given]
     if field == "inputs":
-        return {number(name): shape for name, shape in given.items()}
+        return {str(number(name)): shape for name, shape in given.items()}
     if field == "differentiate" and isinstance(given, Mapping):
         return {key: _numbered_option(key, value, number) for key, value in given.items()}
     return given

@@ -47,6 +47,14 @@ def test_a_plan_for_several_shapes_over_http(client: TestClient):
     assert [row["executed"]["status"] for row in section["sets"]] == ["equal", "equal"]
 
 
+@pytest.mark.parametrize("shape", [[4, 16], "4x16"])
+def test_a_plan_for_other_input_shapes_over_http(client: TestClient, shape: Any):
+    asked = {"graph": document(), "inputs": {"x": shape}, "budget": "95%", "loss": "loss", "iterations": 20}
+    answer = client.post("/v1/plans", json=asked, headers={"Prefer": "wait=60"})
+    assert answer.status_code == 201, answer.text
+    assert answer.json()["model"]["inputs"] == [{"name": "x", "dtype": "float32", "shape": [4, 16]}]
+
+
 @pytest.mark.parametrize("path", ["/v1/curves", "/v1/fits"])
 def test_curves_and_fits_have_no_shapes(client: TestClient, path: str):
     goal: dict[str, Any] = {"budgets": ["50%"]} if path == "/v1/curves" else {"budget": "1MiB"}

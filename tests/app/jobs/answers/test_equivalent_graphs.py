@@ -154,7 +154,7 @@ X, H1, G0 = (numbers(load(json.dumps(chain(3)).encode()))[name] for name in ("x"
     "field, given, expected",
     [
         ("keep", ["h1", "x"], [H1, X]),
-        ("inputs", {"x": [8, 8]}, {X: [8, 8]}),
+        ("inputs", {"x": [8, 8]}, {str(X): [8, 8]}),
         ("differentiate", {"of": ["g0"], "update": "sgd"}, {"of": [G0], "update": "sgd"}),
         ("differentiate", True, True),
         ("seed", 3, 3),
