@@ -10,7 +10,7 @@ from torch import fx, nn
 
 from remat.report import Report
 from remat.torch.copies.waits import waits_of
-from remat.torch.step.aot import OptimizedModule, refusing_second_order
+from remat.torch.step.aot import OptimizedModule, divides_graphs, refusing_second_order
 from remat.torch.step.arena import Addresses, addresses_of, outside_bytes, without_workspaces
 from remat.torch.step.errors import AlreadyPlanned, BudgetNotMet, NotCaptured, OtherStep, compiled_budget_text
 from remat.torch.step.planning import PlanSource, order_for, plan_step, read, with_reserve
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=nn.Module)
 Budget = str | float | int | None
+BUCKETS = (
+    "torch.compile makes a graph for each bucket of DistributedDataParallel, and each would have the whole budget; "
+    "wrap the planned module, DistributedDataParallel(remat.torch.optimize(model, ...)), or set "
+    "torch._dynamo.config.optimize_ddp = False"
+)
 MemoryName = Literal["allocator", "arena"]
 
 
@@ -64,6 +69,8 @@ class Backend:
         self.addresses: list[Addresses] = []
 
     def __call__(self, graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        if divides_graphs():
+            raise NotCaptured(BUCKETS)
         with refusing_second_order():
             return self._compiler()(graph, examples)
 

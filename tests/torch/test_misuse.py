@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 import remat.torch
 from bench.torch_training import recorded
 from remat.torch.step.document import TANGENTS
+from remat.torch.step.recording import backend_of
 from remat.torch.step.split import order_as_recorded, split
 from tests.torch.modules import Convolutions
 from tests.torch.steps import equal, results
@@ -318,3 +321,41 @@ def test_backward_hooks_inside_of_a_planned_module_are_refused_with_what_to_use(
         scalars[1](torch.ones(4, 8))
     hook.remove()
     assert equal(*(results(module, (torch.ones(4, 8),), torch.sum) for module in scalars))
+
+
+class Wide(nn.Module):
+    """More parameters than the first bucket of DistributedDataParallel holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(400, 400) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x.square().mean()
+
+
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_graphs_of_single_buckets_are_refused(one_rank: None) -> None:
+    backend = remat.torch.backend(0, over_budget="train", **QUICK)
+    trained = torch.compile(DistributedDataParallel(Wide(), bucket_cap_mb=1), backend=backend, dynamic=False)
+    with pytest.raises(Exception, match=r"NotCaptured: .* wrap the planned module"):
+        trained(torch.ones(2, 400))
+    with torch._dynamo.config.patch(optimize_ddp=False):
+        trained(torch.ones(2, 400)).backward()
+    assert len(backend.reports) == 1
+
+
+def test_another_shape_inside_of_distributed_data_parallel_is_one_step(one_rank: None) -> None:
+    planned = remat.torch.optimize(Wide(), (torch.ones(2, 400),), 0, over_budget="train", **QUICK)
+    trained = DistributedDataParallel(planned, bucket_cap_mb=1)
+    for batch in (2, 3):
+        trained(torch.ones(batch, 400)).backward()
+    assert len(backend_of(planned).reports) == 2

@@ -23,6 +23,7 @@ from torch._dispatch.python import no_python_dispatcher
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.eval_frame import OptimizedModule
 from torch._dynamo.exc import BackendCompilerFailed, FailOnRecompileLimitHit, TorchRuntimeError, Unsupported, UserError
+from torch._dynamo.utils import get_optimize_ddp_mode
 from torch._export.serde import serialize
 from torch._functorch._aot_autograd import runtime_wrappers
 from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput
@@ -32,6 +33,7 @@ from torch._subclasses import FakeTensorMode
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.module import _has_any_global_hook
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import _disable_current_modes
 
 from remat.torch.step.program import program_of
@@ -49,6 +51,7 @@ __all__ = [
     "allocated_peak",
     "allocations",
     "allow_compilations",
+    "divides_graphs",
     "eager_backend",
     "fake_bytes",
     "fake_group",
@@ -68,6 +71,7 @@ __all__ = [
     "run_with_rng_state",
     "saved_description",
     "serialized_types",
+    "undivided_graphs",
     "without_autocast",
 ]
 
@@ -103,6 +107,20 @@ def fake_group(ranks: Sequence[int]) -> dist.ProcessGroup:
 def allow_compilations(count: int) -> None:
     """One function may be compiled so many times more in this process, over all uses of `torch.compile`."""
     torch._dynamo.config.accumulated_recompile_limit += count
+
+
+def divides_graphs() -> bool:
+    """Whether PyTorch compiles a graph of its own for each bucket of the DistributedDataParallel that runs."""
+    return _runs_ddp() and get_optimize_ddp_mode() == "ddp_optimizer"
+
+
+def undivided_graphs() -> contextlib.AbstractContextManager[Any]:
+    """Scope in which a module inside of DistributedDataParallel is compiled as one graph, not one for each bucket."""
+    return torch._dynamo.config.patch(optimize_ddp=False) if _runs_ddp() else contextlib.nullcontext()
+
+
+def _runs_ddp() -> bool:
+    return DistributedDataParallel._get_active_ddp_module() is not None
 
 
 def forget_meshes() -> None:

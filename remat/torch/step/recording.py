@@ -27,6 +27,7 @@ from remat.torch.step.aot import (
     allow_compilations,
     eager_backend,
     has_global_hooks,
+    undivided_graphs,
 )
 from remat.torch.step.document import document
 from remat.torch.step.errors import NotCaptured
@@ -187,10 +188,11 @@ def compiled_by(compiler: Callable[..., Any], modules: int = 1) -> Callable[[M],
         of_torch = _runs_torch(module)
         call = call_of(module if _holds_hooks(module) else None, of_torch)
         try:
-            if not of_torch:
-                return call(module, *args, **kwargs)
-            with _forward_replaced(module, call):
-                return module._call_impl(*args, **kwargs)
+            with undivided_graphs():
+                if not of_torch:
+                    return call(module, *args, **kwargs)
+                with _forward_replaced(module, call):
+                    return module._call_impl(*args, **kwargs)
         except COMPILE_ERRORS as error:
             raise capture_error(error) from None
 
