@@ -31,6 +31,7 @@ class ShapeRebinding:
         self.before: dict[int, TensorType] = {}  # value whose type has changed -> its type before
         self.constants: dict[int, np.ndarray] = {}  # rewritten shape constants
         self._copies: dict[tuple[int, int], int] = {}  # (constant, leading length) -> rewritten copy
+        self._named_batch = {v for v, (_, shape) in draft.partial.items() if shape and isinstance(shape[0], str)}
         if shapes.inputs or shapes.dims or shapes.batch is not None:
             inputs = [name for name, role in zip(draft.names, draft.roles, strict=True) if role is Role.INPUT]
             symbols = {n for _, shape in draft.partial.values() for n in shape or () if isinstance(n, str)}
@@ -157,7 +158,9 @@ class ShapeRebinding:
             type = draft.types[v]
             if role is not Role.INPUT or v in draft.captured:
                 continue
-            if shape is None and shapes.batch is not None and type is not None and type.shape:
+            if v in self._named_batch:
+                batch_applied = True
+            elif shape is None and shapes.batch is not None and type is not None and type.shape:
                 shape, batch_applied = (shapes.batch, *type.shape[1:]), True
             if shape is None:
                 continue

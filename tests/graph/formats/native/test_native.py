@@ -246,6 +246,14 @@ def test_a_named_dimension_is_bound_wherever_it_stands() -> None:
         assert read(given, shapes).values[2].type == TensorType("float32", (3, 512))
 
 
+def test_the_batch_leaves_a_named_dimension_at_the_length_it_was_given() -> None:
+    given = json.loads(json.dumps(LAYER).replace("[64,", '["N",'))
+    given["values"].append({"name": "state", "shape": [64, 2], "dtype": "float32", "role": "input"})
+    graph = read(given, ShapeOverrides(batch=8, dims={"N": 3}))
+    shapes = {value.name: value.type.shape for value in graph.values if value.type is not None}
+    assert (shapes["x"], shapes["h"], shapes["state"]) == ((3, 784), (3, 512), (8, 2))
+
+
 def test_a_baked_reshape_follows_the_batch() -> None:
     b = Builder()
     x = b.value("x", TensorType("float32", (64, 784)), Role.INPUT)
