@@ -100,6 +100,14 @@ def test_ops_that_tracing_replaces_elsewhere_run_as_in_eager_pytorch(name: str) 
     assert kernels and getattr(torch.ops.aten, name).default.py_kernels == kernels
 
 
+@pytest.mark.parametrize("inplace", [False, True])
+def test_dropout_of_everything_draws_no_random_numbers(inplace: bool) -> None:
+    torch.manual_seed(0)
+    module, args = Between(lambda x: functional.dropout(functional.dropout(x * 2), 1.0, True, inplace)), (images(),)
+    planned = remat.torch.optimize(copy.deepcopy(module), args, 0, over_budget="train", **QUICK)
+    assert equal(results(module, args, itself), results(planned, args, itself))
+
+
 @pytest.mark.parametrize("name", ["decoder without dropout", "decoder"])
 def test_the_peak_is_the_one_predicted(name: str) -> None:
     torch.manual_seed(0)

@@ -82,11 +82,12 @@ MARK = "remat: "
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 #: Ops that tracing replaces by others, which round otherwise and take more memory than the kernels of eager PyTorch.
 REPLACED = re.compile("_?upsample_.*|softshrink|hardshrink|multi_margin_loss|multilabel_margin_loss_forward")
+DROPOUT = torch.ops.aten.dropout.default
+REPLACED_FOR = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
 SECOND_ORDER = (
     "second-order gradients (create_graph=True) of a module under a plan are refused; take them of the module without "
     "the plan, which has the same parameters"
 )
-REPLACED_FOR = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
 @contextlib.contextmanager
@@ -166,13 +167,15 @@ def refusing_second_order() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _replacing_no_ops() -> Iterator[None]:
-    """Scope in which ops of REPLACED are traced as they are."""
+    """Scope in which ops of REPLACED are traced as they are, and dropout of everything draws no random numbers."""
     packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten) if REPLACED.fullmatch(name)]
-    ops = [getattr(packet, overload) for packet in packets for overload in packet.overloads()]
+    ops = [DROPOUT, *(getattr(packet, overload) for packet in packets for overload in packet.overloads())]
     before = [(op, op.py_kernels.copy()) for op in ops]
-    for op in ops:
+    for op, kernels in before:
         for key in REPLACED_FOR:
             op.py_kernels.pop(key, None)
+            if op is DROPOUT:
+                op.py_kernels[key] = _without_dropout_of_everything(kernels[key])
         op._dispatch_cache.clear()
     try:
         yield
@@ -180,6 +183,15 @@ def _replacing_no_ops() -> Iterator[None]:
         for op, kernels in before:
             op.py_kernels.update(kernels)
             op._dispatch_cache.clear()
+
+
+def _without_dropout_of_everything(traced: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Dropout as it is traced, but with p=1 as eager PyTorch computes it."""
+
+    def dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+        return x * x.new_zeros(()) if train and p == 1 else traced(x, p, train)
+
+    return dropout
 
 
 def run_as_it_is(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[[list[Any]], Any]:
