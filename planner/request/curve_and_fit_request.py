@@ -8,8 +8,8 @@ from typing import Any
 
 from planner.errors import BadRequest, Finding
 from planner.request.budget import Budget, parse_budget
-from planner.request.field_parsers import MAX_FINDINGS
-from planner.request.plan_request import DEFAULT_OVERHEAD, FIELDS, GOALS, PARSERS, Request, parse_request
+from planner.request.field_parsers import MAX_FINDINGS, unknown_field
+from planner.request.plan_request import DEFAULT_OVERHEAD, FIELDS, GOALS, PARSERS, Request, fields_of, parse_request
 
 MAX_BUDGETS = 64
 #: The goal of a curve is `budgets`; the memory of a fit is in bytes, one of MEMORY_FIELDS.
@@ -61,8 +61,11 @@ def _parse_shared(kind: str, fields: Mapping[str, Any], own: Sequence[str], find
     foreign = {name for name, row in FIELDS.items() if kind not in row.requests and name not in own}
     expected, remedy = f"no such field in a {kind}", "remove it, or request a plan"
     findings += [Finding("unknown_field", name, name, expected, remedy) for name in fields if name in foreign]
+    known = [*(name for name in own if name not in FIELDS), *(row.name for row in fields_of(kind))]
+    findings += [unknown_field(name, name, known) for name in fields if name not in {*own, *FIELDS}]
+    shared = FIELDS.keys() - {*own, *foreign}
     try:
-        return parse_request({name: given for name, given in fields.items() if name not in {*own, *foreign}})
+        return parse_request({name: given for name, given in fields.items() if name in shared})
     except BadRequest as error:
         findings.extend(error.findings)
         return Request()

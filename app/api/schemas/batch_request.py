@@ -11,8 +11,8 @@ from typing import Any
 from app.errors import TooLarge
 from planner.errors import BadRequest, Finding
 from planner.request.budget import parse_budget
-from planner.request.field_parsers import MAX_FINDINGS
-from planner.request.plan_request import PARSERS, parse_request
+from planner.request.field_parsers import MAX_FINDINGS, unknown_field
+from planner.request.plan_request import FIELDS, PARSERS, parse_request
 
 GRAPH_ID = re.compile(r"[0-9a-f]{64}")
 #: Axis of a batch -> request field of an item.
@@ -51,6 +51,8 @@ def item_fields(fields: Mapping[str, Any], budget: Any, planner: str | None, see
 def parse_batch(sent: Mapping[str, Any], max_items: int) -> BatchRequest:
     """The request in the body `sent`. Raises BadRequest with at most ten findings, TooLarge above `max_items` items."""
     findings: list[Finding] = []
+    common = [name for name in FIELDS if name not in NOT_IN_BATCH]
+    known = ("graph_ids", *AXES, *common)
     for name in sent:
         if name in ("graph", "graph_id"):
             findings.append(_unknown(name, "graph_ids", "post each graph, and list their ids"))
@@ -58,14 +60,15 @@ def parse_batch(sent: Mapping[str, Any], max_items: int) -> BatchRequest:
             findings.append(_unknown(name, f"{name}s", f"use {name}s: [...]"))
         elif name == "return":
             findings.append(_unknown(name, "no sections", "request sections from each plan"))
+        elif name not in known:
+            findings.append(unknown_field(name, name, known))
     graph_ids = distinct(sent.get("graph_ids"), "graph_ids", _graph_id, max_items, findings)
     if sent.get("graph_ids") is None:
         findings.append(Finding("bad_field", "graph_ids", "nothing", "ids of posted graphs", "post a graph first"))
     parsers: dict[str, Parse] = {"budgets": parse_budget, **{f"{n}s": PARSERS[n] for n in ("planner", "seed")}}
     axes = {axis: distinct(sent.get(axis), axis, parse, MAX_PER_AXIS, findings) for axis, parse in parsers.items()}
     budgets, planners, seeds = (axes[axis] or (None,) for axis in AXES)
-    left_out = {"graph", "graph_id", "graph_ids", *AXES, *NOT_IN_BATCH}
-    shared = {name: given for name, given in sent.items() if name not in left_out}
+    shared = {name: given for name, given in sent.items() if name in common}
     seconds = 0.0
     try:
         seconds = parse_request(item_fields(shared, budgets[0], planners[0], seeds[0])).search_seconds

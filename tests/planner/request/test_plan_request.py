@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import BadRequest
+from planner.request.curve_and_fit_request import parse_curve, parse_fit
 from planner.request.plan_request import FIELDS, Request, RequestField, parse_request
 
 
@@ -75,6 +77,15 @@ def test_a_wrong_field_is_named(field: str, wrong: object) -> None:
 def test_an_unknown_field_suggests_the_near_one() -> None:
     with pytest.raises(BadRequest, match="did you mean 'budget'"):
         parse_request({"buget": "50%"})
+
+
+@pytest.mark.parametrize(("parse", "near"), [(parse_curve, "budgets"), (parse_fit, "grow")])
+def test_an_unknown_field_of_a_curve_or_fit_suggests_one_of_its_own(parse: Callable[..., Any], near: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse({f"{near}z": "50%"})
+    (finding,) = (each for each in caught.value.findings if each.code == "unknown_field")
+    assert f"did you mean '{near}'" in finding.remedy
+    assert near in finding.expected and "return" not in finding.expected
 
 
 def test_two_goals_contradict_each_other() -> None:

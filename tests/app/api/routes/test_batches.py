@@ -191,6 +191,11 @@ def test_too_many_and_none_have_remedies_of_their_own(client: TestClient, seeds:
     assert remedy in said["remedy"]
 
 
+def test_an_unknown_field_suggests_one_of_a_batch(client: TestClient) -> None:
+    (said,) = client.post("/v1/batches", json={"graph_ids": [ZEROS], "plannerz": ["auto"]}).json()["errors"]
+    assert said["remedy"] == "did you mean 'planners'?" and "budgets" in said["expected"]
+
+
 def test_a_batch_is_followed_listed_cancelled_and_tried_again(client: TestClient) -> None:
     (graph_id,) = posted(client, chain(6, "long"))
     asked = {"graph_ids": [graph_id], "planners": ["anneal"], "seeds": [0, 1, 2], "search_seconds": 60}
