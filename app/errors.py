@@ -24,6 +24,7 @@ AppError
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -219,6 +220,13 @@ def _text_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
         return f"{error.filename}: {error.strerror.lower()}"
     return str(error)
+
+
+def expected_by(message: str) -> str:
+    """What a message of Pydantic expects, without its subject: of "Input should be 'a' or 'b'" the two words."""
+    if message == "Field required":
+        return "a value for this field"
+    return re.sub(r"^(?:Input|String|List) should (?:be |have |match )", "", message)[:300]
 
 
 def problem_body(

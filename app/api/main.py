@@ -28,7 +28,7 @@ from app.api.service.service import Service
 from app.api.wire import openapi
 from app.atomic_files import CannotWrite
 from app.catalogue import versions
-from app.errors import PROBLEM_TYPE, AppError, ProblemDetails, headers_of, problem_body, to_problem
+from app.errors import PROBLEM_TYPE, AppError, ProblemDetails, expected_by, headers_of, problem_body, to_problem
 from app.pages.routes import PAGES
 from app.pages.shell.frame import error_page, wants_page
 from app.settings import Settings
@@ -120,11 +120,12 @@ async def _internal_error(request: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code, title = TITLES.get(error.status_code, ("refused", str(error.detail)))
-    detail = f"{request.method} {request.url.path[:200]}: no such endpoint; /docs lists the endpoints"
-    body = problem_body(error.status_code, code, title, detail, request.url.path)
-    headers = dict(error.headers or {})
+    headers, reason = dict(error.headers or {}), "no such endpoint"
     if error.status_code == 405 and (allowed := _allowed_methods(request)):
         headers["Allow"] = ", ".join(allowed)
+        reason = f"the methods of this path are {headers['Allow']}"
+    detail = f"{request.method} {request.url.path[:200]}: {reason}; /docs lists the endpoints"
+    body = problem_body(error.status_code, code, title, detail, request.url.path)
     return error_page(request, body, headers) if wants_page(request) else _problem_response(body, headers)
 
 
@@ -150,7 +151,7 @@ async def _invalid_parameters(request: Request, error: Exception) -> Response:
             "bad_parameter",
             ".".join(str(part) for part in issue["loc"]),
             repr(issue.get("input"))[:80],
-            str(issue["msg"]),
+            expected_by(issue["msg"]),
             "correct the parameter",
         )
         for issue in error.errors()

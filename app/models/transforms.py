@@ -37,6 +37,7 @@ from app.api.schemas.transforms import (
     Transform,
     VersionNames,
 )
+from app.errors import expected_by
 from graph.autodiff.gradients.events import GradientEvent, gradient_report
 from graph.buffer_sharing.shared_program import shared_document
 from graph.buffer_sharing.sharing import share_buffers
@@ -84,7 +85,7 @@ def parse_pass(document: Any) -> Pass:
                 "bad_field",
                 path.replace("pass_", "pass"),
                 repr(fault.get("input"))[:80],
-                str(fault["msg"])[:300],
+                expected_by(fault["msg"]),
                 "see the schema `transform`",
             )
         raise BadRequest(findings.kept) from None

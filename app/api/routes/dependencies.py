@@ -16,7 +16,7 @@ from app.api.auth.tenant_view import Caller, view_for
 from app.api.service.service import Service
 from app.api.wire.negotiation import etag_matches, negotiate
 from app.api.wire.openapi import Responses, problem_docs, ref, response_docs
-from app.errors import Unsupported
+from app.errors import Unsupported, expected_by
 from app.models.formats import FORMATS
 from app.models.json_object import decode_object
 from app.store.listing import CURSOR_PATTERN, PageRequest, Rows
@@ -107,7 +107,7 @@ def validated(record: type[Record], body: bytes, remedy: str) -> Record:
         findings = Findings()
         for fault in error.errors(include_url=False)[:MAX_FINDINGS]:
             path = ".".join(map(str, fault["loc"])) or "body"
-            findings.add("bad_field", path, repr(fault.get("input"))[:80], fault["msg"][:300], remedy)
+            findings.add("bad_field", path, repr(fault.get("input"))[:80], expected_by(fault["msg"]), remedy)
         raise BadRequest(findings.kept) from None
 
 

@@ -153,7 +153,7 @@ def _decompressor(coding: str, window: int) -> Any:
 
 
 def _too_large(what: str, size: str, setting: str, limit: int) -> TooLarge:
-    finding = Finding("too_large", what, size, f"at limit {limit:,} bytes", f"send less, or raise {setting}")
+    finding = Finding("too_large", what, size, f"at most {limit:,} bytes", f"send less, or raise {setting}")
     return TooLarge(str(finding), [finding], limit={"name": setting, "value": limit})
 
 

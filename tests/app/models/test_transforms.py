@@ -141,6 +141,8 @@ def test_a_part_is_extracted(client: TestClient, rewritten: str) -> None:
     )
     assert drawn(client, made["id"]) == ["in -> p/u"]
     assert code(client, rewritten, **{"pass": "extract", "outputs": []}) == (422, "bad_field")
+    (finding,) = client.post(f"/v1/graphs/{rewritten}:transform", json={"pass": "extract"}).json()["errors"]
+    assert (finding["path"], finding["expected"]) == ("outputs", "a value for this field")
 
 
 def test_a_border_is_an_answer(client: TestClient, rewritten: str) -> None:

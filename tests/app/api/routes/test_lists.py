@@ -120,6 +120,18 @@ def test_an_annotation_that_is_no_name_is_no_name(client: TestClient, note: Any)
     assert "graph_name" not in client.post("/v1/plans", json=asked).json()["model"]
 
 
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/v1/plans?limit=0", "greater than or equal to 1"),
+        ("/v1/operations?state=lost", "'queued', 'running', 'succeeded', 'failed' or 'cancelled'"),
+        (f"/v1/graphs?cursor={'x' * 65}", "pattern '^[0-9TZ:.-]{24}~[0-9a-f]{64}$'"),
+    ],
+)
+def test_a_refused_parameter_says_what_is_expected(client: TestClient, path: str, expected: str) -> None:
+    assert [finding["expected"] for finding in client.get(path).json()["errors"]] == [expected]
+
+
 @pytest.mark.parametrize("name", ["", "a\nb", "a\0b", "x" * 201])
 def test_a_name_is_one_printable_line(client: TestClient, name: str) -> None:
     refused = client.post("/v1/graphs", json=one_layer(), params={"name": name})

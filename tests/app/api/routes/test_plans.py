@@ -256,11 +256,13 @@ def test_bodies_past_the_limit_name_the_setting(tmp_path: Any) -> None:
             answer = client.post("/v1/graphs", content=content, headers=JSON | headers)
             assert answer.status_code == 413
             assert answer.json()["limit"]["name"].startswith("REMAT_")
+            assert answer.json()["errors"][0]["expected"].startswith("at most ")
 
 
 def test_other_methods_and_paths_are_problems_too(client: TestClient) -> None:
     wrong = client.delete("/v1/operations")
     assert (wrong.status_code, wrong.headers["allow"], wrong.json()["code"]) == (405, "GET, HEAD", "method_not_allowed")
+    assert "DELETE /v1/operations: the methods of this path are GET, HEAD;" in wrong.json()["detail"]
     assert client.put("/v1/batches").headers["allow"] == "GET, HEAD, POST"
     wrong = client.get("/v1/operations/op1:cancel")
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
