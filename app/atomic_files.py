@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PARTIAL_SUFFIX, RANDOM_BYTES = ".part", 8
+#: Errnos of a file system, or a quota of it, without room.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PARTIAL_NAME = re.compile(rf"\..*\.[0-9a-f]{{{2 * RANDOM_BYTES}}}{re.escape(PARTIAL_SUFFIX)}", re.DOTALL)
 
 
@@ -97,7 +99,7 @@ def _translate_errors(path: Path) -> Iterator[None]:
 
 def remedy(code: int | None) -> str:
     """Remedy for the errno of a failed write."""
-    if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if code in FULL:
         return "free disk space or choose another path; no partial file is left"
     if code in (errno.ENOENT, errno.ENOTDIR):
         return "create the folder first"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import os
 import sys
 from collections.abc import Callable
 from functools import cache, partial
@@ -13,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.admin.keys import keys
+from app.cli.console.output import discard, open_streams
 from app.cli.options import completion, options
 from app.cli.options.options import Command, Group
 from planner.request.curve_and_fit_request import MEMORY_FIELDS
@@ -127,7 +126,7 @@ def plan(
 
     options.reject_json_with_draw(as_json, draw)
     files = OutputFiles(output, graph, source, plot)
-    demand_writable({request: "the request"}, *files.paths)
+    demand_writable({model: "the model", request: "the request"}, *files.paths)
     fields = options.request_fields(request, flags)
     return run(model, fields, files, as_json, draw, options.is_wraps(as_form))
 
@@ -151,7 +150,7 @@ def curve(
     from app.cli.console.files import demand_writable
 
     options.reject_json_with_draw(as_json, draw)
-    demand_writable({request: "the request"}, plot)
+    demand_writable({model: "the model", request: "the request"}, plot)
     fields = options.request_fields(request, flags | {"budgets": options.split_list(budgets)})
     return run(model, fields, as_json, draw, plot)
 
@@ -173,7 +172,7 @@ def fit(
     from app.cli.commands.fit import run
     from app.cli.console.files import demand_writable
 
-    demand_writable({request: "the request"}, output)
+    demand_writable({model: "the model", request: "the request"}, output)
     return run(model, options.request_fields(request, flags | {"grow": grow}, MEMORY_FIELDS), output, as_json)
 
 
@@ -443,6 +442,7 @@ def batch(
         output,
         resume,
         html,
+        request,
     )
     return run(batch_options, fields, as_json)
 
@@ -592,15 +592,9 @@ def run(arguments: list[str]) -> int:
     as_json = "--json" in arguments
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
-    code: Any = 0
     try:
         code = _commands().main(arguments, prog_name="remat", standalone_mode=False)
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
-    except (BrokenPipeError, SystemExit) as ended:  # typer turns a broken pipe into SystemExit(1)
-        if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
-            raise
-        _discard_output()
         return code if isinstance(code, int) else 0
     except typer.TyperException as error:
         if not str(error):  # a group without a command, whose help was printed
@@ -611,12 +605,12 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         from app.errors import error_row, to_problem
 
-        exit_code = error_row(error).exit_code
-        if error_row(error).error is BaseException:
+        row = error_row(error)
+        if row.error is BaseException:
             import traceback
 
             traceback.print_exc()
-        return _print_problem(to_problem(error), as_json, exit_code)
+        return _print_problem(to_problem(_of_output(error)), as_json, row.exit_code)
 
 
 @cache
@@ -644,28 +638,23 @@ def _print_problem(problem: dict[str, Any], as_json: bool, exit_code: int) -> in
             print(json.dumps(problem, indent=2))
         sys.stdout.flush()
     except OSError:
-        _discard_output()
+        discard(sys.stdout)
         as_json = False
     if not as_json:
         print(f"remat: {problem['title'].lower()}\n{problem['detail']}", file=sys.stderr)
     return exit_code
 
 
-def _discard_output() -> None:
-    """Let standard output, which cannot be written to, lead nowhere, so that Python exits without a second error."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _of_output(error: Exception) -> Exception:
+    """The error; one of a full standard output, which names no file, is not about a file that was read."""
+    from app.atomic_files import FULL, CannotWrite
 
-
-def _open_closed_streams() -> None:
-    """Open those standard streams with which the process began closed, as if they led to the null device."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+    if isinstance(error, OSError) and error.filename is None and error.errno in FULL:
+        return CannotWrite(f"cannot write standard output: {error.strerror}")
+    return error
 
 
 def main() -> None:
     """Entry point of the `remat` script."""
-    _open_closed_streams()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # names may hold characters the terminal lacks
+    open_streams()
     sys.exit(run(sys.argv[1:]))

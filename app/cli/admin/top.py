@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 
+from app.cli.console.output import reader_has_left
 from app.client.asynchronous import DEFAULT_URL, URL_VARIABLE
 from app.client.blocking import Client, ClientError, ServiceProblem, Unreachable
 from app.errors import BadUsage
@@ -127,7 +128,7 @@ def _snapshot_or_remedy(top: JobMonitor) -> JobsSnapshot:
 def _plain(top: JobMonitor) -> None:
     """Print the table whenever anything except the seconds has changed."""
     before: Sequence[Any] = ()
-    while True:
+    while not reader_has_left.is_set():
         shown = _snapshot_or_remedy(top)
         now = (shown.title, [row[:-1] for row in shown.rows])
         if now != before:

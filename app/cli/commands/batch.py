@@ -48,6 +48,7 @@ class BatchOptions:
     folder: Path
     resume: bool
     html: Path | None
+    request: Path | None
 
 
 class GrowingPage:
@@ -84,7 +85,11 @@ def run(options: BatchOptions, fields: Mapping[str, Any], as_json: bool) -> int:
     lost: ClusterLost | None = None
     with open_results(options.folder, options.resume) as results, stop_on_signal() as stop:
         demand_writable(
-            {options.models: "the manifest", **{model.file: "a model" for model in models}},
+            {
+                options.models: "the manifest",
+                options.request: "the request",
+                **{model.file: "a model" for model in models},
+            },
             options.folder / SUMMARY,
             options.html,
         )

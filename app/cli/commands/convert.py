@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from app.cli.console.files import format_of, read_bytes, to_json, write_graph
+from app.cli.console.files import demand_writable, format_of, read_bytes, to_json, write_graph
 from graph.formats.readers import load
 from graph.ir import Graph
 from graph.limits import ShapeOverrides
@@ -22,6 +22,7 @@ from planner.request.plan_request import parse_request
 def run(source: str, target: Path, fields: Mapping[str, Any], passes: Sequence[str] = ()) -> int:
     """Exit code; writes the model after the passes, in order. Analysis passes print their result and keep the graph."""
     format_of(target)
+    demand_writable({source: "the model"}, target)
     request = parse_request(fields)
     shapes = ShapeOverrides(request.inputs, request.batch, request.dims, max=request.max)
     graph = apply_passes(load(read_bytes(source), shapes=shapes), passes)

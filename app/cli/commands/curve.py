@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.cli.console.files import demand_writable, read_bytes, to_json
+from app.cli.console.files import read_bytes, to_json
 from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
 from app.models.names import named_after
 from app.render import svg, terminal_chart
@@ -27,7 +27,6 @@ def run(
     request = parse_curve(fields)
     if plot is not None:
         svg.demand_picture_path(plot)
-    demand_writable({model: "the model"}, plot)
     data = read_bytes(model)
     progress = terminal.ProgressPrinter()
     with stop_on_signal() as stop:

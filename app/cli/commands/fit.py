@@ -8,7 +8,7 @@ from typing import Any
 
 from app.atomic_files import write_atomic
 from app.cli.commands.plan import SAVED_SECTIONS
-from app.cli.console.files import demand_writable, read_bytes, to_json
+from app.cli.console.files import read_bytes, to_json
 from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
 from app.models.names import named_after
 from app.render import text as terminal
@@ -22,7 +22,6 @@ REASONS = {"": "fits", "proven": "does not fit, proven", "not_found": "no plan f
 def run(model: str, fields: Mapping[str, Any], output: Path | None, as_json: bool) -> int:
     """Exit code of the command: 0 done, 1 no size fits, 3 stopped, 4 internal error."""
     request = parse_fit({"execute": "auto", **fields}, SAVED_SECTIONS if output is not None else ())
-    demand_writable({model: "the model"}, output)
     data = read_bytes(model)
     progress = terminal.ProgressPrinter()
     with stop_on_signal() as stop:

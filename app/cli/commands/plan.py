@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from app.atomic_files import write_atomic
 from app.cli.commands import wraps
 from app.cli.console.exported_programs import read_model
-from app.cli.console.files import demand_writable, format_of, to_json, write_graph
+from app.cli.console.files import format_of, to_json, write_graph
 from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
 from app.models.names import named_after
 from app.render import svg, terminal_chart, text
@@ -59,7 +58,6 @@ def run(
             format_of(path)  # reject an unknown extension before the search
     if files.plot is not None:
         svg.demand_picture_path(files.plot)
-    demand_writable({model: "the model"}, *files.paths)
     fields = {"execute": "auto", **_with_goal(fields)}
     given = {**fields, "return": _sections(fields, files)}
     parse_request(given)  # reject what is wrong before a capture
@@ -73,8 +71,7 @@ def run(
     def answer(report: dict[str, Any]) -> None:
         progress.close()
         answered.extend(answer_lines(named_after(model, data, report), draw))
-        with suppress(BrokenPipeError) if files.paths else nullcontext():  # files are written without a reader too
-            print("\n".join(answered), flush=True)
+        print("\n".join(answered), flush=True)
 
     on_planned = None if as_json or as_wraps else answer
     with stop_on_signal() as stop:
@@ -90,8 +87,7 @@ def run(
     else:
         shown = _printed_report(outcome.report, fields, as_json)
         rest = to_json(shown) if as_json else "\n".join([*_rest(shown, draw, answered), *optional_sections(shown)])
-        with suppress(BrokenPipeError):  # the exit code is the same without a reader
-            print(rest, flush=True)  # before the files, which standard error names
+        print(rest, flush=True)  # before the files, which standard error names
     for path in files.paths:
         print(f"written: {path}", file=sys.stderr)
     return exit_code

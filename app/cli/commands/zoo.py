@@ -10,7 +10,7 @@ import msgspec
 
 from app.atomic_files import CannotWrite, remedy
 from app.cli.commands import plan
-from app.cli.console.files import to_json
+from app.cli.console.files import demand_writable, to_json
 from app.errors import BadUsage
 from app.render.text import table
 from app.zoo.build import TORCH_MISSING, build_zoo, has_torch, select_networks
@@ -49,6 +49,7 @@ def try_network(name: str, budget: str, folder: Path) -> int:
     build_zoo([network], folder, lambda _: None)
     model = folder / f"{name}.onnx"
     written = plan.OutputFiles(folder / "plan.json", folder / "rewritten.onnx", None, folder / "memory.svg")
+    demand_writable({}, *written.paths)
     fields = {"budget": budget, "search_seconds": TRY_SECONDS, "execute": "no", "batch": network.batches[-1]}
     fields |= {"dims": dict(network.dims)} if network.dims else {}
     exit_code = plan.run(str(model), fields, written, False)

@@ -1,4 +1,4 @@
-"""What commands share: the files that they read and write, and the signals that stop them.
+"""What commands share: the files that they read and write, their output, and the signals that stop them.
 
 Imports app.atomic_files, app.errors, app.models and graph.
 """

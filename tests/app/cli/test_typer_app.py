@@ -77,6 +77,13 @@ def test_people_read_first_whether_it_fits(run: Run, model: Path) -> None:
         (["plan", "x.json", "--request", "MODEL", "-o", "MODEL"], "same file as the request"),
         (["fit", "x.json", "--request", "MODEL", "-o", "MODEL"], "same file as the request"),
         (["curve", "x.json", "--request", "MODEL", "--plot", "MODEL"], "same file as the request"),
+        (["curve", "MODEL", "--request", "x.json", "--plot", "MODEL"], "same file as the model"),
+        (["fit", "MODEL", "--request", "x.json", "-o", "MODEL"], "same file as the model"),
+        (
+            ["batch", "MODEL", "--budgets", "9%", "--request", "REQUEST", "--html", "REQUEST"],
+            "same file as the request",
+        ),
+        (["convert", "MODEL", "MODEL"], "same file as the model"),
         (["layout", "MODEL", "-o", "MODEL"], "same file as the table"),
         (["layout", "MODEL", "-o", "nowhere/out.csv"], "create the folder first"),
         (["verify", "--certificate", "MODEL", "-o", "MODEL"], "same file as the plan"),
@@ -96,8 +103,9 @@ def test_what_cannot_be_written_is_told_before_the_search(
     for place in ("plan.solve", "curve.curve", "fit.fit", "batch._solve", "layout.pack"):
         monkeypatch.setattr(f"app.cli.commands.{place}", searched)
     monkeypatch.chdir(tmp_path)
-    before = model.read_bytes()
-    places = {"MODEL": model, "MODEL:step": f"{model}:step", "FOLDER": tmp_path}
+    before, request = model.read_bytes(), tmp_path / "request.json"
+    request.write_text("{}")
+    places = {"MODEL": model, "MODEL:step": f"{model}:step", "FOLDER": tmp_path, "REQUEST": request}
     code, out, err = run(*(places.get(word, word) for word in arguments))
     assert (code, out, model.read_bytes()) == (2, "", before)
     assert said in err and "Traceback" not in err
@@ -489,17 +497,20 @@ def test_a_reader_who_has_seen_enough_is_no_fault(unbuffered: str) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_the_exit_code_is_that_of_the_answer_without_a_reader(run: Run, model: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_the_exit_code_is_that_of_the_answer_without_a_reader(run: Run, model: Path, unbuffered: str) -> None:
     plan = saved(run, model, "--budget", "80%", "--iterations", 5)
     report = json.loads(plan.read_text())
     report["plan"]["peak_bytes"] += 1
     plan.write_text(json.dumps(report))
     read, write = os.pipe()
     os.close(read)
-    verify = [sys.executable, "-m", "remat", "verify", plan]
-    done = subprocess.run(verify, stdout=write, env={**os.environ, "PYTHONUNBUFFERED": ""}, check=False)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    for command, code in ((["verify", plan], 1), (["plan", model, "--budget", "1", "--iterations", "5"], 1)):
+        words = [sys.executable, "-m", "remat", *command]
+        assert subprocess.run(words, stdout=write, env=environment, check=False).returncode == code
+        assert subprocess.run(words, stdout=write, stderr=write, env=environment, check=False).returncode == code
     os.close(write)
-    assert done.returncode == 1
 
 
 @pytest.mark.parametrize(
@@ -517,6 +528,7 @@ def test_standard_streams_that_are_full_or_closed_are_no_internal_error(model: P
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+    assert ("cannot write standard output: No space left" in done.stderr) == ("/dev/full" in command)
 
 
 def test_files_are_written_although_the_reader_of_the_answer_is_gone(model: Path, tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -100,6 +103,15 @@ def test_who_does_not_answer_is_told_and_asked_again(
 def test_a_snapshot_of_a_dead_server_ends_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert typer_app.run(["top", "--once", "--server", "http://127.0.0.1:1"]) == 2
     assert "start it with `remat serve`" in capsys.readouterr().err
+
+
+def test_it_ends_once_its_reader_has_left() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "remat", "top", "--server", "http://127.0.0.1:1"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_a_service_that_refuses_is_not_asked_again(
