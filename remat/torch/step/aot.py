@@ -32,7 +32,7 @@ from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch._subclasses import FakeTensorMode
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.distributed.tensor import DTensor
-from torch.nn.modules.module import _has_any_global_hook
+from torch.nn.modules import module as of_modules
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -296,8 +296,14 @@ def has_avx512() -> bool:
 
 
 def has_global_hooks() -> bool:
-    """Whether hooks of all modules are registered."""
-    return bool(_has_any_global_hook())
+    """Whether hooks of all modules are registered, but for those that `torch.compiler.disable` keeps out of graphs."""
+    kinds = (
+        of_modules._global_forward_pre_hooks,
+        of_modules._global_forward_hooks,
+        of_modules._global_backward_pre_hooks,
+        of_modules._global_backward_hooks,
+    )
+    return any(not getattr(hook, "_torchdynamo_disable", False) for hooks in kinds for hook in hooks.values())
 
 
 def allocations(calls: Mapping[str, Callable[[], Callable[[], Any]]]) -> dict[str, int]:
