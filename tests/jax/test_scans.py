@@ -165,3 +165,14 @@ def test_a_plan_saves_the_same_values_under_other_bytes_of_the_step() -> None:
                 moved += found.choices != plan.choices
                 assert saved(other, found) == saved(before, plan)
     assert moved and lacking
+
+
+def test_a_scan_of_few_bytes_is_planned() -> None:
+    def loss(weight: jax.Array, rows: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda x, row: (jnp.tanh(x @ weight + row), None), rows[0], rows)[0].sum()
+
+    args = weights(8, 8), weights(8, 8)
+    planned = remat.jax.optimize(loss, *args, budget=0, over_budget="train", measure=False, **QUICK)
+    assert planned.report is not None and planned.report.overhead
+    for found, plain in zip(planned(*args), jax.value_and_grad(loss)(*args), strict=True):
+        np.testing.assert_allclose(found, plain, rtol=1e-5)

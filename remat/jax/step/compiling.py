@@ -11,10 +11,11 @@ import jax
 from remat.jax.step.private import options_of_called_jit
 from remat.steps.errors import PlanNotKept
 
-#: XLA's compiler for CPUs removes barriers early by default, so that plans have no effect, and orders ops for speed.
+#: XLA's compiler for CPUs removes barriers early by default, so that plans have no effect, and orders ops for speed. A
+#: loop of few bytes becomes one kernel, and a barrier in it ends the process.
 CPU_OPTIONS = {
     "xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED",
-    "xla_disable_hlo_passes": "cse_barrier_expander,while-loop-invariant-code-motion",
+    "xla_disable_hlo_passes": "cse_barrier_expander,while-loop-invariant-code-motion,small-while-loop-hoisting",
 }
 
 
