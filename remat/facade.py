@@ -19,7 +19,7 @@ from graph.errors import BadGraph, Finding
 from graph.ir import Graph
 from planner.errors import BadRequest, IllegalPlan
 from planner.pipeline import curve as curves
-from planner.pipeline import fit as fits
+from planner.pipeline import fits
 from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
 from planner.problem.plan import Candidate

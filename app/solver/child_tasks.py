@@ -234,7 +234,7 @@ def fit(payload: Mapping[str, Any], send: SendMessage, stop: threading.Event) ->
     """The fit without its plan; if a size fits, the plan as returned by `solve` and the graph of that size."""
     from graph.limits import Limits
     from planner.formulation.training_graph import load_model as read_model
-    from planner.pipeline import fit as fits
+    from planner.pipeline import fits
     from planner.request.curve_and_fit_request import parse_fit
 
     request, limits = parse_fit(payload["fields"], SECTIONS), Limits(**payload["limits"])

@@ -13,7 +13,7 @@ from app.cli.console.signals import EXIT_STOPPED, stop_on_signal
 from app.models.names import named_after
 from app.render import text as terminal
 from app.render.text import format_bytes, format_percent, table
-from planner.pipeline.fit import fit
+from planner.pipeline.fits import fit
 from planner.request.curve_and_fit_request import parse_fit
 
 REASONS = {"": "fits", "proven": "does not fit, proven", "not_found": "no plan found", "refused": "unsupported size"}

@@ -16,10 +16,10 @@ from graph.formats.readers import load
 from planner.bounds import step_cut
 from planner.formulation import formulation, proven_bound
 from planner.formulation.training_graph import load_model, training_graph
-from planner.pipeline import fit as fits
-from planner.pipeline import progress, sections
+from planner.pipeline import fits, progress, sections
 from planner.pipeline import solve as pipeline
 from planner.pipeline.curve import curve
+from planner.pipeline.fits import size_trials
 from planner.pipeline.progress import Outcome, Progress
 from planner.pipeline.solve import solve
 from planner.problem.monitor import Monitor
@@ -194,7 +194,7 @@ def test_cancel_before_the_first_plan_ends_curves_and_fits(make: Callable[..., A
 
 
 def test_cancel_during_a_size_keeps_the_largest_size_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    stop, real, read = threading.Event(), fits.load_model, []
+    stop, real, read = threading.Event(), size_trials.load_model, []
 
     def stopping(model: bytes, request: Any, *more: Any) -> Any:
         read.append(request.batch)
@@ -202,7 +202,7 @@ def test_cancel_during_a_size_keeps_the_largest_size_found(monkeypatch: pytest.M
             stop.set()
         return real(model, request, *more)
 
-    monkeypatch.setattr(fits, "load_model", stopping)
+    monkeypatch.setattr(size_trials, "load_model", stopping)
     asked = parse_fit({"loss": "loss", "budget": "1GiB", "iterations": 5, "planner": "greedy"})
     found = fits.fit(MANY, asked, cancel=stop)
     assert read == [1, 2] and found.document["size"] == 1 and found.document["stopped"]

@@ -24,7 +24,7 @@ from planner.report.regression import drift
 from planner.request.curve_and_fit_request import parse_curve, parse_fit
 from planner.request.plan_request import parse_request
 from planner.verify.checker import check
-from tests.planner.pipeline.test_fit import layers
+from tests.planner.pipeline.fits.test_largest_fit import layers
 
 pytestmark = pytest.mark.usefixtures("bounds")
 

@@ -10,12 +10,12 @@ import pytest
 from bench.catalogue import FOLDER
 from bench.generators import layered
 from planner.pipeline.curve import curve
-from planner.pipeline.fit import fit
+from planner.pipeline.fits import fit
 from planner.pipeline.progress import Progress
 from planner.pipeline.solve import Outcome, solve
 from planner.request.curve_and_fit_request import parse_curve, parse_fit
 from planner.request.plan_request import parse_request
-from tests.planner.pipeline.test_fit import layers
+from tests.planner.pipeline.fits.test_largest_fit import layers
 from tests.strategies import random_graph
 
 QUICK = {"execute": "no", "iterations": 5}

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from app import catalogue
 from app.cli.typer_app import run
-from tests.planner.pipeline.test_fit import layers
+from tests.planner.pipeline.fits.test_largest_fit import layers
 
 SETS: list[dict[str, Any]] = [{"batch": 4}, {"batch": 32}]
 

@@ -15,8 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from planner.errors import BadRequest
 from planner.formulation.formulation import Formulation
-from planner.pipeline import fit as fits
-from planner.pipeline.fit import MAX_TRIALS, FitResult, SizeSearch, SizeTrial, fit
+from planner.pipeline.fits import FitResult, fit, size_clock, size_trials
+from planner.pipeline.fits.size_clock import SizeClock
+from planner.pipeline.fits.size_search import MAX_TRIALS, SizeSearch
+from planner.pipeline.fits.size_trials import SizeTrial, SizeTrials
 from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
 from planner.problem.monitor import Monitor
@@ -26,7 +28,7 @@ from planner.request.plan_request import Request
 
 pytestmark = pytest.mark.usefixtures("bounds")
 
-DECODER = (Path(__file__).parents[2] / "models" / "decoder.onnx").read_bytes()
+DECODER = (Path(__file__).parents[3] / "models" / "decoder.onnx").read_bytes()
 
 
 def layers(count: int = 6, lead: str | int = "N") -> bytes:
@@ -125,7 +127,7 @@ def test_the_plan_of_a_size_that_fits_is_kept_where_the_last_search_finds_none_t
             options["seeds"] = ()
         return solve(*given, **options)
 
-    monkeypatch.setattr("planner.pipeline.fit.solve", solved_without_seeds)
+    monkeypatch.setattr("planner.pipeline.fits.largest_fit.solve", solved_without_seeds)
     found = fit_of(layers(), budget="64KiB", max_overhead="40%")
     check(found)
     assert found.document["plan"]["within_budget"] and found.document["plan"]["overhead"] > 0
@@ -217,9 +219,9 @@ def test_addresses_of_a_size_get_no_time_once_that_of_the_sizes_is_over(monkeypa
         return placed(formulation, plan, layout, monitor)
 
     def final(sizes: SizeSearch, best: SizeTrial) -> Request:
-        return replace(sizes.request_at(best.size), iterations=5, search_seconds=0.5)
+        return replace(sizes.trials.request_at(best.size), iterations=5, search_seconds=0.5)
 
-    monkeypatch.setattr(SizeSearch, "_seconds_left", lambda _: 0.5)
+    monkeypatch.setattr(SizeClock, "seconds_left", lambda _: 0.5)
     monkeypatch.setattr(SizeSearch, "final_request", final)
     monkeypatch.setattr(Formulation, "placed", counted)
     check(fit(layers(), parse_fit({"budget": "64KiB", "max_overhead": "40%", "search_seconds": 20, "layout": "best"})))
@@ -230,7 +232,7 @@ def test_addresses_of_a_size_get_no_time_once_that_of_the_sizes_is_over(monkeypa
 def test_sizes_are_tried_after_the_time_only_if_most_of_it_went_into_reading_them(
     reading: int, searching: int, is_cut: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    now, load_model, tried = 0, fits.load_model, SizeSearch._tried
+    now, load_model, tried = 0, size_trials.load_model, SizeTrials._tried
 
     def read(*given: Any) -> Any:
         nonlocal now
@@ -242,11 +244,12 @@ def test_sizes_are_tried_after_the_time_only_if_most_of_it_went_into_reading_the
         now += searching
         return tried(*given)
 
-    monkeypatch.setattr(fits, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(fits, "load_model", read)
-    monkeypatch.setattr(SizeSearch, "_tried", searched)
+    for module in (size_clock, size_trials):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(size_trials, "load_model", read)
+    monkeypatch.setattr(SizeTrials, "_tried", searched)
     monkeypatch.setattr(
-        SizeSearch, "final_request", lambda sizes, best: replace(sizes.request_at(best.size), iterations=5)
+        SizeSearch, "final_request", lambda sizes, best: replace(sizes.trials.request_at(best.size), iterations=5)
     )
     request = {"budget": "64KiB", "max_overhead": "40%", "search_seconds": 30, "planner": "segments"}
     document = fit(layers(), parse_fit(request)).document
