@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 def decomposed(graph: Graph, node: Node) -> Graph | None:
-    """Graph equivalent to the node; None when the node needs no decomposition.
+    """Graph equivalent to the node; None when the node needs no decomposition, or an input is of unknown type.
 
     Inputs and outputs are those present on the node, in order. Each output is written by a different node; dead nodes
     are removed. Raises ValueError when the body of the op lacks an output of the node.
@@ -54,6 +54,8 @@ def decomposed(graph: Graph, node: Node) -> Graph | None:
         return _by_body(graph, node, _in_pairs)
     record = find_op(node.op)
     if record is None or record.body is None or not node.op.startswith("remat::") or node.bodies:
+        return None
+    if None in graph.types_of([v for v in node.inputs if v != ABSENT]):
         return None
     return _by_body(graph, node, record.body)
 

@@ -17,6 +17,7 @@ from graph.builder.builder import Builder
 from graph.errors import BadGraph
 from graph.formats import writers
 from graph.formats.onnx.writer import dump
+from graph.formats.readers import load
 from graph.ir import ABSENT, DTYPE_BITS, Body, Cost, Effect, Graph, Phase, Role, TensorType
 from graph.ops.registry.onnx_fallback import freeze, numpy_dtype
 from graph.transforms.replay import replay
@@ -157,6 +158,17 @@ def test_an_op_of_ours_is_spelled_out_at_its_place_and_put_together_again() -> N
     same(read(data), graph)
     given = {"x": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)}
     np.testing.assert_array_equal(run(data, given)["dx"], np.where(given["x"] > 0, given["x"], 0))
+
+
+def test_an_op_of_ours_on_a_value_without_a_type_is_written_as_it_is() -> None:
+    values = [{"name": name, "bytes": 64} for name in ("y", "copy")]
+    nodes = [
+        {"name": "layer", "op": "acme::Layer", "inputs": [], "outputs": ["y"]},
+        {"name": "copied", "op": "remat::Copy", "inputs": ["y"], "outputs": ["copy"]},
+    ]
+    document = {"format": "remat/1", "values": values, "nodes": nodes, "outputs": ["copy"]}
+    graph = load(json.dumps(document).encode())
+    assert [node.op for node in load(dump(graph)).nodes] == ["acme::Layer", "remat::Copy"]
 
 
 def test_a_spelled_out_op_that_was_edited_is_refused() -> None:
