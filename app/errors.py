@@ -222,11 +222,14 @@ def _text_of(error: BaseException) -> str:
     return str(error)
 
 
+_EXPECTED = {"Field required": "a value for this field", "Extra inputs are not permitted": "no such field"}
+
+
 def expected_by(message: str) -> str:
     """What a message of Pydantic expects, without its subject: of "Input should be 'a' or 'b'" the two words."""
-    if message == "Field required":
-        return "a value for this field"
-    return re.sub(r"^(?:Input|String|List) should (?:be |have |match )", "", message)[:300]
+    if message in _EXPECTED:
+        return _EXPECTED[message]
+    return re.sub(r"^(?:Input|String|List) should (?:be |have |match )|^Input tag .* tags: ", "", message)[:300]
 
 
 def problem_body(

@@ -143,6 +143,9 @@ def test_a_part_is_extracted(client: TestClient, rewritten: str) -> None:
     assert code(client, rewritten, **{"pass": "extract", "outputs": []}) == (422, "bad_field")
     (finding,) = client.post(f"/v1/graphs/{rewritten}:transform", json={"pass": "extract"}).json()["errors"]
     assert (finding["path"], finding["expected"]) == ("outputs", "a value for this field")
+    for wrong, expected in (({"pass": "prune", "deep": 1}, "no such field"), ({"pass": "none"}, "'rename', 'prune', ")):
+        (finding,) = client.post(f"/v1/graphs/{rewritten}:transform", json=wrong).json()["errors"]
+        assert finding["expected"].startswith(expected)
 
 
 def test_a_border_is_an_answer(client: TestClient, rewritten: str) -> None:
