@@ -14,6 +14,8 @@ BYTES, RUNS, LIVE, TOKEN, LOOKED, MAX_LOOKED, COUNTERS = range(7)
 RAN, EVICTED, FAILED = range(3)
 # After so many starts of the runs before one task, whose inputs were evicted, a run of the base order fails.
 MAX_STARTS = 20
+# Counting ticks ends once the price exceeds the least one by this share, which is more than the price is rounded.
+ROUNDING = 1e-9
 
 
 class Columns(NamedTuple):
@@ -54,8 +56,9 @@ class RunState(NamedTuple):
     members: Row  # live evictable buffers, in no order
     place: Row  # by buffer: its place in `members`
     next_use: Row  # by buffer: entry of its next use in `use_index`
-    stale: Row  # by buffer: whether `ticks` is out of date
-    ticks: Reals  # by buffer: ticks to recompute it with its missing inputs
+    stale: Row  # by buffer: whether `ticks` is only a lower bound
+    ticks: Reals  # by buffer: ticks to recompute it with its missing inputs, and 1
+    waiting: Row  # buffers whose ticks `victim` has to count
     ran: Row  # by task, 0 or 1
     marked: Row  # by task: token of the last walk that met it
     met: Row  # by buffer: the same
@@ -72,13 +75,13 @@ def new_token(r: RunState) -> int:
     return int(r.counters[TOKEN])
 
 
-def recompute_ticks(c: Columns, r: RunState, buffer: int) -> float:
-    """Ticks of the buffer's producer and of those of its missing inputs, transitively."""
+def recompute_ticks(c: Columns, r: RunState, buffer: int, most: float) -> float:
+    """Ticks of the buffer's producer and of those of its missing inputs, transitively; part of them if above `most`."""
     token, depth = new_token(r), 1
     r.stack[0] = c.producer[buffer]
     r.marked[c.producer[buffer]] = token
     ticks = 0.0
-    while depth:
+    while depth and ticks <= most:
         depth -= 1
         task = r.stack[depth]
         ticks += c.cost[task]
@@ -93,7 +96,10 @@ def recompute_ticks(c: Columns, r: RunState, buffer: int) -> float:
 
 
 def mark_stale(c: Columns, r: RunState, buffer: int) -> None:
-    """Mark `ticks` as stale for the buffers that are computed from this one, directly or over missing ones."""
+    """Mark `ticks` as stale for the buffers that are computed from this one, directly or over missing ones.
+
+    Once it is live they may take less, down to the ticks of their own tasks; once it is missing they take more.
+    """
     token, depth = new_token(r), 1
     r.stack[0] = buffer
     r.met[buffer] = token
@@ -111,6 +117,8 @@ def mark_stale(c: Columns, r: RunState, buffer: int) -> None:
                     continue
                 r.met[other] = token
                 r.stale[other] = 1
+                if r.live[buffer]:
+                    r.ticks[other] = c.cost[c.producer[other]] + 1.0
                 if r.live[other] == 0:
                     r.stack[depth] = other
                     depth += 1
@@ -123,6 +131,7 @@ def add(c: Columns, r: RunState, buffer: int) -> None:
     r.live[buffer] = r.stale[buffer] = 1
     r.counters[BYTES] += c.size[buffer]
     if c.evictable[buffer]:
+        r.ticks[buffer] = c.cost[c.producer[buffer]] + 1.0
         r.place[buffer] = r.counters[LIVE]
         r.members[r.counters[LIVE]] = buffer
         r.counters[LIVE] += 1
@@ -151,13 +160,18 @@ def use_after(c: Columns, r: RunState, buffer: int, step: int) -> int:
     return int(use)
 
 
+def price_of(ticks: float, weight: float, by_root: bool) -> float:
+    """Ticks divided by a weight; `by_root`: the square root of the ticks counts."""
+    return (math.sqrt(ticks) if by_root else ticks) / weight
+
+
 def victim(c: Columns, r: RunState, step: int, pin: int, of_uses: Reals, of_steps: Reals, by_root: bool) -> int:
     """The live buffer to evict before the task of `step` runs, that no missing run reads; -1: none.
 
-    The largest one that nothing reads any more, else the one with the fewest ticks to recompute it, divided by the
-    weight of its next use and the weight of the steps to that. `by_root`: the square root of the ticks counts.
+    The largest one that nothing reads any more, else the one with the least price: its ticks over the weight of its
+    next use and the weight of the steps to that. Stale ticks are counted last, as far as they may be the least.
     """
-    best, least = -1, math.inf
+    best, least, waiting = -1, math.inf, 0
     r.counters[LOOKED] += r.counters[LIVE]
     for at in range(r.counters[LIVE]):
         b = r.members[at]
@@ -168,12 +182,27 @@ def victim(c: Columns, r: RunState, step: int, pin: int, of_uses: Reals, of_step
             price = -float(c.size[b])
         elif c.use_index[use] > c.until[b]:
             continue
+        elif r.stale[b]:
+            r.waiting[waiting] = b
+            waiting += 1
+            continue
         else:
-            if r.stale[b]:
-                r.ticks[b], r.stale[b] = recompute_ticks(c, r, b) + 1.0, 0
-            ticks = math.sqrt(r.ticks[b]) if by_root else r.ticks[b]
-            price = ticks / (of_uses[use] * of_steps[c.use_index[use] - step])
+            price = price_of(r.ticks[b], of_uses[use] * of_steps[c.use_index[use] - step], by_root)
         if price < least or (price == least and b < best):
+            best, least = b, price
+    for at in range(waiting):
+        b = r.waiting[at]
+        use = r.next_use[b]
+        weight = of_uses[use] * of_steps[c.use_index[use] - step]
+        if price_of(r.ticks[b], weight, by_root) > least:
+            continue
+        most = least * weight * (1 + ROUNDING)
+        ticks = recompute_ticks(c, r, b, most * most if by_root else most)
+        r.ticks[b], price = ticks + 1.0, price_of(ticks + 1.0, weight, by_root)
+        if price > least:
+            continue
+        r.stale[b] = 0
+        if price < least or b < best:
             best, least = b, price
     return int(best)
 

@@ -9,8 +9,9 @@ Rematerialization", ICLR 2021, section 4) with the steps to the next use in plac
 equal blocks that all can be loaded, the one used last is the best to evict (Belady, "A study of replacement algorithms
 for a virtual-storage computer", IBM Systems Journal 5, 1966).
 
-Recomputations that the budget does not need are removed after a run. Each eviction looks at all live buffers, and
-recounts the ticks of those with an input that was evicted or computed since.
+Recomputations that the budget does not need are removed after a run. Each eviction looks at all live buffers. Ticks
+that were counted before an input was evicted are too few by now: they are counted again only where they would be the
+least price (as in Minoux, "Accelerated greedy algorithms for maximizing submodular set functions", 1978).
 """
 
 from __future__ import annotations
@@ -97,6 +98,7 @@ class EvictionRuns:
             next_use=self._column(np.array(self.columns.use_pointer[:-1], np.int64)),
             stale=zeros(buffers),
             ticks=zeros(buffers, float),
+            waiting=zeros(buffers),
             ran=zeros(tasks),
             marked=zeros(tasks),
             met=zeros(buffers),
