@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from graph.ir import ABSENT, Node
+from graph.ir import ABSENT, Graph, Node
 from planner.errors import BadRequest
 from planner.lowering.lowered_graph import LoweredGraph
 from planner.problem import FORWARD, NEVER, RESIDENT, Problem
@@ -24,6 +24,20 @@ DROPOUT_GRADIENT = "aten::native_dropout_backward.default"
 BATCH_NORM = "aten::_native_batch_norm_legit_functional.default"
 STATE = "generator::State"
 TANGENTS = "autograd::Tangents"
+
+
+def modules_of(graph: Graph) -> tuple[str, ...]:
+    """Paths of the modules of a captured document. Raises BadRequest for a document without them."""
+    named = graph.annotations.get("modules")
+    if not isinstance(named, list | tuple):
+        raise BadRequest.one(
+            "no_modules",
+            "as",
+            "a document that does not name the modules of its nodes",
+            "a step that remat.torch.capture recorded",
+            "capture the model again, and plan that document",
+        )
+    return tuple(str(path) for path in named)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -48,15 +62,7 @@ class EagerStep:
     def of(cls, lowered: LoweredGraph) -> EagerStep:
         """The step of a captured document. Raises BadRequest for a document without modules."""
         graph, problem = lowered.graph, lowered.problem
-        named = graph.annotations.get("modules")
-        if not isinstance(named, list | tuple):
-            raise BadRequest.one(
-                "no_modules",
-                "as",
-                "a document that does not name the modules of its nodes",
-                "a step that remat.torch.capture recorded",
-                "capture the model again, and plan that document",
-            )
+        named = modules_of(graph)
         nodes = [graph.nodes[n] for n in lowered.task_node]
         on_cpu = graph.annotations.get("device") == "cpu"
         return cls(
@@ -69,7 +75,7 @@ class EagerStep:
             problem.reads.lists(),
             problem.writes.lists(),
             problem.producer().tolist(),
-            tuple(str(path) for path in named),
+            named,
             on_cpu,
         )
 

@@ -7,15 +7,18 @@ from dataclasses import replace
 
 from app.cli.console.files import to_json
 from app.render.text import format_bytes, format_percent
-from graph.formats.readers import load
+from planner.formulation.training_graph import load_model
 from planner.pipeline.progress import Outcome
 from planner.request.plan_request import Request
+from planner.wraps.eager import modules_of
 from planner.wraps.wraps import WrapPlan, eager_runtime, wraps_for
 
 
 def in_eager_mode(request: Request, data: bytes) -> Request:
-    """The request for the runtime of a captured step. Raises BadGraph."""
-    return replace(request, runtime=eager_runtime(load(data)))
+    """The request for the runtime of a captured step. Raises BadGraph; BadRequest for other models."""
+    step = load_model(data, request)
+    modules_of(step)
+    return replace(request, runtime=eager_runtime(step))
 
 
 def print_plan(outcome: Outcome, request: Request, as_json: bool) -> int:

@@ -111,6 +111,15 @@ def test_what_cannot_be_written_is_told_before_the_search(
     assert said in err and "Traceback" not in err
 
 
+def test_a_plan_of_modules_of_a_model_without_them_is_refused_before_the_search(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.cli.commands.plan.solve", lambda *_, **__: pytest.fail("a search began"))
+    gpt = Path(__file__).parents[2] / "models" / "gpt.onnx"
+    code, _, err = run("plan", gpt, "--dim", "batch=2", "--dim", "sequence=4", "--as", "wraps", "--budget", "50%")
+    assert code == 2 and "does not name the modules of its nodes" in err
+
+
 def test_a_budget_out_of_reach_exits_1_and_still_writes_the_best_plan(run: Run, model: Path, tmp_path: Path) -> None:
     code, out, _ = run("plan", model, "--budget", "1", "-o", tmp_path / "p.json")
     assert code == 1
