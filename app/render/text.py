@@ -167,7 +167,7 @@ def _peaks(report: Mapping[str, Any]) -> list[str]:
 
 def _savings(report: Mapping[str, Any]) -> list[str]:
     base, plan, reference = report["baseline"], report["plan"], report.get("reference")
-    default = format_bytes(base["peak_bytes"])
+    default = format_bytes(base.get("needed_bytes", base["peak_bytes"]))
     saved = f"{format_bytes(plan['saved_bytes'])} ({format_percent(plan['saved'])})"
     lines = [f"saved {saved} of the framework's default, {default}"]
     if reference:

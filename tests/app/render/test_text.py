@@ -81,6 +81,13 @@ def test_the_text_says_split_savings_reference_and_execution_and_shows_the_pictu
     assert "a picture" not in plan_lines(report(budget="80%"))
 
 
+def test_the_share_saved_is_one_of_the_bytes_shown_beside_it() -> None:
+    found = report(budget="80%")
+    assert found["baseline"]["needed_bytes"] * found["plan"]["saved"] == pytest.approx(found["plan"]["saved_bytes"])
+    found["baseline"]["needed_bytes"] = 2**30
+    assert any(line.endswith("of the framework's default, 1.00 GiB") for line in plan_lines(found))
+
+
 def test_progress_is_one_line_a_stage_with_its_duration_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     stream, clock = io.StringIO(), iter([0.0, 0.5, 0.5, 4.0, 4.0, 4.25, 4.25, 5.25])
     monkeypatch.setattr(text, "time", SimpleNamespace(monotonic=lambda: next(clock)))
