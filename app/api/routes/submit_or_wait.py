@@ -34,8 +34,10 @@ from app.store.states import RESULT_PATHS
 from graph.cancellation import CancellationError
 from graph.errors import Finding
 from planner.errors import BadRequest
+from planner.request.plan_request import PARSERS
 
 GRAPH_FIELDS = ("graph", "graph_id")
+SHAPE_FIELDS = ("inputs", "batch", "dims")
 Prefer = Annotated[
     str | None,
     Header(
@@ -229,27 +231,36 @@ async def graph_request(service: Service, sent: RawFields, fields: Mapping[str, 
     The lengths that the request gives to symbolic dimensions are those of the stored graph.
     """
     if "graph" in sent:
-        graph_id = await _inline_graph(service, bytes(sent["graph"]), fields.get("dims") or {})
-        fields = {name: given for name, given in fields.items() if name != "dims"}
+        shapes = {name: PARSERS[name](fields[name], name) for name in SHAPE_FIELDS if fields.get(name)}
+        graph_id = await _inline_graph(service, bytes(sent["graph"]), shapes)
+        bound = SHAPE_FIELDS if "dims" in shapes else ("dims",)
+        fields = {name: given for name, given in fields.items() if name not in bound}
     else:
         graph_id = decode_object(bytes(sent["graph_id"]), str)
         await anyio.to_thread.run_sync(service.has_graph, graph_id)
     return SolveRequest(records.request_key(graph_id, fields, kind), graph_id, fields, kind=kind)
 
 
-async def _inline_graph(service: Service, data: bytes, dims: Mapping[str, int]) -> str:
+async def _inline_graph(service: Service, data: bytes, shapes: Mapping[str, Any]) -> str:
     """Id of the graph in `data`, read and stored; the same bytes sent shortly after need no child process.
 
-    `dims`: lengths of its symbolic dimensions.
+    `shapes`: SHAPE_FIELDS of the request. Without `dims` they are those of the graph only if it has symbolic dimensions.
     """
     digest = blob_key(data) if len(data) <= SMALL_BYTES else await anyio.to_thread.run_sync(blob_key, data)
-    key = "inline", tenant_of(service), service.settings.limits(), digest, tuple(sorted(dims.items()))
+    lengths = msgspec.json.encode(shapes, order="deterministic")
+    key = "inline", tenant_of(service), service.settings.limits(), digest, lengths
     known = service.responses.get(key)
     if known is not None:
         with suppress(NotFound):
             await anyio.to_thread.run_sync(service.has_graph, known.decode())
             return known.decode()
-    graph_id = str((await service.read_graph(data, NO_SHAPES | {"dims": dims}))["id"])
+    try:
+        record = await service.read_graph(data, NO_SHAPES | (shapes if "dims" in shapes else {}))
+    except ProblemDetails as problem:
+        if problem.body["code"] != "unbound_dimension" or not shapes:
+            raise
+        record = await service.read_graph(data, NO_SHAPES | shapes)
+    graph_id = str(record["id"])
     service.responses.put(key, graph_id.encode())
     return graph_id
 

@@ -107,6 +107,34 @@ def test_unbound_dimensions_of_an_inline_graph_are_bound_by_its_request(client: 
         assert [row["id"] for row in client.get("/v1/plans?limit=1").json()["plans"]] == [planned.json()["id"]]
 
 
+@pytest.mark.parametrize(
+    ("shapes", "length"),
+    [
+        ({"batch": 8}, 8),
+        ({"inputs": {"x": [8, 16]}}, 8),
+        ({"inputs": {"x": "8x16"}, "dims": {"N": 8}}, 8),
+        ({"batch": 4, "dims": {"N": 8}}, 8),  # as on the command line
+    ],
+)
+def test_a_batch_and_inputs_bind_the_dimensions_of_an_inline_graph(
+    client: TestClient, shapes: dict[str, Any], length: int
+) -> None:
+    document = one_layer()
+    document["values"][0]["shape"] = ["N", 16]
+    del document["values"][2]["shape"]
+    planned = plan(client, graph=document, budget="90%", planner="greedy", iterations=1, **shapes)
+    assert planned.status_code == 201, planned.text
+    assert planned.json()["model"]["inputs"][0]["shape"] == [length, 16]
+
+
+def test_a_dimension_of_two_lengths_is_refused(client: TestClient) -> None:
+    document = one_layer()
+    document["values"][0]["shape"] = ["N", 16]
+    del document["values"][2]["shape"]
+    refused = plan(client, graph=document, budget="90%", inputs={"x": [4, 16]}, dims={"N": 8})
+    assert (refused.status_code, refused.json()["code"]) == (422, "dimension_conflict")
+
+
 def test_a_data_dependent_length_is_bound_by_query(client: TestClient) -> None:
     node = helper.make_node("NonZero", ["x"], ["places"])
     ends = (helper.make_tensor_value_info(n, k, s) for n, k, s in (("x", 1, [4]), ("places", 7, [1, None])))
