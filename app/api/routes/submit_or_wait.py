@@ -244,7 +244,7 @@ async def graph_request(service: Service, sent: RawFields, fields: Mapping[str, 
 async def _inline_graph(service: Service, data: bytes, shapes: Mapping[str, Any]) -> str:
     """Id of the graph in `data`, read and stored; the same bytes sent shortly after need no child process.
 
-    `shapes`: SHAPE_FIELDS of the request. Without `dims` they are those of the graph only if it has symbolic dimensions.
+    `shapes`: SHAPE_FIELDS of the request. Without `dims` they are those of the graph only if it has named dimensions.
     """
     digest = blob_key(data) if len(data) <= SMALL_BYTES else await anyio.to_thread.run_sync(blob_key, data)
     lengths = msgspec.json.encode(shapes, order="deterministic")
@@ -255,11 +255,11 @@ async def _inline_graph(service: Service, data: bytes, shapes: Mapping[str, Any]
             await anyio.to_thread.run_sync(service.has_graph, known.decode())
             return known.decode()
     try:
-        record = await service.read_graph(data, NO_SHAPES | (shapes if "dims" in shapes else {}))
+        record = await service.read_graph(data, {**NO_SHAPES, **(shapes if "dims" in shapes else {})})
     except ProblemDetails as problem:
         if problem.body["code"] != "unbound_dimension" or not shapes:
             raise
-        record = await service.read_graph(data, NO_SHAPES | shapes)
+        record = await service.read_graph(data, {**NO_SHAPES, **shapes})
     graph_id = str(record["id"])
     service.responses.put(key, graph_id.encode())
     return graph_id
