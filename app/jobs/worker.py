@@ -164,7 +164,7 @@ class Worker:
                 self._woken.set()
 
     def _maintain(self) -> None:
-        beat = 0.0
+        beat, failure = 0.0, ""
         while not self._ended.is_set():
             self._woken.wait(POLL_S)
             self._woken.clear()
@@ -176,8 +176,11 @@ class Worker:
                     self._lease.renew(self._slots())
                     self._requeue_dead_workers()
                 self._feed()  # last, so that errors of batches do not stop heartbeats
+                failure = ""
             except (AppError, CannotWrite) as error:
-                log.warning("worker=%s event=maintenance_failed error=%r", self.id, str(error))
+                if str(error) != failure:  # a full disk is not filled with lines about it
+                    log.warning("worker=%s event=maintenance_failed error=%r", self.id, str(error))
+                failure = str(error)
             except Exception:
                 log.exception("worker=%s event=maintenance_failed", self.id)
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from app.atomic_files import CannotWrite
 from app.errors import Busy, NotFound, SolveFailed, Unavailable
 from app.jobs import repository
 from app.jobs.attempt import Attempt
@@ -142,6 +143,22 @@ def test_a_full_disk_keeps_a_finished_solve_until_there_is_room(started: Any, mo
     assert (operation.state, operation.attempts, runner.runs) == ("succeeded", 1, 1)
     assert next(refused, None) is None
     assert not list(Path(jobs.context.settings.data).rglob("*.part"))
+
+
+def test_a_failure_of_maintenance_that_lasts_is_logged_once(
+    started: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rounds = threading.Semaphore(0)
+
+    def full(*_: Any) -> None:
+        rounds.release()
+        raise CannotWrite("the disk is full")
+
+    monkeypatch.setattr("app.jobs.worker.POLL_S", 0.01)
+    monkeypatch.setattr("app.jobs.worker.sync_attempts", full)
+    started(Pretender())
+    assert all(rounds.acquire(timeout=60) for _ in range(5))
+    assert caplog.text.count("maintenance_failed") == 1
 
 
 def test_what_a_stop_of_the_service_interrupts_runs_again_after_a_restart(started: Any) -> None:
