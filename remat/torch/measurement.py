@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -180,31 +181,49 @@ def _seconds(step: Step, device: torch.device) -> float:
     return float(first.elapsed_time(last)) / 1000
 
 
+class NoTarget(TypeError):
+    """What is named is no function that returns a module and its inputs."""
+
+
 def load_target(target: str) -> tuple[nn.Module, Any, Loss | None]:
     """(module, example inputs, loss or None) from the function `package.module:function` or `file.py:function`.
 
-    Raises TypeError for another target or result, ImportError, and what the function raises.
+    Raises NoTarget for another target or result, and what the module or the function raises.
     """
     place, _, name = target.rpartition(":")
     if not place:
-        raise TypeError(f"{target!r} is no target; name a function as package.module:function or file.py:function")
+        raise NoTarget(f"{target!r} is no target; name a function as package.module:function or file.py:function")
+    make = getattr(_loaded(place), name, None)
+    if not callable(make):
+        raise NoTarget(f"{place} has no function {name!r}; name one that returns (module, inputs)")
+    made = make()
+    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
+        raise NoTarget(f"{target} returns {type(made).__name__}; return (module, inputs) or (module, inputs, loss)")
+    return made if len(made) == 3 else (*made, None)
+
+
+def _loaded(place: str) -> ModuleType:
+    """The Python module of a file, or of that name. Raises NoTarget if it is not there, and what it raises."""
     if place.endswith(".py"):
+        if not Path(place).is_file():
+            raise NoTarget(f"{place}: no such file")
         spec = importlib.util.spec_from_file_location(Path(place).stem, place)
         assert spec is not None and spec.loader is not None
         module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-    else:
-        module = importlib.import_module(place)
-    made = getattr(module, name)()
-    if not isinstance(made, tuple) or len(made) not in (2, 3) or not isinstance(made[0], nn.Module):
-        raise TypeError(f"{target} returns {type(made).__name__}; return (module, inputs) or (module, inputs, loss)")
-    return made if len(made) == 3 else (*made, None)
+        return module
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{place}.".startswith(f"{error.name}."):
+            raise  # another module, which that one imports
+        raise NoTarget(f"{place}: no such Python module; give a file as file.py:function") from None
 
 
 def main() -> None:
     """Measure the target of the request on standard input, in a process that keeps its memory."""
     keep_memory()
-    answer_request(_measured, expected=(BudgetNotMet, NotCaptured, OtherStep))
+    answer_request(_measured, expected=(BudgetNotMet, NotCaptured, NoTarget, OtherStep))
 
 
 def _measured(request: dict[str, Any]) -> dict[str, Any]:

@@ -139,6 +139,23 @@ def test_a_target_is_a_function_that_returns_a_module_and_its_inputs(tmp_path: P
             load_target(target)
 
 
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("nowhere.py:step", "nowhere.py: no such file"),
+        ("no_package.steps:step", "no_package.steps: no such Python module"),
+        ("json:step", "json has no function 'step'"),
+        ("step", "'step' is no target"),
+    ],
+)
+def test_a_target_that_is_not_there_is_named_without_a_traceback(
+    target: str, reason: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["measure", target, "--budget", "50%"]) == 2
+    error = capfd.readouterr().err
+    assert reason in error and "Traceback" not in error
+
+
 def test_the_command_measures_a_saved_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
@@ -29,12 +30,16 @@ def _flag(
 
 
 def service_url(given: str | None) -> str | None:
-    """The URL of a service as it was given. Raises BadUsage for another scheme, or none."""
+    """The URL of a service as it was given. Raises BadUsage for another scheme, or none, and for another port."""
+    from app.errors import BadUsage  # imports msgspec, which `--help` does without
+
     scheme, _, place = (given or "http://").rpartition("://")
     if scheme.lower() not in ("http", "https"):
-        from app.errors import BadUsage  # imports msgspec, which `--help` does without
-
         raise BadUsage(f"--server: found {given}, expected a URL; did you mean http://{place}?")
+    try:
+        _ = urlsplit(given or "").port
+    except ValueError as error:
+        raise BadUsage(f"--server: found {given}: {error}; give a URL such as http://127.0.0.1:8000") from None
     return given
 
 

@@ -48,6 +48,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("batch model.json decoder.onnx --budgets 50%", "quote the pattern"),
         ("serve --port 99999", "65535"),
         ("top --server localhost:8000", "did you mean http://localhost:8000?"),
+        ("top --server http://[::1", "give a URL such as http://"),
+        ("top --server http://here:one", "give a URL such as http://"),
         ("top --server htp://localhost:8000", "did you mean http://localhost:8000?"),
     ],
 )
