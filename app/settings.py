@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.errors import BadUsage, expected_by
 from graph.limits import Limits
 
 MIB, GIB = 2**20, 2**30
 
 
 class Settings(BaseSettings):
-    """Paths, URLs and limits. The error of an exceeded limit names the setting."""
+    """Paths, URLs and limits. The error of an exceeded limit names the setting.
+
+    Raises BadUsage with a line for each invalid value.
+    """
 
     model_config = SettingsConfigDict(env_prefix="REMAT_", extra="ignore")
+
+    def __init__(self, **given: Any):
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            faults = [
+                f"REMAT_{str(fault['loc'][0]).upper()}: found {str(fault['input'])[:80]!r}, "
+                f"expected {expected_by(fault['msg'])}"
+                for fault in error.errors(include_url=False)
+            ]
+            raise BadUsage("\n".join(faults)) from None
 
     data: Path = Field(default=Path("remat-data"), description="data folder of graphs, plans and operations")
     database_url: SecretStr | None = Field(

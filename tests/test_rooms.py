@@ -83,7 +83,7 @@ MAY_IMPORT: dict[str, str] = {
         "app.atomic_files app.errors graph.analysis graph.formats graph.ir planner.algorithms planner.errors "
         "planner.lowering planner.problem planner.report planner.request"
     ),
-    "app.settings": "graph.limits",
+    "app.settings": "app.errors graph.limits",
     "app.solver": (
         "app.catalogue app.errors app.jobs.answers app.models app.render app.telemetry graph.cancellation graph.errors "
         "graph.formats graph.formats.native graph.formats.onnx graph.ir graph.limits planner.formulation "

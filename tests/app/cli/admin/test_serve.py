@@ -195,6 +195,17 @@ def test_an_address_that_strangers_reach_needs_a_word(capsys: pytest.CaptureFixt
         assert "--no-auth" in capsys.readouterr().err
 
 
+def test_an_invalid_setting_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REMAT_WORKERS", "-1")
+    monkeypatch.setenv("REMAT_LOG_LEVEL", "loud")
+    assert typer_app.run(["serve", "--data", str(tmp_path)]) == 2
+    shown = capsys.readouterr().err
+    assert "REMAT_WORKERS: found '-1', expected greater than or equal to 0\n" in shown
+    assert "REMAT_LOG_LEVEL: found 'loud', expected 'debug', 'info', 'warning' or 'error'\n" in shown
+
+
 def test_a_port_that_is_taken_is_told(
     served: tuple[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
