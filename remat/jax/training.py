@@ -15,6 +15,11 @@ from remat.jax.step.tasks import Task
 from remat.report import Report
 from remat.steps.errors import BudgetNotMet, OtherStep
 
+VARYING = (
+    "a planned function follows no values that vary over devices of a shard_map: put the shard_map into the function "
+    "that is planned, or call jax.shard_map with check_vma=False, where gradients are those of each device"
+)
+
 
 class Planned:
     """`jax.value_and_grad` of a function under a plan, from `optimize`.
@@ -51,7 +56,12 @@ class Planned:
             raise OtherStep(f"the plan is for arguments {program.in_tree}, these are {tree}; call optimize for these")
         for value, leaf in zip(program.inputs, flat, strict=True):
             found, planned = jax.typeof(leaf), value.aval
-            if (found.shape, found.dtype) != (planned.shape, planned.dtype):
+            if found.manual_axis_type.varying:
+                raise OtherStep(VARYING)
+            is_sharded = any(found.sharding.spec)  # over axes of the type Explicit
+            if (found.shape, found.dtype) != (planned.shape, planned.dtype) or (
+                is_sharded and found.sharding.spec != planned.sharding.spec
+            ):
                 raise OtherStep(
                     f"the plan is for {value.name} of {planned.str_short()}, this is {found.str_short()}; "
                     "call optimize for these shapes"

@@ -65,9 +65,36 @@ for one, other in (
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6 * np.abs(expected).max())
 """
 
+REFUSED = r"""
+import jax, pytest, remat.jax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from tests.jax.models import perceptron, perceptron_arguments
+
+params, batch = perceptron_arguments(layers=1)
+planned = remat.jax.optimize(perceptron, params, batch, budget="100%", iterations=30, measure=False)
+mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Explicit,))
+params = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
+batch = jax.device_put(batch, NamedSharding(mesh, PartitionSpec("data")))
+with pytest.raises(remat.jax.OtherStep, match=r"this is float32\[64@data,32\]; call optimize for these"):
+    planned(params, batch)
+with jax.set_mesh(mesh):
+    remat.jax.optimize(perceptron, params, batch, budget="100%", iterations=30, measure=False)(params, batch)
+specs = {"in_specs": (PartitionSpec(), PartitionSpec("data")), "out_specs": PartitionSpec(), "mesh": mesh}
+with pytest.raises(remat.jax.OtherStep, match="put the shard_map into the function"):
+    jax.shard_map(planned, **specs)(params, batch)
+"""
+
 
 @pytest.mark.parametrize("script", [SCRIPT, SCAN], ids=["layers", "scan"])
 def test_a_planned_step_on_two_devices_has_the_gradients_of_the_unplanned(script: str) -> None:
+    run_on_two_devices(script)
+
+
+def test_other_shardings_and_values_that_vary_over_devices_are_refused() -> None:
+    run_on_two_devices(REFUSED)
+
+
+def run_on_two_devices(script: str) -> None:
     two = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     done = subprocess.run([sys.executable, "-c", script], env=two, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
