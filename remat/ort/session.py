@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,17 @@ from remat.ort.options import keeps_plan, return_freed_memory, session_options
 from remat.ort.refusals import refusal, refuse_foreign_arrays
 
 
+class Memory(UserDict[str, np.ndarray]):
+    """Arrays that ONNX Runtime reads, by name; what is assigned is written into them."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]):
+        super().__init__()
+        self.data = dict(arrays)
+
+    def __setitem__(self, name: str, array: Any) -> None:
+        self.data[name][...] = array
+
+
 class Session:
     """A training step in ONNX Runtime, from `session`.
 
@@ -28,7 +40,7 @@ class Session:
         self.inference = inference
         self.data, self.outputs = file.data, file.outputs
         self.gradients, self.updates = dict(file.gradients), dict(file.updates)
-        self.contents = dict(contents)
+        self.contents = Memory(contents)
         self._types = file.types()
         self._held = {name: OrtValue.ortvalue_from_numpy(array) for name, array in self.contents.items()}
         self._overwritten = file.overwritten() if in_order else {}

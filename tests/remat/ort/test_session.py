@@ -67,6 +67,15 @@ def test_planned_and_unplanned_steps_update_alike_bit_for_bit(recipe: dict[str, 
         np.testing.assert_array_equal(array, sessions[1].contents[name], err_msg=name)
 
 
+def test_contents_that_are_assigned_are_those_of_the_next_run() -> None:
+    trained, other = remat.ort.session(planned(SGD), DECODER), remat.ort.session(planned(SGD), DECODER)
+    losses(trained)
+    other.contents.update(trained.contents)
+    assert losses(trained) == losses(other)
+    with pytest.raises(KeyError, match="unknown"):
+        other.contents["unknown"] = np.zeros(1)
+
+
 def test_updates_are_written_over_parameters_and_states() -> None:
     session = remat.ort.session(planned(ADAM), DECODER)
     before = {name: (array, array.copy()) for name, array in session.contents.items()}
