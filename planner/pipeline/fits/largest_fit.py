@@ -67,14 +67,11 @@ def fit(
         request = sizes.final_request(best)
         final = partial(solve, model, request, limits=limits, on_progress=on_progress, cancel=stages.cancel)
         known = SearchResult.of(best.formulation, best.plan, (), False, ExecutionResult(NOT_EXECUTED))
-        if best.formulation.lowered.copies is None:
-            outcome = final(seeds=[best.plan.candidate])
-            if not outcome.report["plan"]["within_budget"]:  # a plan with less time whose addresses do not fit
-                outcome = final(known=known)
-        else:  # an order with copies is no seed of a search
-            outcome = final()
-            if not outcome.report["plan"]["within_budget"] or best.plan.score < outcome.plan.score:
-                outcome = final(known=known)
+        seeds = [best.plan.candidate] if best.formulation.lowered.copies is None else []  # one with copies seeds none
+        outcome = final(seeds=seeds)
+        # The last plan may take less time, with addresses that do not fit, or more, once those were made to fit.
+        if not outcome.report["plan"]["within_budget"] or best.plan.score < outcome.plan.score:
+            outcome = final(known=known)
     return FitResult(_document(fit_request, dimension, sizes, best, outcome, stages), outcome, request)
 
 

@@ -23,6 +23,7 @@ from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Plan
+from planner.request.budget import parse_budget
 from planner.request.curve_and_fit_request import parse_fit
 from planner.request.plan_request import Request
 
@@ -131,6 +132,16 @@ def test_the_plan_of_a_size_that_fits_is_kept_where_the_last_search_finds_none_t
     found = fit_of(layers(), budget="64KiB", max_overhead="40%")
     check(found)
     assert found.document["plan"]["within_budget"] and found.document["plan"]["overhead"] > 0
+
+
+def test_the_plan_of_a_size_that_fits_is_kept_where_the_last_one_is_slower(monkeypatch: pytest.MonkeyPatch):
+    def solved_in_less_memory(*given: Any, **options: Any) -> Outcome:
+        if "known" not in options:
+            given, options["seeds"] = (given[0], replace(given[1], budget=parse_budget(64_000))), ()
+        return solve(*given, **options)
+
+    monkeypatch.setattr("planner.pipeline.fits.largest_fit.solve", solved_in_less_memory)
+    check(fit_of(layers(), budget="64KiB", max_overhead="25%"))
 
 
 #: A link so fast that copies take no time beside compute.
