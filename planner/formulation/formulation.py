@@ -88,17 +88,24 @@ class Formulation:
         return replace(self, lowered=replace(self.lowered, problem=problem, known={}), count=count, goal=goal)
 
     def monitor(
-        self, on_progress: Callable[[Order, Score], None] | None = None, cancel: threading.Event | None = None
+        self,
+        on_progress: Callable[[Order, Score], None] | None = None,
+        cancel: threading.Event | None = None,
+        seconds: float | None = None,
     ) -> Monitor:
-        """Monitor of one search for the goal, with the bounds that prove a plan optimal."""
+        """Monitor of one search for the goal, with the bounds that prove a plan optimal.
+
+        It gets `seconds`, which may be over; without them, and under an iteration limit, those of the goal.
+        """
+        goal = self.goal if seconds is None else self.goal.limited(max(0.0, seconds), self.goal.iterations)
 
         def judge(order: Order) -> Score:
             return goal_score(self.lowered.problem, self.goal, order)
 
         return Monitor(
             judge,
-            self.goal.seconds,
-            self.goal.iterations,
+            goal.seconds,
+            goal.iterations,
             on_progress,
             cancel or threading.Event(),
             cost_bound=CostBound(self.bound.cost if self.goal.budget_bytes else 0),
@@ -374,8 +381,7 @@ def whole_bytes(formulation: Formulation, budget: Budget) -> int:
 def _smallest_bytes(formulation: Formulation, cancel: threading.Event | None) -> int:
     """Smallest reported bytes that a plan found by the planners needs before addresses."""
     lowest = replace(formulation, goal=replace(formulation.goal, budget_bytes=0)).in_arena_bytes()
-    problem, monitor = lowest.lowered.problem, lowest.monitor(cancel=cancel)
-    monitor.seconds *= SMALLEST_PART
+    problem, monitor = lowest.lowered.problem, lowest.monitor(None, cancel, SMALLEST_PART * lowest.goal.seconds)
     found = portfolio.search(problem, lowest.goal, "auto", monitor)
     return lowest.count.counted(liveness.peak(resolve_choices(problem, found.choices), found.order))
 

@@ -216,8 +216,7 @@ def _placed(
 
 def _share_of_time(formulation: Formulation, stages: SolveStages, until: float, sets: int) -> Monitor:
     """Monitor for the addresses of one of so many sets: they share the time left."""
-    goal = formulation.goal.limited(max(0.0, until - time.monotonic()) / sets, formulation.goal.iterations)
-    return replace(formulation, goal=goal).monitor(cancel=stages.cancel)
+    return formulation.monitor(None, stages.cancel, (until - time.monotonic()) / sets)
 
 
 def _repaired(

@@ -209,8 +209,7 @@ class SizeTrials:
 
     def _layout_monitor(self, formulation: Formulation) -> Monitor:
         """Monitor of the addresses of one plan, with its share of the remaining time, which may be over."""
-        goal = formulation.goal.limited(max(0.0, self.clock.trial_seconds()), formulation.goal.iterations)
-        return replace(formulation, goal=goal).monitor(cancel=self.stages.cancel)
+        return formulation.monitor(None, self.stages.cancel, self.clock.trial_seconds())
 
     def _is_within(self, formulation: Formulation, plan: Plan) -> bool:
         """Whether the plan with its addresses is acceptable."""

@@ -13,18 +13,15 @@ from graph.errors import BadGraph
 from graph.formats.readers import load
 from planner.errors import BadRequest
 from planner.formulation.formulate import formulate
-from planner.formulation.formulation import Formulation
 from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline.progress import Outcome
 from planner.pipeline.solve import solve
-from planner.problem.monitor import Monitor
-from planner.problem.plan import Plan
 from planner.report import saved_report
 from planner.report.regression import drift
 from planner.request.curve_and_fit_request import parse_curve, parse_fit
 from planner.request.plan_request import parse_request
 from planner.verify.checker import check
-from tests.planner.pipeline.fits.test_largest_fit import layers
+from tests.planner.pipeline.fits.test_largest_fit import layers, seconds_of_layouts
 
 pytestmark = pytest.mark.usefixtures("bounds")
 
@@ -105,14 +102,7 @@ def test_every_goal_holds_in_every_set(fields: dict[str, Any], within: bool):
 
 
 def test_the_addresses_of_all_sets_share_the_time(monkeypatch: pytest.MonkeyPatch):
-    given, placed = list[float](), Formulation.placed
-
-    def counted(formulation: Formulation, plan: Plan, layout: str, monitor: Monitor | None = None) -> Plan:
-        if monitor is not None:
-            given.append(monitor.seconds)
-        return placed(formulation, plan, layout, monitor)
-
-    monkeypatch.setattr(Formulation, "placed", counted)
+    given = seconds_of_layouts(monkeypatch)
     shapes = [{"batch": 4}, {"batch": 64}]
     solve(layers(), parse_request({"shapes": shapes, "budget": "100%", "planner": "as_given", "search_seconds": 40}))
     assert len(given) == 2 and given[0] < 20 < given[1] < 40

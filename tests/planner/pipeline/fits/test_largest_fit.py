@@ -221,7 +221,8 @@ def test_a_size_the_model_does_not_take_does_not_fit():
     assert "mask" in found["next"]["said"] or "Add" in found["next"]["said"]
 
 
-def test_addresses_of_a_size_get_no_time_once_that_of_the_sizes_is_over(monkeypatch: pytest.MonkeyPatch):
+def seconds_of_layouts(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that monitors of layouts get from now on."""
     given, placed = list[float](), Formulation.placed
 
     def counted(formulation: Formulation, plan: Plan, layout: str, monitor: Monitor | None = None) -> Plan:
@@ -229,12 +230,18 @@ def test_addresses_of_a_size_get_no_time_once_that_of_the_sizes_is_over(monkeypa
             given.append(monitor.seconds)
         return placed(formulation, plan, layout, monitor)
 
+    monkeypatch.setattr(Formulation, "placed", counted)
+    return given
+
+
+def test_addresses_of_a_size_get_no_time_once_that_of_the_sizes_is_over(monkeypatch: pytest.MonkeyPatch):
+    given = seconds_of_layouts(monkeypatch)
+
     def final(sizes: SizeSearch, best: SizeTrial) -> Request:
         return replace(sizes.trials.request_at(best.size), iterations=5, search_seconds=0.5)
 
     monkeypatch.setattr(SizeClock, "seconds_left", lambda _: 0.5)
     monkeypatch.setattr(SizeSearch, "final_request", final)
-    monkeypatch.setattr(Formulation, "placed", counted)
     check(fit(layers(), parse_fit({"budget": "64KiB", "max_overhead": "40%", "search_seconds": 20, "layout": "best"})))
     assert 0.0 in given and max(given) < 1
 
