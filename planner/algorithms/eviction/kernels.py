@@ -95,6 +95,11 @@ def recompute_ticks(c: Columns, r: RunState, buffer: int, most: float) -> float:
     return ticks
 
 
+def own_ticks(c: Columns, buffer: int) -> float:
+    """What `ticks` is at least: the ticks of the buffer's producer alone, and 1."""
+    return float(c.cost[c.producer[buffer]] + 1.0)
+
+
 def mark_stale(c: Columns, r: RunState, buffer: int) -> None:
     """Mark `ticks` as stale for the buffers that are computed from this one, directly or over missing ones.
 
@@ -118,7 +123,7 @@ def mark_stale(c: Columns, r: RunState, buffer: int) -> None:
                 r.met[other] = token
                 r.stale[other] = 1
                 if r.live[buffer]:
-                    r.ticks[other] = c.cost[c.producer[other]] + 1.0
+                    r.ticks[other] = own_ticks(c, other)
                 if r.live[other] == 0:
                     r.stack[depth] = other
                     depth += 1
@@ -131,7 +136,7 @@ def add(c: Columns, r: RunState, buffer: int) -> None:
     r.live[buffer] = r.stale[buffer] = 1
     r.counters[BYTES] += c.size[buffer]
     if c.evictable[buffer]:
-        r.ticks[buffer] = c.cost[c.producer[buffer]] + 1.0
+        r.ticks[buffer] = own_ticks(c, buffer)
         r.place[buffer] = r.counters[LIVE]
         r.members[r.counters[LIVE]] = buffer
         r.counters[LIVE] += 1
@@ -197,8 +202,8 @@ def victim(c: Columns, r: RunState, step: int, pin: int, of_uses: Reals, of_step
         if price_of(r.ticks[b], weight, by_root) > least:
             continue
         most = least * weight * (1 + ROUNDING)
-        ticks = recompute_ticks(c, r, b, most * most if by_root else most)
-        r.ticks[b], price = ticks + 1.0, price_of(ticks + 1.0, weight, by_root)
+        r.ticks[b] = recompute_ticks(c, r, b, most * most if by_root else most) + 1.0
+        price = price_of(r.ticks[b], weight, by_root)
         if price > least:
             continue
         r.stale[b] = 0
