@@ -26,6 +26,8 @@ from planner.problem.plan import Goal
 NEED_SHARES = (1.0, 0.5, 0.25)
 # Limits on a set: its tasks, and the arcs of all their networks.
 MAX_SET_TASKS, MAX_ARCS = 100, 600_000
+# Tasks of the largest problem whose sets are counted in advance.
+MAX_COUNTED_TASKS = 20_000
 
 
 def bound(problem: Problem, goal: Goal, budget_bytes: int, least: int) -> Claim | None:
@@ -36,7 +38,7 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, least: int) -> Claim 
     if goal.order_is_given:
         return None  # the tasks that have run are known there
     best, once = None, problem.single_run_ticks()
-    for tasks in candidate_sets(StepModel(problem, goal, budget_bytes), min(1.0, goal.seconds / FULL_SECONDS)):
+    for tasks in candidate_sets(StepModel(problem, goal, budget_bytes), _share(goal)):
         model = StepModel(problem, goal, budget_bytes, firsts=tasks)
         roots: list[BranchNode] = []
         for task in tasks:
@@ -50,14 +52,36 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, least: int) -> Claim 
     return best
 
 
+def arcs(problem: Problem, goal: Goal, budget_bytes: int) -> int:
+    """Arcs of the networks of the largest set of `bound`, one network for each task.
+
+    0 without a set, and with more than MAX_COUNTED_TASKS tasks, where finding out takes too long.
+    """
+    if goal.order_is_given or problem.tasks > MAX_COUNTED_TASKS:
+        return 0
+    model = StepModel(problem, goal, budget_bytes)
+    return max(map(len, candidate_sets(model, _share(goal))), default=0) * _arcs_of_task(model)
+
+
+def _share(goal: Goal) -> float:
+    """Share of the limits that the seconds of the goal allow."""
+    return min(1.0, goal.seconds / FULL_SECONDS)
+
+
+def _arcs_of_task(model: StepModel) -> int:
+    """Arcs of the network at the first run of a task, about."""
+    return max(1, len(model.read) + model.problem.tasks)
+
+
 def candidate_sets(model: StepModel, share: float = 1.0) -> Iterator[list[int]]:
     """Sets of non-optional tasks of one phase that need much memory, none of which precedes another.
 
     A `share` below 1 gives smaller sets.
     """
     problem, need, known = model.problem, model.need(), set[tuple[int, ...]]()
-    arcs = int(MAX_ARCS * share)
-    max_tasks = min(MAX_SET_TASKS, arcs // max(1, len(model.read) + problem.tasks))
+    max_tasks = min(MAX_SET_TASKS, int(MAX_ARCS * share) // _arcs_of_task(model))
+    if max_tasks < 2:
+        return
     phase = problem.phase if model.goal.strict_phases else problem.phase * 0
     for now in np.unique(phase):
         in_phase = np.flatnonzero((phase == now) & ~problem.optional)

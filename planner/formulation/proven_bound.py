@@ -159,9 +159,12 @@ def tightening_bounds(
         overfull.extend([] if claim is None else [claim])
         return claim
 
+    def set_claim() -> claims.Claim | None:
+        return first_of_set.bound(problem, goal, budget, bound.cost)
+
     first_steps = bound_steps(bound)
     methods: list[Callable[[], claims.Claim | None]] = [partial(tree_claim, task) for task in first_steps]
-    for find in (*methods, overfull_claim, cut_claim):
+    for find in (set_claim, *methods, overfull_claim, cut_claim):
         bound = scope.improved(bound, find)
         yield bound
         if bound.cost >= cheapest():
@@ -174,7 +177,7 @@ def tightening_bounds(
         root = roots.get(tasks[0])
         if root is None or needed() == math.inf:
             return None
-        proves_more = overfull and problem.tasks > SMALL_TASKS
+        proves_more = (overfull or bound.kind == "first-of-some") and problem.tasks > SMALL_TASKS
         least = bound.cost - problem.single_run_ticks() if proves_more else None
         return joint_tree(root, [*bound_steps(bound), *priced, *tasks], least)
 
@@ -187,7 +190,6 @@ def tightening_bounds(
         partial(tree_claim, tasks[0]),
         joint_claim,
         *(partial(further_claim, task) for task in dict.fromkeys((*first_steps, tasks[0]))),
-        lambda: first_of_set.bound(problem, goal, budget, bound.cost),
         *(partial(tree_claim, task) for task in tasks[1:BRANCHED_STEPS]),
         linear_claim,
         joint_claim,
@@ -197,6 +199,14 @@ def tightening_bounds(
             return
         bound = scope.improved(bound, find)
         yield bound
+
+
+def first_of_set_arcs(formulation: Formulation) -> int:
+    """Arcs of the networks of the bound over a set of tasks, as `first_of_set.arcs`; 0 without a budget."""
+    if not formulation.goal.budget_bytes:
+        return 0
+    scope = _CostScope.of(formulation)
+    return first_of_set.arcs(scope.problem, scope.goal, scope.budget_bytes)
 
 
 def _beyond(problem: Problem, quantum: int, needed: Callable[[], float]) -> Callable[[], float]:

@@ -24,7 +24,7 @@ from planner.lowering.lowered_graph import BodyAlternatives
 from planner.lowering.realize import NodeSequence
 from planner.pipeline import arena_repair
 from planner.pipeline.bound_beside import BoundBeside, is_bounded_beside
-from planner.pipeline.search_clock import SearchClock, tree_verify_seconds, verify_seconds
+from planner.pipeline.search_clock import SearchClock, set_seconds, tree_verify_seconds, verify_seconds
 from planner.pipeline.search_watch import SearchWatch, with_room_for_gaps
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Order, Plan, Score
@@ -212,7 +212,8 @@ class SolveStages:
         self.end_bound_beside()
         until = self.clock.until if until is None else until
         if not plan.score.bytes_over_budget:
-            until -= tree_verify_seconds(formulation, LAST_BOUND_PART * formulation.goal.seconds)
+            of_tree = tree_verify_seconds(formulation, LAST_BOUND_PART * formulation.goal.seconds)
+            until -= max(of_tree, set_seconds(formulation)[1])
         stop = self._stop_of_bound(formulation, until)
         return unless_cancelled(stop, partial(with_multi_step_bound, plan=plan), formulation)
 
@@ -228,10 +229,12 @@ class SolveStages:
 
     def _last_bound_part(self, formulation: Formulation) -> float:
         """Share of the time kept for bounds after addresses; none if that is too short to verify one."""
-        if not formulation.goal.budget_bytes:
+        seconds = formulation.goal.seconds
+        if not formulation.goal.budget_bytes or not seconds:
             return 0.0
-        part = BESIDE_BOUND_PART if is_bounded_beside(formulation) else LAST_BOUND_PART
-        return part if part * formulation.goal.seconds > verify_seconds(formulation) else 0.0
+        is_beside = is_bounded_beside(formulation)
+        part = BESIDE_BOUND_PART if is_beside else max(LAST_BOUND_PART, sum(set_seconds(formulation)) / seconds)
+        return part if part * seconds > verify_seconds(formulation) else 0.0
 
     def for_search(self, formulation: Formulation, request: Request) -> Formulation:
         """The formulation with the time of the search: what is left, less that for arena repair and the last bounds."""

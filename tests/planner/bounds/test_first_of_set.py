@@ -72,6 +72,17 @@ def test_nothing_is_said_of_a_given_order_or_where_no_more_is_known():
     assert first_of_set.bound(problem, Goal(13), 13, int(problem.cost.sum()) + 5) is None
 
 
+def test_arcs_are_counted_where_a_set_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = two_gradients()
+    arcs = first_of_set.arcs(problem, Goal(13), 13)
+    assert arcs > 2 * problem.tasks and arcs % 2 == 0  # of two networks
+    assert first_of_set.arcs(problem, Goal(13, order_is_given=True), 13) == 0
+    assert first_of_set.arcs(problem, Goal(13, seconds=1e-6), 13) == 0
+    assert first_of_set.arcs(drawn("a>b b>c"), Goal(13), 13) == 0
+    monkeypatch.setattr(first_of_set, "MAX_COUNTED_TASKS", problem.tasks - 1)
+    assert first_of_set.arcs(problem, Goal(13), 13) == 0
+
+
 @pytest.mark.parametrize("wrong", ["a proof too few", "one task alone", "a task twice", "of others"])
 def test_a_set_that_proves_something_else_is_refused(wrong: str):
     problem = two_gradients()

@@ -46,3 +46,23 @@ def test_a_tree_over_overfull_steps_comes_first_and_others_have_to_prove_more_in
     (steps, least), *others = calls
     assert steps == OVERFULL and least is not None and 0 < least < once
     assert others and {tree for _, tree in others} == {once if proven and small == 1 else None}
+
+
+def test_the_bound_over_a_set_comes_first_and_a_tree_over_several_steps_has_to_prove_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    least: list[float | None] = []
+
+    def noted(*given: Any) -> None:
+        least.append(given[5])
+
+    monkeypatch.setattr(multi_step_tree, "bound", noted)
+    monkeypatch.setattr(proven_bound.step_conflicts, "overfull_steps", lambda *_: [])
+    request = parse_request({"budget": "60%", "layout": "none"})
+    asked = with_lower_bound(formulate(load(Instance("lstm_T30x2").bytes), request), quick=True)
+    once = asked.lowered.problem.single_run_ticks()
+    with cancellation_scope(Deadline(threading.Event(), time.monotonic() + 3600)):
+        first, *_, last = tightening_bounds(asked, lambda: 2 * once)
+    assert first.kind == "first-of-some" and first.cost > asked.bound.cost
+    _, *joint = least
+    assert joint and set(joint) == {last.cost - once}

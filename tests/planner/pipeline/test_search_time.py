@@ -102,6 +102,28 @@ def test_no_time_is_kept_for_a_last_bound_that_cannot_be_verified(monkeypatch: p
     assert stages.for_search(formulation, request).goal.seconds > 39
 
 
+def test_the_bound_over_a_set_of_tasks_and_its_proof_have_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = solve(json.dumps(chain(6)).encode(), parse_request({"iterations": 1, "budget": "60%"}))
+    stages, left = SolveStages(None, threading.Event()), list[float]()
+    request = parse_request({"budget": "60%", "search_seconds": 40, "layout": "none"})
+    formulation = stages.formulate(outcome.source, request)
+    assert search_clock.set_seconds(formulation) == (0, 0)  # a chain has no set
+    stages.start_clock(formulation)
+    monkeypatch.setattr(progress, "is_bounded_beside", lambda _: False)
+    monkeypatch.setattr(progress, "with_multi_step_bound", lambda *_, **__: left.append(seconds_left()))
+    searches = []
+    for arcs in (0, 2_000_000):
+        monkeypatch.setattr(search_clock, "first_of_set_arcs", lambda _, arcs=arcs: arcs)
+        searches.append(stages.for_search(formulation, request).goal.seconds)
+        stages.with_tight_bound(formulation, outcome.plan)
+    whole, proof = (
+        2e6 * (search_clock.SET_SECONDS + search_clock.SET_VERIFY_SECONDS),
+        2e6 * search_clock.SET_VERIFY_SECONDS,
+    )
+    assert searches[0] - searches[1] == pytest.approx(whole - 0.15 * 40, abs=0.05)
+    assert left[0] - left[1] == pytest.approx(proof, abs=0.05)
+
+
 def test_a_repair_that_may_walk_leaves_the_report_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     request = parse_request({"budget": "60%", "search_seconds": 40})
     outcome = solve(json.dumps(chain(6)).encode(), parse_request({"iterations": 1, "budget": "60%"}))
