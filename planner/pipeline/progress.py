@@ -317,6 +317,8 @@ class SolveStages:
             whole = self.clock.until + (self.clock.left_outside if is_large else 0.0)
             until = whole - self._last_bound_part(formulation) * formulation.goal.seconds
         known = (*self.incumbents, *seeds, *self.first_found)
+        if self.beside is not None:
+            formulation = replace(formulation, bound=self.beside.bound)  # ends the repair where a plan is proven
         with nullcontext() if self.beside is None else self.beside.paused():
             repaired = arena_repair.repair_arena(
                 formulation, plan, request.layout, request.planner, self.cancel, until, known, self.is_shortened

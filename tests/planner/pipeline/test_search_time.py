@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from graph.cancellation import seconds_left
 from planner import warm
 from planner.formulation.formulation import Formulation
 from planner.pipeline import arena_repair, progress, report_beside, search_clock, search_watch
+from planner.pipeline.bound_beside import BoundBeside
 from planner.pipeline.curve import curve
 from planner.pipeline.progress import Progress, SolveStages
 from planner.pipeline.sections import SLOW_SECTIONS
@@ -141,6 +144,26 @@ def test_a_repair_that_may_walk_leaves_the_report_its_time(monkeypatch: pytest.M
         monkeypatch.setattr(progress.improvers, "MAX_SLOW_TASKS", most)
         stages.placed(formulation, outcome.plan, request)
     assert ends[0] - ends[1] == pytest.approx(5.0) and ends[1] <= stages.clock.until
+
+
+def test_a_repair_knows_the_bound_that_a_thread_has_tightened(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = parse_request({"budget": "60%", "search_seconds": 40})
+    outcome = solve(json.dumps(chain(6)).encode(), parse_request({"iterations": 1, "budget": "60%"}))
+    stages, costs = SolveStages(None, threading.Event()), list[int]()
+    formulation = stages.formulate(outcome.source, request)
+    stages.start_clock(formulation)
+
+    def repaired(given: Formulation, plan: Plan, *_: Any) -> arena_repair.Repaired:
+        costs.append(given.bound.cost)
+        return arena_repair.Repaired(plan)
+
+    monkeypatch.setattr(progress.arena_repair, "repair_arena", repaired)
+    stages.placed(formulation, outcome.plan, request)
+    tight = formulation.bound.cost + 3
+    bound = SimpleNamespace(cost=tight)
+    stages.beside = cast(BoundBeside, SimpleNamespace(bound=bound, paused=nullcontext))
+    stages.placed(formulation, outcome.plan, request)
+    assert costs == [formulation.bound.cost, tight]
 
 
 def test_a_bound_whose_tree_takes_longer_to_verify_is_ended_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
