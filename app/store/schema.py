@@ -151,4 +151,5 @@ def _config() -> Any:
 
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("recursive_version_locations", "true")  # ten revisions a folder
     return config

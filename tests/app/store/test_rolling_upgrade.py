@@ -21,7 +21,7 @@ from tests.postgres import Cluster
 pytestmark = pytest.mark.heavy
 
 CHECKOUT = Path(app.__file__).parents[1]
-HEAD = sorted((CHECKOUT / "app/store/migrations/versions").glob("r*.py"))[-1].name[1:5]
+HEAD = max(path.name[1:5] for path in (CHECKOUT / "app/store/migrations/versions").glob("*/r*.py"))
 MIGRATION = """
 import sqlalchemy as sa
 from alembic import op

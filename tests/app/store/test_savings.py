@@ -17,7 +17,7 @@ from app.jobs.interface import Operation
 from app.pages.savings_query import SavingsFilter, SavingsQuery
 from app.settings import Settings
 from app.store import records
-from app.store.savings import savings
+from app.store.savings import GROUPS, savings
 from app.store.store import Store
 from app.store.tables import plans
 from tests.app.stores import GRAPH_ID, add, graph_read, solved
@@ -71,6 +71,12 @@ def test_sums_of_bytes_may_exceed_what_a_column_holds(asked: Any, store: Store) 
     board = SavingsQuery(store, None)
     assert board.sums(SavingsFilter())["saved_bytes"] == 3 * 2**62
     assert [day["saved_bytes"] for day in board.by_day(SavingsFilter())] == [2**62, 2**63, 2**62]
+    with store.reading() as connection:
+        for by in GROUPS:
+            sums = connection.execute(
+                sa.text(f"SELECT SUM(baseline_peak_bytes), SUM(saved_bytes) FROM savings_by_{by}")
+            )
+            assert sums.one() == (2**64, 2**64), by
 
 
 def test_groups_are_combined_in_the_order_they_are_named(asked: Any) -> None:

@@ -48,6 +48,7 @@ from app.store.tables import (
 )
 from app.store.tags_and_notes import annotate, annotations_of, known_tags
 from tests.app.stores import GRAPH_ID, add, graph_read, opened, solved
+from tests.postgres import Cluster
 
 
 @pytest.fixture
@@ -408,6 +409,21 @@ def test_a_result_holds_its_plans_and_an_operation_its_question(store: Store) ->
     collect(store, 9, 9)
     found = check_integrity(store)
     assert (found.faults, found.blobs, found.unnamed_blobs) == ([], 0, 0)
+
+
+@pytest.mark.heavy
+def test_roles_that_read_the_views_of_savings_read_those_of_a_newer_revision(postgres: Cluster, tmp_path: Path) -> None:
+    older = Store(Settings(data=tmp_path, database_url=postgres.database(tmp_path.name)))
+    with of_revision(older, "0015") as (connection, _):
+        connection.exec_driver_sql('CREATE ROLE "a viewer"')
+        connection.exec_driver_sql('GRANT SELECT ON savings_by_model TO "a viewer"')
+        connection.exec_driver_sql("GRANT SELECT ON savings_by_day TO PUBLIC")
+    migrate(older.engine)
+    may = "SELECT has_table_privilege('a viewer', 'savings_by_{}', 'SELECT')"
+    with older.reading() as connection:
+        allowed = [connection.scalar(sa.text(may.format(by))) for by in ("model", "day", "planner")]
+    assert allowed == [True, True, False]
+    older.close()
 
 
 def test_a_database_of_a_newer_program_is_refused_unless_it_supports_this_one(store_settings: dict[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""The steps, each named by its number."""
+"""The steps, each named by its number, ten a folder."""

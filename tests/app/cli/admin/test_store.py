@@ -41,7 +41,7 @@ def served(store_settings: dict[str, Any]) -> Any:
 
 def test_a_store_is_migrated_once(run: Run) -> None:
     run("migrate")
-    assert run("migrate") == (0, {"before": "0015", "after": "0015"})
+    assert run("migrate") == (0, {"before": "0016", "after": "0016"})
 
 
 def test_a_database_without_tables_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
