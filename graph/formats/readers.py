@@ -64,6 +64,8 @@ def load(data: bytes, limits: Limits | None = None, shapes: ShapeOverrides | Non
         importer = importer_of(data)
         check_max(shapes.max, importer)
         graph: Graph = _module(importer).load(data, limits, shapes)
+    if shapes.batch is not None:
+        _check_batch(graph, shapes.batch, importer)
     return graph
 
 
@@ -77,6 +79,20 @@ def check_max(given: Mapping[str, int], importer: str) -> None:
             f"{quoted(name)} in a model that is no ONNX file ({importer})",
             "an ONNX file",
             "declare shapes and `max_trips` in the document, or set max when the ONNX file is posted or converted",
+        )
+
+
+def _check_batch(graph: Graph, batch: int, importer: str) -> None:
+    """Raise BadGraph if no input has the batch as its leading length, or in MXNet, where a layout names the axis."""
+    axes = slice(None if importer == "mxnet" else 1)
+    types = [graph.values[v].type for v in graph.inputs]
+    if not any(batch in type.shape[axes] for type in types if type is not None):
+        raise BadGraph.one(
+            "cannot_rebind",
+            "batch",
+            f"{batch}, which changes no input",
+            "an input whose leading length is neither in `dims` nor in `inputs`",
+            "leave the batch out, or the length that replaces it",
         )
 
 

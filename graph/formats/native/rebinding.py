@@ -150,8 +150,7 @@ class ShapeRebinding:
     def _bind_inputs(self, shapes: ShapeOverrides, findings: Findings) -> None:
         """Collect the requested types of inputs in `requested`."""
         draft = self.draft
-        batch_applied = shapes.batch is None
-        if not shapes.inputs and batch_applied:
+        if not shapes.inputs and shapes.batch is None:
             return
         for v, role in enumerate(draft.roles):
             shape = shapes.inputs.get(draft.names[v])
@@ -159,9 +158,9 @@ class ShapeRebinding:
             if role is not Role.INPUT or v in draft.captured:
                 continue
             if v in self._named_batch:
-                batch_applied = True
+                pass  # bound with the dimensions
             elif shape is None and shapes.batch is not None and type is not None and type.shape:
-                shape, batch_applied = (shapes.batch, *type.shape[1:]), True
+                shape = (shapes.batch, *type.shape[1:])
             if shape is None:
                 continue
             if type is None:
@@ -182,7 +181,3 @@ class ShapeRebinding:
                 )
             elif tuple(shape) != type.shape:
                 self.requested[v] = TensorType(type.dtype, tuple(shape))
-        if not batch_applied and not any(v in draft.partial for v in range(len(draft.names))):
-            findings.add(
-                "cannot_rebind", "batch", str(shapes.batch), "an input with a leading length", "leave the batch out"
-            )
