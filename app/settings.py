@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, PrivateAttr, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.errors import BadUsage, expected_by
@@ -142,6 +143,21 @@ class Settings(BaseSettings):
     wait_seconds: float = Field(default=20.0, ge=0, description="default wait of POST /v1/plans; see Prefer")
     longest_wait_seconds: float = Field(default=300.0, ge=0, description="maximum wait in Prefer")
     drain_seconds: float = Field(default=20.0, ge=0, description="grace period of running solves at shutdown")
+
+    _quotas: frozenset[str] = PrivateAttr(default=frozenset())
+
+    def lowered(self, quotas: Mapping[str, int | None]) -> Settings:
+        """A copy for a key whose quotas, by setting, lower some limits; None: unlimited."""
+        lower = {name: most for name, most in quotas.items() if most is not None and most < getattr(self, name)}
+        if not lower:
+            return self
+        copy = self.model_copy(update=lower)
+        copy._quotas = frozenset(lower)
+        return copy
+
+    def is_quota(self, name: str) -> bool:
+        """Whether the setting has the value of a quota of the caller's key."""
+        return name in self._quotas
 
     def limits(self) -> Limits:
         """The limits of `graph`."""

@@ -140,19 +140,15 @@ def _seconds(operation: Operation) -> float:
 def view_for(service: Service, caller: Caller) -> Service:
     """The service restricted to the resources of the tenant and the limits of the key."""
     restricted: Any = copy.copy(service)
-    settings = service.settings
-    lower = {name: min(getattr(settings, name), quota) for name, quota in _limits(caller).items() if quota is not None}
-    restricted.settings = settings.model_copy(update=lower) if lower else settings
+    quotas = caller.key.quotas
+    restricted.settings = service.settings.lowered(
+        {"nodes": quotas.nodes, "body_bytes": quotas.bytes, "decompressed_bytes": quotas.bytes}
+    )
     restricted.store = _Store(service.store, caller.key.tenant)
     restricted.jobs = _Jobs(service.jobs, caller)
     restricted.caller, restricted.tenant = caller, caller.key.tenant
     view: Service = restricted
     return view
-
-
-def _limits(caller: Caller) -> dict[str, int | None]:
-    quotas = caller.key.quotas
-    return {"nodes": quotas.nodes, "body_bytes": quotas.bytes, "decompressed_bytes": quotas.bytes}
 
 
 def scope_request(service: Service, question: SolveRequest) -> SolveRequest:

@@ -57,7 +57,7 @@ async def _raw(request: Request, settings: Settings, memory: RequestMemory) -> b
     limit = settings.body_bytes
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > limit:
-        raise _too_large("body", f"{int(declared):,} bytes", "REMAT_BODY_BYTES", limit)
+        raise _too_large("body", f"{int(declared):,} bytes", settings, "body_bytes")
     buffer, size = io.BytesIO(), 0
     began = asyncio.get_running_loop().time() + settings.body_seconds
     try:
@@ -65,7 +65,7 @@ async def _raw(request: Request, settings: Settings, memory: RequestMemory) -> b
             async for part in request.stream():
                 size += len(part)
                 if size > limit:
-                    raise _too_large("body", f"more than {limit:,} bytes", "REMAT_BODY_BYTES", limit)
+                    raise _too_large("body", f"more than {limit:,} bytes", settings, "body_bytes")
                 memory.take(len(part))
                 buffer.write(part)
                 timeout.reschedule(began + size / settings.slowest_bytes)
@@ -114,7 +114,7 @@ def _limited(raw: bytes, coding: str, settings: Settings, until: float, clock: C
     for part in _unpacked(raw, coding, settings.zstd_window_bytes):
         size += len(part)
         if size > limit:
-            raise _too_large("decompressed body", f"more than {limit:,} bytes", "REMAT_DECOMPRESSED_BYTES", limit)
+            raise _too_large("decompressed body", f"more than {limit:,} bytes", settings, "decompressed_bytes")
         if clock() > until:
             raise TooSlow(
                 f"the body was not decompressed within {settings.body_seconds:g} s; send less, "
@@ -152,8 +152,12 @@ def _decompressor(coding: str, window: int) -> Any:
     return zstandard.ZstdDecompressor(max_window_size=window).decompressobj()
 
 
-def _too_large(what: str, size: str, setting: str, limit: int) -> TooLarge:
-    finding = Finding("too_large", what, size, f"at most {limit:,} bytes", f"send less, or raise {setting}")
+def _too_large(what: str, size: str, settings: Settings, name: str) -> TooLarge:
+    limit: int = getattr(settings, name)
+    setting, remedy = f"REMAT_{name.upper()}", f"raise REMAT_{name.upper()}"
+    if settings.is_quota(name):  # a larger setting would not help
+        setting, remedy = "bytes", "use a key with a larger quota (remat keys create NAME --bytes N)"
+    finding = Finding("too_large", what, size, f"at most {limit:,} bytes", f"send less, or {remedy}")
     return TooLarge(str(finding), [finding], limit={"name": setting, "value": limit})
 
 
@@ -170,7 +174,7 @@ def raw_fields(data: bytes, settings: Settings) -> dict[str, msgspec.Raw]:
     """
     limit = settings.fields_bytes
     if len(data) > limit and len(data) - len(memoryview(decode_object(data, _Graph).graph)) > limit:
-        raise _too_large("body", f"more than {limit:,} bytes without the graph", "REMAT_FIELDS_BYTES", limit)
+        raise _too_large("body", f"more than {limit:,} bytes without the graph", settings, "fields_bytes")
     fields: dict[str, msgspec.Raw] = decode_object(data, dict[str, msgspec.Raw])
     return fields
 

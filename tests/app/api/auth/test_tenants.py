@@ -208,6 +208,8 @@ def test_a_key_takes_graphs_and_bodies_as_large_as_it_may(gated: Gated) -> None:
     assert refused.status_code == 422 and "6" in refused.json()["detail"]
     large = gated.client.post("/v1/graphs", json=chain(2, "x" * 20_000), headers=small)
     assert (large.status_code, large.json()["limit"]["value"]) == (413, 20_000)
+    assert large.json()["limit"]["name"] == "bytes" and "REMAT_" not in large.json()["detail"]
+    assert "keys create NAME --bytes" in large.json()["detail"]
     assert gated.client.post("/v1/graphs", json=chain(4), headers=gated.key("small")).status_code == 201
 
 
