@@ -173,12 +173,10 @@ async def get_batch(service: ServiceDep, batch_id: str) -> Response:
 async def list_items(
     service: ServiceDep,
     batch_id: str,
-    limit: Annotated[
-        int | None, Query(ge=1, le=MAX_ROWS, description="default: 1000 (JSON, the maximum), all (tables)")
-    ] = None,
+    limit: RowLimit = None,
     cursor: Annotated[str | None, Query(pattern="^[0-9]{1,9}$", description="`next` of the previous page")] = None,
     state: Annotated[OperationState | None, Query(description="state to select; default: all")] = None,
-    format: Annotated[Literal["json", "csv", "parquet"] | None, Query(description="overrides Accept")] = None,
+    format: TableFormat = None,
     accept: Annotated[str, Header(description="one of the media types")] = "",
 ) -> Response:
     """Items and the figures of their plans: a page of JSON, or a table as CSV or Parquet."""

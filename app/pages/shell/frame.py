@@ -121,6 +121,7 @@ def render_page(
         navigation=NAVIGATION,
         embed=embed,
         caller=caller,
+        may_plan=_may_plan(caller),
         csrf=csrf_token(request),
         theme=theme_of(request),
         origin=origin_of(request),
@@ -135,9 +136,16 @@ def render_page(
 def render_fragment(request: Request, template: str, **context: Any) -> Response:
     """A part of a page, inserted by a script."""
     caller: Caller | None = request.scope.get(CALLER)
-    text = templates.get_template(template).render(caller=caller, csrf=csrf_token(request), **context)
+    text = templates.get_template(template).render(
+        caller=caller, may_plan=_may_plan(caller), csrf=csrf_token(request), **context
+    )
     policy = CONTENT_SECURITY_POLICY.format(ancestors="'none'")
     return Response(text, 200, HEADERS | {"Content-Security-Policy": policy}, "text/html; charset=utf-8")
+
+
+def _may_plan(caller: Caller | None) -> bool:
+    """Whether the caller may request, cancel and annotate; pages without that have no buttons that would be refused."""
+    return caller is None or "plan" in caller.key.scopes
 
 
 def error_page(request: Request, problem: dict[str, Any], headers: dict[str, str] | None = None) -> Response:

@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from app.api.auth import sessions
 from tests.app.api.auth.conftest import Gated
+from tests.app.conftest import chain
 
 PAGE = {"Accept": "text/html"}
 
@@ -140,3 +141,21 @@ def test_the_form_is_short(browser: TestClient) -> None:
 def test_without_keys_there_is_nothing_to_ask_for(client: TestClient) -> None:
     answer = client.get("/login?next=/jobs", follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, "/jobs")
+
+
+def test_pages_for_a_key_that_only_reads_have_no_buttons_that_would_be_refused(gated: Gated) -> None:
+    writer, reader = gated.key("pages"), gated.key("pages", scopes=frozenset({"read"}))
+    plan = gated.plan(writer, graph=chain(4), budget="90%").json()["id"]
+    batch = {"graph_ids": [gated.client.get("/v1/graphs", headers=writer).json()["graphs"][0]["id"]]}
+    made = gated.client.post("/v1/batches", json=batch, headers=writer).json()["id"]
+    gated.client.post(f"/v1/batches/{made}:cancel", headers=writer)
+    changes = 'id="upload"', "data-sample", "data-annotate", "request-curve", 'id="snapshot"', "data-retry-batch"
+    shown: dict[str, set[str]] = {"writer": set(), "reader": set()}
+    for path in ("/upload", "/jobs", f"/plans/{plan}", f"/batches/{made}"):
+        for who, headers in (("writer", writer), ("reader", reader)):
+            page = gated.client.get(path, headers=headers | PAGE)
+            assert page.status_code == 200, page.text
+            shown[who] |= {change for change in changes if change in page.text}
+    assert not shown["reader"] and shown["writer"] >= set(changes[:5])
+    refused = gated.client.get("/upload", headers=reader | PAGE).text
+    assert "no scope <code>plan</code>" in refused and 'href="/login"' in refused
