@@ -15,13 +15,22 @@ reader_has_left = threading.Event()
 class Output(io.FileIO):
     """A stream that discards what is written once its reader has left, so that the exit code is that of the answer."""
 
+    lost: type[OSError] = BrokenPipeError  # whatever is written from then on is discarded
+
     def write(self, data: Any) -> int:
         try:
             return super().write(data)
-        except BrokenPipeError:
+        except self.lost as error:
             discard(self)
-            reader_has_left.set()
+            if isinstance(error, BrokenPipeError):
+                reader_has_left.set()
             return memoryview(data).nbytes
+
+
+class Messages(Output):
+    """Standard error, which also discards what a full disk does not take: messages are not the answer."""
+
+    lost = OSError
 
 
 def discard(stream: IO[Any]) -> None:
@@ -41,12 +50,12 @@ def open_streams() -> None:
         if stream is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         elif isinstance(stream, io.TextIOWrapper):
-            setattr(sys, name, _outliving(stream))
+            setattr(sys, name, _outliving(stream, Messages if name == "stderr" else Output))
 
 
-def _outliving(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+def _outliving(stream: io.TextIOWrapper, kind: type[Output]) -> io.TextIOWrapper:
     """The stream, with the same encoding and buffering, that outlives its reader."""
-    raw = Output(stream.fileno(), "w", closefd=False)
+    raw = kind(stream.fileno(), "w", closefd=False)
     return io.TextIOWrapper(
         raw if stream.write_through else io.BufferedWriter(raw),
         stream.encoding,

@@ -540,6 +540,12 @@ def test_standard_streams_that_are_full_or_closed_are_no_internal_error(model: P
     assert ("cannot write standard output: No space left" in done.stderr) == ("/dev/full" in command)
 
 
+def test_the_exit_code_is_that_of_the_answer_with_a_full_standard_error(model: Path) -> None:
+    for command, code in ((f"plan {model} --budget 1 --iterations 5", 1), ("info no_such.json", 2), ("devices", 0)):
+        done = subprocess.run(["bash", "-c", f"{sys.executable} -m remat {command} 2> /dev/full"], check=False)
+        assert done.returncode == code, command
+
+
 def test_files_are_written_although_the_reader_of_the_answer_is_gone(model: Path, tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(read)
