@@ -24,9 +24,11 @@ AppError
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -216,10 +218,22 @@ def to_problem(error: BaseException, instance: str | None = None) -> dict[str, A
 
 
 def _text_of(error: BaseException) -> str:
-    """The message; of a failed file operation the file and the reason, without the error number."""
+    """The message; of a failed file operation the file, the reason and the remedy, without the error number."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
-        return f"{error.filename}: {error.strerror.lower()}"
+        allow = "allow this user to read it, or " if isinstance(error, PermissionError) else ""
+        return f"{error.filename}: {error.strerror.lower()}; {allow}name another file"
     return str(error)
+
+
+@contextlib.contextmanager
+def about_file(name: str | Path) -> Iterator[None]:
+    """Let errors of the operating system name the file: those of opening it do, those of reading it do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(name)
+        raise
 
 
 _EXPECTED = {"Field required": "a value for this field", "Extra inputs are not permitted": "no such field"}

@@ -59,8 +59,8 @@ MAY_IMPORT: dict[str, str] = {
         "planner.pipeline planner.report planner.request planner.verify planner.wraps"
     ),
     "app.client": (
-        "app.render graph.autodiff graph.errors graph.formats graph.formats.document graph.formats.native graph.ir "
-        "graph.limits graph.ops.registry graph.ssa graph.training planner.request"
+        "app.errors app.render graph.autodiff graph.errors graph.formats graph.formats.document graph.formats.native "
+        "graph.ir graph.limits graph.ops.registry graph.ssa graph.training planner.request"
     ),
     "app.errors": "app.atomic_files graph.cancellation graph.errors planner.errors",
     "app.jobs": (

@@ -27,6 +27,7 @@ from app.client.transport import (
     ServiceProblem,
     Transport,
     Unreachable,
+    checked_url,
     retry_after,
     send_with_retries,
     service_problem,
@@ -543,7 +544,14 @@ def http_options(url: str | None, key: str | None, http: dict[str, Any]) -> dict
     headers = dict(http.pop("headers", {}))
     if key:
         headers["Authorization"] = f"Bearer {key}"
-    return {"base_url": url or os.environ.get(URL_VARIABLE) or DEFAULT_URL, "headers": headers, **http}
+    return {"base_url": service_url(url), "headers": headers, **http}
+
+
+def service_url(given: str | None) -> str:
+    """The URL that is given, else that of the environment, else of this machine. Raises InvalidUrl."""
+    if given:
+        return checked_url(given, "url")
+    return checked_url(os.environ.get(URL_VARIABLE) or DEFAULT_URL, URL_VARIABLE)
 
 
 def _list_parameters(filters: Mapping[str, Any]) -> list[tuple[str, Any]]:

@@ -22,6 +22,7 @@ from app.client.progress_bar import progress_bar
 from app.client.transport import (
     BlockingTransport,
     ClientError,
+    InvalidUrl,
     OperationCancelled,
     OperationFailed,
     ServiceProblem,
@@ -33,6 +34,7 @@ __all__ = [
     "AsyncClient",
     "Client",
     "ClientError",
+    "InvalidUrl",
     "OperationCancelled",
     "OperationEvent",
     "OperationFailed",

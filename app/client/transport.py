@@ -1,6 +1,7 @@
 """HTTP transport: one call with retries, which returns a response or raises a ClientError.
 
 ClientError
+├── InvalidUrl             the URL of the service cannot be used
 ├── Unreachable            no response after all retries
 ├── TimedOut               timeout of the caller; the operation continues and can be awaited later
 ├── ServiceProblem         error response: code, findings with paths and remedies
@@ -18,11 +19,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 import msgspec
 
+from app.errors import BadUsage
 from graph.errors import Finding
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
@@ -37,6 +40,10 @@ Parameters = list[tuple[str, str | int | float | bool | None]]
 
 class ClientError(Exception):
     """Root of the exceptions of a client."""
+
+
+class InvalidUrl(ClientError, BadUsage):
+    """The URL of the service has another scheme than HTTP, no host, or a wrong port."""
 
 
 class Unreachable(ClientError):
@@ -83,6 +90,23 @@ class OperationCancelled(ClientError):
         self.operation, self.best = operation, best
         remark = "" if best is None else "; its best result is in .best"
         super().__init__(f"operation {operation} was cancelled{remark}")
+
+
+def checked_url(given: str, source: str) -> str:
+    """The URL of a service as it was given in `source`. Raises InvalidUrl."""
+    scheme, _, place = given.rpartition("://")
+    try:
+        parts = urlsplit(given)
+        fault = "" if parts.hostname else "no host"
+        _ = parts.port, httpx2.URL(given)
+    except (ValueError, httpx2.InvalidURL) as error:
+        fault = str(error)
+    remedy = f"{fault}; give a URL such as http://127.0.0.1:8000"
+    if scheme.lower() not in ("http", "https"):
+        fault, remedy = "scheme", f"expected a URL; did you mean http://{place}?"
+    if fault:
+        raise InvalidUrl(f"{source}: found {given}, {remedy}", code="invalid_url")
+    return given
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import msgspec
 
 from app.api.schemas.batch_request import distinct
 from app.catalogue import versions
-from app.errors import BadUsage
+from app.errors import BadUsage, about_file
 from app.models.formats import FORMATS
 from app.zoo import manifest
 from app.zoo.manifest import ManifestModel
@@ -89,7 +89,8 @@ def find_models(named: str | Path) -> list[ManifestModel]:
 
 
 def _manifest_models(path: Path) -> list[ManifestModel]:
-    models = manifest.parse(path.read_bytes(), str(path)).models
+    with about_file(path):
+        models = manifest.parse(path.read_bytes(), str(path)).models
     return [msgspec.structs.replace(model, file=str((path.parent / model.file).absolute())) for model in models]
 
 
@@ -145,5 +146,5 @@ def file_hash(path: Path) -> str:
     """SHA-256 of a model's file. Raises BadUsage above the size limit, OSError."""
     if path.stat().st_size > Limits().document_bytes:
         raise BadUsage(f"{path}: larger than {Limits().document_bytes:,} bytes; use a smaller model", code="too_large")
-    with path.open("rb") as file:
+    with about_file(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.client.blocking import ClientError, ServiceProblem
-from app.errors import BadUsage, problem_body, to_problem
+from app.errors import BadUsage, about_file, problem_body, to_problem
 from app.settings import Settings
 from app.sweep.items import SweepItem
 from app.zoo.manifest import sha256
@@ -73,7 +73,8 @@ def item_problem(error: BaseException) -> dict[str, Any]:
 
 def read_model_file(file: str, digest: str) -> bytes:
     """Bytes of the model's file, unchanged since the batch began. Raises BadUsage, OSError."""
-    data = Path(file).read_bytes()
+    with about_file(file):
+        data = Path(file).read_bytes()
     if sha256(data) != digest:
         raise BadUsage(f"{file} has changed since the batch began; start a new batch", code="file_changed")
     return data

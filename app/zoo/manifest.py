@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from app.errors import BadUsage
+from app.errors import BadUsage, about_file
 
 FORMAT = "remat-zoo/1"
 FILE_NAME = "manifest.json"
@@ -67,7 +67,7 @@ def is_manifest(path: Path) -> bool:
     """Whether the file is a manifest, by its format field."""
     if path.suffix != ".json":
         return False
-    with path.open("rb") as file:
+    with about_file(path), path.open("rb") as file:
         head = file.read(1 << 20)
     return FORMAT.encode() in head and b'"models"' in head
 

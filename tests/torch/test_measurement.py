@@ -14,6 +14,7 @@ from torch import nn
 
 import remat.torch
 from app.cli.typer_app import run
+from app.client.blocking import Client, Unreachable
 from planner.pipeline import progress
 from remat.torch import measurement
 from remat.torch.measurement import load_target
@@ -262,3 +263,20 @@ def test_what_cannot_be_measured_is_said(
 ) -> None:
     assert command_line(monkeypatch, result, *flags) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_measurement_that_the_service_does_not_take_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, kept = tmp_path / "plan.json", tmp_path / "measured.json"
+    plan.write_text('{"format": "remat-report/1", "id": "a"}')
+
+    def refuse(client: Client, plan_id: str, document: Any) -> None:
+        raise Unreachable("no response")
+
+    monkeypatch.setattr(Client, "add_measurement", refuse)
+    flags = "--plan", str(plan), "--server", "http://localhost:1", "-o", str(kept)
+    assert command_line(monkeypatch, MEASURED, *flags) == 2
+    shown = capsys.readouterr()
+    assert "measured / predicted" in shown.out and kept.exists()
+    assert "http://localhost:1: the measurement was not stored: no response" in shown.err

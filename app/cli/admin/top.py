@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import httpx2
-
 from app.cli.console.output import reader_has_left
-from app.client.asynchronous import DEFAULT_URL, URL_VARIABLE
+from app.client.asynchronous import service_url
 from app.client.blocking import Client, ClientError, ServiceProblem, Unreachable
 from app.errors import BadUsage
 from app.render.text import format_bytes, format_percent, table
@@ -84,7 +82,7 @@ def elapsed_seconds(job: dict[str, Any]) -> float:
 
 def run(server: str | None, once: bool) -> int:
     """Exit code: 0. Raises BadUsage if the service refuses, and with `once` if it is unreachable."""
-    url = server or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    url = service_url(server)
     try:
         with Client(url, timeout=TIMEOUT_S, retries=0) as client:
             top = JobMonitor(client, url)
@@ -113,7 +111,7 @@ def _snapshot(top: JobMonitor) -> JobsSnapshot:
         if error.status in (429, 502, 503, 504):
             raise Unreachable(str(error)) from error
         raise BadUsage(f"{top.url}: {error}", code=error.code or "refused") from error
-    except (ClientError, httpx2.InvalidURL) as error:
+    except ClientError as error:
         raise Unreachable(str(error)) from error
 
 

@@ -51,16 +51,24 @@ def run(
     if plan is not None:
         request["plan"] = str(plan)
     document = framework_process.answer(CHILD, request, target, "ran the steps", code="not_measured")
-    if server is not None and report is not None:
-        from app.client.blocking import Client
-
-        with Client(server) as client:
-            client.add_measurement(report["id"], document)
     text = to_json(document)
     if output is not None:
         write_atomic(output, text.encode())
-    print(text if as_json else "\n".join(lines(document)))
+    print(text if as_json else "\n".join(lines(document)), flush=True)  # whether the service takes it or not
+    if server is not None and report is not None:
+        _send(document, report["id"], server)
     return 1 if document["status"] == "over_budget" else 0
+
+
+def _send(document: Mapping[str, Any], plan_id: str, server: str) -> None:
+    """Store the measurement on the service of the plan. Raises BadUsage."""
+    from app.client.blocking import Client, ClientError
+
+    try:
+        with Client(server) as client:
+            client.add_measurement(plan_id, document)
+    except ClientError as error:
+        raise BadUsage(f"{server}: the measurement was not stored: {error}", code="not_stored") from error
 
 
 def lines(document: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from app.atomic_files import check_writable, write_atomic
-from app.errors import BadUsage
+from app.errors import BadUsage, about_file
 from app.models.formats import FORMATS, Format
 from graph.errors import BadGraph
 from graph.formats.document.faults import describe_data
@@ -33,10 +33,11 @@ def read_bytes(name: str) -> bytes:
     """Bytes of a model or plan; `-`: standard input. Raises BadGraph past the size limit, OSError."""
     limit = Limits().document_bytes
     if name == STANDARD_INPUT:
-        data = sys.stdin.buffer.read(limit + 1)
+        with about_file("standard input"):
+            data = sys.stdin.buffer.read(limit + 1)
     else:
         try:
-            with Path(name).open("rb") as file:
+            with about_file(name), Path(name).open("rb") as file:
                 data = file.read(limit + 1)
         except (FileNotFoundError, IsADirectoryError) as error:
             raise _no_such_file(name) from error

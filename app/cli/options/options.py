@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
@@ -30,17 +29,10 @@ def _flag(
 
 
 def service_url(given: str | None) -> str | None:
-    """The URL of a service as it was given. Raises BadUsage for another scheme, or none, and for another port."""
-    from app.errors import BadUsage  # imports msgspec, which `--help` does without
+    """The URL of a service as it was given. Raises InvalidUrl."""
+    from app.client.transport import checked_url
 
-    scheme, _, place = (given or "http://").rpartition("://")
-    if scheme.lower() not in ("http", "https"):
-        raise BadUsage(f"--server: found {given}, expected a URL; did you mean http://{place}?")
-    try:
-        _ = urlsplit(given or "").port
-    except ValueError as error:
-        raise BadUsage(f"--server: found {given}: {error}; give a URL such as http://127.0.0.1:8000") from None
-    return given
+    return checked_url(given, "--server") if given else None
 
 
 def _service(help: str) -> Any:
@@ -216,8 +208,11 @@ def parse_integers(text: str | None, flag: str) -> list[int]:
 def _read_request_file(file: Path) -> dict[str, Any]:
     import msgspec
 
+    from app.errors import about_file
+
     try:
-        fields = msgspec.json.decode(file.read_bytes())
+        with about_file(file):
+            fields = msgspec.json.decode(file.read_bytes())
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise BadRequest.one(
             "unparseable", f"--request {file}", str(error), "a JSON object", "correct the file"

@@ -51,6 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("top --server http://[::1", "give a URL such as http://"),
         ("top --server http://here:one", "give a URL such as http://"),
         ("top --server htp://localhost:8000", "did you mean http://localhost:8000?"),
+        ("top --server http://:8000", "no host; give a URL such as http://"),
     ],
 )
 def test_a_mistake_is_answered_by_what_to_type(
@@ -60,6 +61,32 @@ def test_a_mistake_is_answered_by_what_to_type(
     said = capsys.readouterr().err
     assert answer in said
     assert not FOREIGN.search(said)
+
+
+@pytest.mark.parametrize("typed", ["info {}", "plan model.json --request {}", "layout {}", "batch {} --budgets 50%"])
+def test_a_file_that_cannot_be_read_is_named(folder: Path, typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    # The memory of a process opens, and address 0 cannot be read.
+    assert run(typed.format("/proc/self/mem").split()) == 2
+    said = capsys.readouterr().err
+    assert "/proc/self/mem: input/output error; name another file" in said and not FOREIGN.search(said)
+
+
+@pytest.mark.parametrize(
+    ("url", "answer"),
+    [
+        ("localhost:8000", "did you mean http://localhost:8000?"),
+        ("http://localhost:one", "give a URL such as http://"),
+        ("http://[::1", "give a URL such as http://"),
+    ],
+)
+@pytest.mark.parametrize("typed", ["top --once", "batch model.json --budgets 50% --engine server"])
+def test_a_url_of_the_environment_that_cannot_be_used_is_named(
+    folder: Path, typed: str, url: str, answer: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REMAT_URL", url)
+    assert run(typed.split()) == 2
+    said = capsys.readouterr().err
+    assert f"REMAT_URL: found {url}" in said and answer in said
 
 
 @pytest.mark.parametrize("seed", range(20))
