@@ -15,7 +15,8 @@ from graph.limits import Limits
 from graph.recurrent import step_value_names
 from planner.body_plans.body_alternatives import with_body_plans
 from planner.errors import BadRequest, Finding
-from planner.formulation.formulation import Formulation, formulate_lowered
+from planner.formulation.formulation import Formulation
+from planner.formulation.goal_of_request import formulate_lowered
 from planner.formulation.offloading import with_overlap
 from planner.formulation.training_graph import load_model, training_graph
 from planner.lowering.lower import lower

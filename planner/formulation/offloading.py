@@ -14,7 +14,8 @@ import numpy as np
 
 from graph.analysis.devices import SHARED, resolve_device
 from planner.errors import BadRequest
-from planner.formulation.formulation import Formulation, with_limit
+from planner.formulation.formulation import Formulation
+from planner.formulation.goal_of_request import with_limit
 from planner.formulation.metrics import LowerBound
 from planner.lowering.copies import copied_buffers, copyable_buffers, renumbered, with_copy_nodes, without_empty_copies
 from planner.problem import COMMUNICATION, schedule

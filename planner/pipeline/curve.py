@@ -29,7 +29,8 @@ from graph.ir import Graph
 from graph.limits import Limits
 from planner.formulation.execution_check import RealizedPlan, SourceRun, run_and_compare
 from planner.formulation.formulate import with_smaller_batch
-from planner.formulation.formulation import Formulation, held_budget, whole_bytes
+from planner.formulation.formulation import Formulation, held_budget
+from planner.formulation.goal_of_request import whole_bytes
 from planner.formulation.offloading import PLAIN_SHARE, without_copies
 from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline.arena_repair import RESERVED_PART

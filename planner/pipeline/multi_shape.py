@@ -27,7 +27,8 @@ from graph.limits import Limits
 from planner.errors import BadRequest
 from planner.formulation.execution_check import DIFFERENT, NOT_EXECUTED, ExecutionResult, RealizedPlan, run_and_compare
 from planner.formulation.formulate import with_smaller_batch
-from planner.formulation.formulation import Formulation, with_limit
+from planner.formulation.formulation import Formulation
+from planner.formulation.goal_of_request import with_limit
 from planner.formulation.training_graph import gradient_targets, load_model, training_graph
 from planner.pipeline import arena_repair
 from planner.pipeline.multi_shape_search import MultiShapeSearch

@@ -10,7 +10,7 @@ import pytest
 
 from graph.formats.readers import load
 from planner.errors import BadRequest
-from planner.formulation import formulation as formulations
+from planner.formulation import goal_of_request
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
 from planner.problem import FORBID, PREFER
@@ -52,8 +52,8 @@ def test_the_search_for_the_smallest_peak_takes_its_time_from_that_of_the_goal(
         return 0
 
     now, seconds = 0, {"search_seconds": 40}
-    monkeypatch.setattr(formulations, "_smallest_bytes", smallest)
-    monkeypatch.setattr(formulations, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(goal_of_request, "_smallest_bytes", smallest)
+    monkeypatch.setattr(goal_of_request, "time", SimpleNamespace(monotonic=lambda: now))
     assert asked(chain(4), fraction_of="reducible", **seconds).goal.seconds == left
     assert asked(chain(4), fraction_of="reducible", iterations=3, **seconds).goal.seconds == 40
     assert asked(chain(4), fraction_of="reducible", budget="1KiB", **seconds).goal.seconds == 40
