@@ -30,8 +30,8 @@ from bench.generators import chain, transformer, unet
 from graph.autodiff.differentiate import differentiate
 from graph.formats.native import writer
 from planner.algorithms import PLANNERS
-from planner.pipeline import progress
 from planner.pipeline import solve as pipeline
+from planner.pipeline import solve_stages
 from planner.request.plan_request import parse_request
 
 FILE = Path(__file__).parent / "digests.json"
@@ -102,7 +102,7 @@ def digest(document: bytes, budget: float, planner: str) -> str:
             "execute": "no",
         }
     )
-    with patch.object(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation):
+    with patch.object(solve_stages, "with_multi_step_bound", lambda formulation, plan=None: formulation):
         plan = pipeline.solve(document, request).plan
     sha = hashlib.sha256(np.ascontiguousarray(plan.order, "<i8").tobytes())
     if plan.choices:

@@ -54,7 +54,7 @@ def quick_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leave_out_multi_step_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    from planner.pipeline import progress
+    from planner.pipeline import solve_stages
 
-    monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
-    monkeypatch.setattr(progress, "is_bounded_beside", lambda formulation: False)
+    monkeypatch.setattr(solve_stages, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+    monkeypatch.setattr(solve_stages, "is_bounded_beside", lambda formulation: False)

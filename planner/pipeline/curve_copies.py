@@ -18,7 +18,7 @@ from planner.formulation.offloading import (
     with_copies_again,
     with_copies_searched,
 )
-from planner.pipeline.progress import SolveStages
+from planner.pipeline.solve_stages import SolveStages
 from planner.problem.plan import Plan
 from planner.report.copies import copies_section
 from planner.request.plan_request import Request

@@ -32,8 +32,9 @@ from planner.formulation.goal_of_request import with_limit
 from planner.formulation.training_graph import gradient_targets, load_model, training_graph
 from planner.pipeline import arena_repair
 from planner.pipeline.multi_shape_search import MultiShapeSearch
-from planner.pipeline.progress import LAST_BOUND_PART, OnPlanned, Outcome, SolveStages
+from planner.pipeline.progress import OnPlanned, Outcome
 from planner.pipeline.sections import graph_documents, graph_sections
+from planner.pipeline.solve_stages import LAST_BOUND_PART, SolveStages
 from planner.problem import same_dataflow
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Plan

@@ -26,10 +26,11 @@ from planner.formulation.formulation import Formulation
 from planner.formulation.search_result import SearchResult
 from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline import multi_shape
-from planner.pipeline.progress import OnPlanned, Outcome, Progress, SolveStages
+from planner.pipeline.progress import OnPlanned, Outcome, Progress
 from planner.pipeline.report_beside import ReportBeside
 from planner.pipeline.sections import graph_documents, optional_sections, slow_sections_part
 from planner.pipeline.solve_copies import with_engines
+from planner.pipeline.solve_stages import SolveStages
 from planner.problem.plan import Candidate, Plan
 from planner.report.report import build_report
 from planner.request.plan_request import Request

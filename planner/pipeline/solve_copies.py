@@ -6,7 +6,7 @@ import math
 
 from planner.formulation.formulation import Formulation
 from planner.formulation.offloading import PLAIN_SHARE, with_collectives_beside, with_copies_searched
-from planner.pipeline.progress import SolveStages
+from planner.pipeline.solve_stages import SolveStages
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Plan
 from planner.request.plan_request import Request

@@ -10,7 +10,7 @@ import pytest
 
 import remat.jax
 from planner.formulation.formulation import Formulation
-from planner.pipeline import progress
+from planner.pipeline import solve_stages
 from remat.facade import solved
 from remat.jax import planning
 from remat.jax.step.buffers import in_buffers_of_results
@@ -87,8 +87,8 @@ def test_a_scatter_lies_in_the_gradient_that_is_not_written_yet() -> None:
 
 
 def test_a_report_counts_the_buffers_of_results_as_its_order_fills_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
-    monkeypatch.setattr(progress, "is_bounded_beside", lambda formulation: False)
+    monkeypatch.setattr(solve_stages, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+    monkeypatch.setattr(solve_stages, "is_bounded_beside", lambda formulation: False)
     captured = remat.jax.capture(decoder, *decoder_arguments(layers=3))
     report = captured.plan("75%", iterations=30)
     filled = placed(captured, [name for name, _ in report.order])

@@ -11,7 +11,7 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 
 import remat.jax
-from planner.pipeline import progress
+from planner.pipeline import solve_stages
 from tests.jax.models import MODELS, NO_REWRITES, perceptron, perceptron_arguments
 
 QUICK = {"iterations": 30, "measure": False}
@@ -19,8 +19,8 @@ QUICK = {"iterations": 30, "measure": False}
 
 @pytest.fixture(autouse=True)
 def quick_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
-    monkeypatch.setattr(progress, "is_bounded_beside", lambda formulation: False)
+    monkeypatch.setattr(solve_stages, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+    monkeypatch.setattr(solve_stages, "is_bounded_beside", lambda formulation: False)
 
 
 def bits(function: Any, args: Any) -> list[bytes]:

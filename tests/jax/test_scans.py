@@ -13,7 +13,7 @@ import pytest
 
 import remat.jax
 from planner.formulation.formulation import Formulation
-from planner.pipeline import progress
+from planner.pipeline import solve_stages
 from planner.problem.plan import Candidate
 from remat.jax import planning
 from tests.jax.models import NO_REWRITES, WIDTH
@@ -23,8 +23,8 @@ QUICK = {"iterations": 20}
 
 @pytest.fixture(autouse=True)
 def quick_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
-    monkeypatch.setattr(progress, "is_bounded_beside", lambda formulation: False)
+    monkeypatch.setattr(solve_stages, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+    monkeypatch.setattr(solve_stages, "is_bounded_beside", lambda formulation: False)
 
 
 def weights(*shape: int) -> jax.Array:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import remat.jax
-from planner.pipeline import progress
+from planner.pipeline import solve_stages
 from tests.jax.models import MODELS, NO_REWRITES, decoder, decoder_arguments, perceptron, perceptron_arguments
 
 QUICK = {"iterations": 30, "measure": False}
@@ -23,8 +23,8 @@ QUICK = {"iterations": 30, "measure": False}
 
 @pytest.fixture(autouse=True)
 def quick_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
-    monkeypatch.setattr(progress, "is_bounded_beside", lambda formulation: False)
+    monkeypatch.setattr(solve_stages, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+    monkeypatch.setattr(solve_stages, "is_bounded_beside", lambda formulation: False)
 
 
 def equal(left: Any, right: Any) -> bool:

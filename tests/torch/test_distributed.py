@@ -23,7 +23,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import remat.torch
 from graph.formats.readers import load
-from planner.pipeline import progress
+from planner.pipeline import solve_stages
 from planner.request.plan_request import parse_request
 from planner.wraps.wraps import wraps_for
 from remat.torch.step.document import TANGENTS
@@ -330,8 +330,8 @@ def trains_within_the_budget_of_a_rank(rank: int, _: str) -> None:
 
 def in_process(rank: int, store: str, patch: str, checks: list[Callable[[int, str], None]]) -> None:
     torch.set_num_threads(1)
-    progress.with_multi_step_bound = lambda formulation, plan=None: formulation
-    progress.is_bounded_beside = lambda formulation: False
+    solve_stages.with_multi_step_bound = lambda formulation, plan=None: formulation
+    solve_stages.is_bounded_beside = lambda formulation: False
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     for check in checks:
         check(rank, patch)

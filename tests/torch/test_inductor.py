@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import remat.torch
-from planner.pipeline import progress
+from planner.pipeline import solve_stages
 from remat.torch.inductor import saved_sets
 from remat.torch.inductor.backend import compiled_backend
 from remat.torch.inductor.lowering import SEEDS, moments
@@ -34,8 +34,8 @@ TOKENS = torch.randint(0, VOCABULARY, (2, 16), generator=torch.Generator().manua
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Two candidates, no multi-step bound, and kernels without vectors, which compile faster."""
     monkeypatch.setattr(saved_sets, "BUDGETS", ("60%", "50%"))
-    monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
-    monkeypatch.setattr(progress, "is_bounded_beside", lambda formulation: False)
+    monkeypatch.setattr(solve_stages, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+    monkeypatch.setattr(solve_stages, "is_bounded_beside", lambda formulation: False)
     with torch._inductor.config.patch({"cpp.simdlen": 1}):
         yield
 

@@ -15,7 +15,7 @@ from torch import nn
 import remat.torch
 from app.cli.typer_app import run
 from app.client.blocking import Client, Unreachable
-from planner.pipeline import progress
+from planner.pipeline import solve_stages
 from remat.torch import measurement
 from remat.torch.measurement import load_target
 from remat.torch.time_ratio import time_ratio
@@ -35,8 +35,8 @@ def broken():
 
 @pytest.fixture(autouse=True)
 def quick_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
-    monkeypatch.setattr(progress, "is_bounded_beside", lambda formulation: False)
+    monkeypatch.setattr(solve_stages, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+    monkeypatch.setattr(solve_stages, "is_bounded_beside", lambda formulation: False)
 
 
 def test_peaks_are_measured_beside_the_prediction() -> None:

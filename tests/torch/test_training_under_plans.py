@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 import remat.torch
-from planner.pipeline import progress
+from planner.pipeline import solve_stages
 from remat.torch.step.recording import backend_of
 from tests.torch.modules import VOCABULARY, Cells, Convolutions, Decoder, Experts, Views
 from tests.torch.steps import Loss, equal, peak_and_kept_bytes, peak_bytes, results
@@ -25,8 +25,8 @@ QUICK = {"iterations": 30, "measure": False}
 
 @pytest.fixture(autouse=True)
 def quick_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "with_multi_step_bound", lambda formulation, plan=None: formulation)
-    monkeypatch.setattr(progress, "is_bounded_beside", lambda formulation: False)
+    monkeypatch.setattr(solve_stages, "with_multi_step_bound", lambda formulation, plan=None: formulation)
+    monkeypatch.setattr(solve_stages, "is_bounded_beside", lambda formulation: False)
 
 
 def tokens(batch: int = 4) -> torch.Tensor:

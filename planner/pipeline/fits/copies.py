@@ -9,7 +9,7 @@ from dataclasses import replace
 from planner.errors import BadRequest
 from planner.formulation import offloading
 from planner.formulation.formulation import Formulation
-from planner.pipeline.progress import SolveStages
+from planner.pipeline.solve_stages import SolveStages
 from planner.problem import same_dataflow
 from planner.problem.plan import Goal, Plan
 from planner.request.plan_request import Request

@@ -22,8 +22,9 @@ from planner.formulation.search_result import SearchResult
 from planner.pipeline.fits.dimension import growing_dimension
 from planner.pipeline.fits.size_search import SizeSearch
 from planner.pipeline.fits.size_trials import SizeTrial, SizeTrials
-from planner.pipeline.progress import Outcome, Progress, SolveStages
+from planner.pipeline.progress import Outcome, Progress
 from planner.pipeline.solve import solve
+from planner.pipeline.solve_stages import SolveStages
 from planner.request.curve_and_fit_request import FitRequest
 from planner.request.plan_request import Request
 

@@ -17,7 +17,7 @@ from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline.fits import copies
 from planner.pipeline.fits.dimension import about_growing
 from planner.pipeline.fits.size_clock import SIZE_PART, SizeClock
-from planner.pipeline.progress import SolveStages
+from planner.pipeline.solve_stages import SolveStages
 from planner.problem import same_dataflow
 from planner.problem.monitor import EarlyEnd, Monitor
 from planner.problem.plan import Candidate, Goal, Order, Plan, Score

@@ -21,7 +21,7 @@ from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import LowerBound
 from planner.pipeline import bound_beside
 from planner.pipeline.bound_beside import BoundBeside
-from planner.pipeline.progress import OF_BOUND, SolveStages
+from planner.pipeline.solve_stages import OF_BOUND, SolveStages
 from planner.problem.monitor import CostBound
 from planner.request.plan_request import parse_request
 

@@ -16,7 +16,7 @@ from graph.formats.readers import load
 from planner.bounds import step_cut
 from planner.formulation import formulation, proven_bound
 from planner.formulation.training_graph import load_model, training_graph
-from planner.pipeline import fits, progress, sections
+from planner.pipeline import fits, sections, solve_stages
 from planner.pipeline import solve as pipeline
 from planner.pipeline.curve import curve
 from planner.pipeline.fits import size_trials
@@ -105,7 +105,7 @@ def test_cancel_during_the_verification_of_a_bound_ends_it_and_drops_the_claim(
 
 
 def test_the_deadline_of_a_bound_does_not_end_its_verification(monkeypatch: pytest.MonkeyPatch) -> None:
-    stages, real = progress.SolveStages(None, threading.Event()), certificate.verify
+    stages, real = solve_stages.SolveStages(None, threading.Event()), certificate.verify
     request = parse_request({**ASKED, "budget": "75%"})
     asked = stages.formulate(training_graph(FEW, load_model(FEW, request), request)[0], request)
 
@@ -140,7 +140,7 @@ def test_cancel_during_the_multi_step_bound_keeps_the_single_step_bound(monkeypa
         check_cancelled()
         raise AssertionError("not heard")
 
-    monkeypatch.setattr(progress, "with_multi_step_bound", stopping)
+    monkeypatch.setattr(solve_stages, "with_multi_step_bound", stopping)
     assert solve(FEW, parse_request(ASKED), cancel=stop).report["plan"]["stopped"]
 
 

@@ -18,8 +18,7 @@ from graph.formats.readers import load
 from graph.ir import Graph
 from planner.errors import BadRequest
 from planner.formulation import execution_check
-from planner.pipeline import curve as curves
-from planner.pipeline import progress
+from planner.pipeline import curve_search, solve_stages
 from planner.pipeline.curve import CurveResult, bound_overheads, curve, violations
 from planner.problem.plan import Candidate
 from planner.report import saved_report
@@ -63,7 +62,7 @@ def test_every_point_is_a_report_that_verifies():
 
 def test_a_plan_is_handed_to_looser_budgets(monkeypatch: pytest.MonkeyPatch):
     """Only the tightest budget gets a real search; the looser ones find nothing and get its plan."""
-    real, calls = curves.lexicographic.search, []
+    real, calls = curve_search.lexicographic.search, []
 
     def search(problem, goal, planner, monitor, seeds):
         calls.append(goal.budget_bytes)
@@ -73,7 +72,7 @@ def test_a_plan_is_handed_to_looser_budgets(monkeypatch: pytest.MonkeyPatch):
     def base(problem):
         return np.arange(problem.tasks)
 
-    monkeypatch.setattr(curves.lexicographic, "search", search)
+    monkeypatch.setattr(curve_search.lexicographic, "search", search)
     points = curve_of(budgets=["80%", "60%", "70%"], planner="greedy").document["points"]
     assert calls[:3] == sorted(set(calls))
     assert len({point["overhead"] for point in points}) == 1
@@ -85,7 +84,7 @@ def test_a_point_above_the_line_or_above_its_bound_gets_the_extra_searches(
     monkeypatch: pytest.MonkeyPatch, well: tuple[int, ...], again: int | None
 ):
     """Of three budgets, tightest first, those in `well` get a real search; the others get the previous plan."""
-    real, calls, seeds = curves.lexicographic.search, [], []
+    real, calls, seeds = curve_search.lexicographic.search, [], []
 
     def search(problem, goal, planner, monitor, known):
         calls.append(goal.budget_bytes)
@@ -94,13 +93,13 @@ def test_a_point_above_the_line_or_above_its_bound_gets_the_extra_searches(
             return real(problem, goal, planner, monitor, known)
         return Candidate(np.arange(problem.tasks), "as_given")
 
-    monkeypatch.setattr(curves.lexicographic, "search", search)
+    monkeypatch.setattr(curve_search.lexicographic, "search", search)
     curve_of(budgets=["80%", "60%", "70%"], planner="greedy")
     first, more = calls[:3], calls[3:]
-    assert len(more) == curves.EXTRA_SEARCHES
+    assert len(more) == curve_search.EXTRA_SEARCHES
     if again is not None:
         assert set(more) == {first[again]}
-        assert len(set(seeds[3:]) | {seeds[0]}) == curves.EXTRA_SEARCHES + 1  # each goes another way
+        assert len(set(seeds[3:]) | {seeds[0]}) == curve_search.EXTRA_SEARCHES + 1  # each goes another way
 
 
 @pytest.mark.parametrize(
@@ -110,23 +109,23 @@ def test_a_point_above_the_line_or_above_its_bound_gets_the_extra_searches(
 def test_integer_programs_improve_the_worst_point_first_by_the_clock(
     monkeypatch: pytest.MonkeyPatch, planner: str, limit: dict[str, int], first: str
 ):
-    real, calls = curves.lexicographic.search, list[str]()
+    real, calls = curve_search.lexicographic.search, list[str]()
 
     def search(problem, goal, planner, monitor, known):
         calls.append(planner)
         return real(problem, goal, "segments", monitor, known)
 
-    monkeypatch.setattr(curves.lexicographic, "search", search)
+    monkeypatch.setattr(curve_search.lexicographic, "search", search)
     curve_of(budgets=["80%", "60%", "70%"], planner=planner, **limit)
-    assert calls[-curves.EXTRA_SEARCHES - 1 :] == [planner, first, planner, planner]
+    assert calls[-curve_search.EXTRA_SEARCHES - 1 :] == [planner, first, planner, planner]
 
 
 @pytest.mark.parametrize(("costs", "worst"), [((90, 20, 11, 1), 0), ((40, 39, 22, 1), 1), ((3, 3, 3, 3), 3)])
 def test_the_tightest_budget_competes_by_the_gap_that_it_has_beyond_the_next(costs: tuple[int, ...], worst: int):
     """Of four budgets, evenly spaced, with plans so many ticks above one bound."""
-    stages = progress.SolveStages(None, threading.Event())
+    stages = solve_stages.SolveStages(None, threading.Event())
     base = stages.formulate(load(MODEL), parse_curve({"budgets": [0]}).request)
-    search = curves.CurveSearch(base, "greedy", stages)
+    search = curve_search.CurveSearch(base, "greedy", stages)
     formulations = [search._within(1000 * k) for k in range(1, 5)]
     for cost, one in zip(costs, formulations, strict=True):
         search.measured.append((one.bound.cost + cost, one.goal.budget_bytes or 0))
@@ -143,7 +142,7 @@ def test_quick_planners_search_every_budget_before_auto(monkeypatch: pytest.Monk
         planners.append(planner)
         return Candidate(np.arange(problem.tasks), "as_given")
 
-    monkeypatch.setattr(curves.lexicographic, "search", search)
+    monkeypatch.setattr(curve_search.lexicographic, "search", search)
     curve_of(budgets=["80%", "90%"], iterations=iterations, search_seconds=1)
     quick = ["greedy", "min_cut"] if iterations is None else ["greedy"]
     assert planners[: 2 * len(quick) + 1] == [name for name in quick for _ in range(2)] + ["auto"]
@@ -157,13 +156,13 @@ def test_the_same_question_has_the_same_curve():
 
 
 def test_under_an_iteration_limit_no_search_depends_on_the_clock(monkeypatch: pytest.MonkeyPatch):
-    real, seconds = curves.lexicographic.search, set[float]()
+    real, seconds = curve_search.lexicographic.search, set[float]()
 
     def search(problem, goal, planner, monitor, seeds):
         seconds.add(goal.seconds)
         return real(problem, goal, planner, monitor, seeds)
 
-    monkeypatch.setattr(curves.lexicographic, "search", search)
+    monkeypatch.setattr(curve_search.lexicographic, "search", search)
     curve_of()
     assert len(seconds) == 1  # bounds within a search size their effort by it
 
@@ -259,8 +258,8 @@ def test_a_bound_of_a_looser_budget_holds_for_tighter_ones(
         ticks = 1 + question.goal.budget_bytes // 1000  # more at a looser budget, which no proof could mean
         return replace(question, bound=replace(question.bound, cost=question.bound.single_run_cost + ticks))
 
-    monkeypatch.setattr(progress, "with_lower_bound", with_bound)
-    monkeypatch.setattr(progress, "with_multi_step_bound", lambda question, plan: question)
+    monkeypatch.setattr(solve_stages, "with_lower_bound", with_bound)
+    monkeypatch.setattr(solve_stages, "with_multi_step_bound", lambda question, plan: question)
     loose, tight = curve_of(budgets=["90%", tight_budget], planner="greedy").document["points"]
     assert tight["status"] == status
     assert tight["bound_overhead"] == loose["bound_overhead"] > 0

@@ -16,12 +16,13 @@ import pytest
 from graph.cancellation import seconds_left
 from planner import warm
 from planner.formulation.formulation import Formulation
-from planner.pipeline import arena_repair, progress, report_beside, search_clock, search_watch
+from planner.pipeline import arena_repair, report_beside, search_clock, search_watch, solve_stages
 from planner.pipeline.bound_beside import BoundBeside
 from planner.pipeline.curve import curve
-from planner.pipeline.progress import Progress, SolveStages
+from planner.pipeline.progress import Progress
 from planner.pipeline.sections import SLOW_SECTIONS
 from planner.pipeline.solve import solve
+from planner.pipeline.solve_stages import SolveStages
 from planner.problem import Problem, jit, liveness
 from planner.problem.monitor import Monitor
 from planner.problem.plan import Candidate, Goal, Plan, Score
@@ -49,7 +50,7 @@ def test_nothing_compiles_while_the_clock_of_a_search_runs(monkeypatch: pytest.M
     monkeypatch.setattr(jit.Kernels, "is_on_disk", lambda kernels: False)
     monkeypatch.setattr(jit.Kernels, "_compile", compile_)
     monkeypatch.setattr(warm, "compile_to_disk", lambda absent: None)
-    monkeypatch.setattr(progress.lexicographic, "search", search)
+    monkeypatch.setattr(solve_stages.lexicographic, "search", search)
 
     def event(progress: Progress) -> None:
         if progress.stage == "compile":
@@ -100,7 +101,7 @@ def test_no_time_is_kept_for_a_last_bound_that_cannot_be_verified(monkeypatch: p
     request = parse_request({"budget": "60%", "search_seconds": 40, "layout": "none"})
     formulation = stages.formulate(source, request)
     stages.start_clock(formulation)
-    assert stages.for_search(formulation, request).goal.seconds <= 40 * (1 - progress.BESIDE_BOUND_PART)
+    assert stages.for_search(formulation, request).goal.seconds <= 40 * (1 - solve_stages.BESIDE_BOUND_PART)
     monkeypatch.setattr(search_clock, "VERIFY_SECONDS", 1.0)
     assert stages.for_search(formulation, request).goal.seconds > 39
 
@@ -112,8 +113,8 @@ def test_the_bound_over_a_set_of_tasks_and_its_proof_have_their_time(monkeypatch
     formulation = stages.formulate(outcome.source, request)
     assert search_clock.set_seconds(formulation) == (0, 0)  # a chain has no set
     stages.start_clock(formulation)
-    monkeypatch.setattr(progress, "is_bounded_beside", lambda _: False)
-    monkeypatch.setattr(progress, "with_multi_step_bound", lambda *_, **__: left.append(seconds_left()))
+    monkeypatch.setattr(solve_stages, "is_bounded_beside", lambda _: False)
+    monkeypatch.setattr(solve_stages, "with_multi_step_bound", lambda *_, **__: left.append(seconds_left()))
     searches = []
     for arcs in (0, 2_000_000):
         monkeypatch.setattr(search_clock, "first_of_set_arcs", lambda _, arcs=arcs: arcs)
@@ -139,9 +140,9 @@ def test_a_repair_that_may_walk_leaves_the_report_its_time(monkeypatch: pytest.M
         ends.append(given[3])
         return arena_repair.Repaired(plan)
 
-    monkeypatch.setattr(progress.arena_repair, "repair_arena", repaired)
+    monkeypatch.setattr(solve_stages.arena_repair, "repair_arena", repaired)
     for most in (5, 50):
-        monkeypatch.setattr(progress.improvers, "MAX_SLOW_TASKS", most)
+        monkeypatch.setattr(solve_stages.improvers, "MAX_SLOW_TASKS", most)
         stages.placed(formulation, outcome.plan, request)
     assert ends[0] - ends[1] == pytest.approx(5.0) and ends[1] <= stages.clock.until
 
@@ -157,7 +158,7 @@ def test_a_repair_knows_the_bound_that_a_thread_has_tightened(monkeypatch: pytes
         costs.append(given.bound.cost)
         return arena_repair.Repaired(plan)
 
-    monkeypatch.setattr(progress.arena_repair, "repair_arena", repaired)
+    monkeypatch.setattr(solve_stages.arena_repair, "repair_arena", repaired)
     stages.placed(formulation, outcome.plan, request)
     tight = formulation.bound.cost + 3
     bound = SimpleNamespace(cost=tight)
@@ -172,7 +173,7 @@ def test_a_bound_whose_tree_takes_longer_to_verify_is_ended_sooner(monkeypatch: 
     request = parse_request({"budget": "60%", "search_seconds": 40})
     formulation = stages.formulate(outcome.source, request)
     stages.start_clock(formulation)
-    monkeypatch.setattr(progress, "with_multi_step_bound", lambda *_, **__: left.append(seconds_left()))
+    monkeypatch.setattr(solve_stages, "with_multi_step_bound", lambda *_, **__: left.append(seconds_left()))
     size = formulation.lowered.problem.tasks + len(formulation.lowered.problem.reads.index)
     for tree, other in ((0.0, 0.0), (0.5, 0.1), (9.0, 0.1), (0.5, 0.7)):
         monkeypatch.setattr(search_clock, "TREE_VERIFY_SECONDS", tree)
@@ -233,7 +234,7 @@ def test_a_search_of_a_large_graph_leaves_time_to_what_surrounds_it_once_a_plan_
         stages.search(formulation, "auto")
         return stages, until
 
-    monkeypatch.setattr(progress.lexicographic, "search", search)
+    monkeypatch.setattr(solve_stages.lexicographic, "search", search)
     stages, until = searched(1)
     outside = 5 * (1 + search_clock.AFTER_PART) - search_clock.FREE_SECONDS
     assert left == pytest.approx([40, 40, 40 - outside, 40 - outside])
@@ -241,7 +242,7 @@ def test_a_search_of_a_large_graph_leaves_time_to_what_surrounds_it_once_a_plan_
     stages, until = searched(100)
     assert left == [40] * 4 and stages.clock.until == until
     first = Candidate(base_order(stages.formulate(source, request).lowered.problem), "segments")
-    monkeypatch.setattr(progress.first_plan, "first_within", lambda *_: first)
+    monkeypatch.setattr(solve_stages.first_plan, "first_within", lambda *_: first)
     searched(1)  # the plan found at once shortens nothing, the next does
     assert left == pytest.approx([40, 40, 40, 40 - outside, 40 - outside])
 
@@ -254,7 +255,7 @@ def test_a_search_of_a_large_graph_leaves_room_for_gaps_between_addresses(monkey
         budgets.append(goal.budget_bytes)
         return Candidate(base_order(problem), "as_given")
 
-    monkeypatch.setattr(progress.lexicographic, "search", search)
+    monkeypatch.setattr(solve_stages.lexicographic, "search", search)
 
     def searched(least_tasks: int, is_seeded: bool = False, **fields: Any) -> tuple[int | None, int | None]:
         monkeypatch.setattr(search_watch, "MIN_GAPS_TASKS", least_tasks)
@@ -296,7 +297,7 @@ def test_a_plan_of_a_large_graph_that_needs_the_room_for_gaps_counts_as_within_t
         monitor.on_progress(order, Score(peak - goal.budget_bytes, 1, peak))  # type: ignore[misc]
         return Candidate(order, "as_given")
 
-    monkeypatch.setattr(progress.lexicographic, "search", search)
+    monkeypatch.setattr(solve_stages.lexicographic, "search", search)
     stages = SolveStages(lambda event: found.append(event.incumbent_overhead), threading.Event())
     formulation = stages.formulate(source, parse_request({"budget": "100%", "search_seconds": 5}))
     peak, score = formulation.baseline.score.peak_bytes, formulation.baseline.score
