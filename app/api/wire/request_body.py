@@ -104,7 +104,13 @@ def _decompressed(
             buffer.writelines(_limited(raw, coding, settings, until, clock))
     except (zlib.error, zstandard.ZstdError) as error:
         finding = Finding("bad_compression", "body", str(error)[:200], f"a {coding} stream", "compress it again")
-        raise Unparseable(str(finding), [finding]) from None
+        if "too much memory" not in str(error):
+            raise Unparseable(str(finding), [finding]) from None
+        window, setting = settings.zstd_window_bytes, "REMAT_ZSTD_WINDOW_BYTES"
+        remedy = f"compress it without --long and --ultra, or raise {setting}"
+        found, expected = "a larger window of the zstd stream", f"at most {window:,} bytes"
+        finding = Finding("bad_compression", "body", found, expected, remedy)
+        raise Unparseable(str(finding), [finding], limit={"name": setting, "value": window}) from None
     return buffer.getvalue()
 
 

@@ -105,8 +105,10 @@ def test_a_window_past_the_limit_is_refused() -> None:
     wide = zstandard.ZstdCompressionParameters.from_level(1, window_log=24)
     frame = zstandard.ZstdCompressor(compression_params=wide).compressobj()  # no content size: the window counts
     data = frame.compress(bytes(1 << 19)) + frame.flush()
-    with pytest.raises(Unparseable, match=r"too much memory|window"):
+    with pytest.raises(Unparseable, match=r"too much memory|window") as caught:
         _decompressed(data, "zstd", SMALL, HELD)
+    assert caught.value.limit is not None and caught.value.limit["name"] == "REMAT_ZSTD_WINDOW_BYTES"
+    assert "raise REMAT_ZSTD_WINDOW_BYTES" in str(caught.value)
 
 
 @pytest.mark.parametrize("header", ["br", "gzip, zstd", "gzip,gzip", "nonsense"])
