@@ -14,6 +14,7 @@ new columns that are null or have a default). The table `schema_support` names t
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,9 @@ from app.store.tables import schema_support
 
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
+
+log = logging.getLogger(__name__)
+logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs whenever a revision is read, as by each readiness probe
 
 # Imports inside functions: alembic is loaded only to compare or migrate a schema.
 
@@ -63,6 +67,7 @@ def migrate(engine: sa.Engine) -> tuple[str | None, str]:
         command.upgrade(config, "head")
         connection.execute(schema_support.delete())
         connection.execute(schema_support.insert().values(oldest_revision=oldest))
+        log.info("event=migrated revision_before=%s revision=%s", before, after)
         return before, after
 
 

@@ -80,3 +80,8 @@ def test_a_request_id_that_is_no_plain_word_is_replaced(id: str, client: TestCli
 def test_two_request_ids_are_none(client: TestClient) -> None:
     told = client.get("/livez", headers=[("x-request-id", "a"), ("x-request-id", "b")]).headers["x-request-id"]
     assert told not in ("a", "b")
+
+
+def test_a_probe_of_readiness_adds_no_line_about_the_schema(lines: Any, client: TestClient) -> None:
+    client.app.state.service.store.check()  # type: ignore[attr-defined]
+    assert lines("alembic.runtime.migration") == []
