@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
 
 log = logging.getLogger(__name__)
-logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs whenever a revision is read, as by each readiness probe
+logging.getLogger("alembic").setLevel(logging.WARNING)  # logs each reading of a revision, as of readiness probes
 
 # Imports inside functions: alembic is loaded only to compare or migrate a schema.
 
