@@ -115,18 +115,20 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "graph.formats": "graph.errors graph.gc_pause graph.ir graph.limits",
     "graph.formats.caffe2": (
-        "graph.builder graph.errors graph.formats.caffe2.compat graph.formats.document graph.formats.shared "
+        "graph.errors graph.formats.caffe2.compat graph.formats.caffe2.ops graph.formats.document graph.formats.shared "
         "graph.ir graph.limits graph.ops.registry graph.recurrent graph.transforms"
     ),
     "graph.formats.caffe2.compat": (
         "graph.analysis graph.autodiff graph.builder graph.errors graph.formats.document graph.formats.shared "
         "graph.ir graph.loop_remat graph.ops.control_flow graph.recurrent graph.ssa graph.transforms"
     ),
+    "graph.formats.caffe2.ops": "graph.builder graph.formats.shared graph.ir",
     "graph.formats.document": "graph.errors graph.ir graph.limits graph.ops.registry",
     "graph.formats.mxnet": (
-        "graph.autodiff graph.builder graph.errors graph.formats.document graph.formats.shared graph.ir "
-        "graph.limits graph.ops.registry"
+        "graph.autodiff graph.builder graph.errors graph.formats.document graph.formats.mxnet.ops "
+        "graph.formats.shared graph.ir graph.limits graph.ops.registry"
     ),
+    "graph.formats.mxnet.ops": "graph.builder graph.formats.shared graph.ir",
     "graph.formats.native": (
         "graph.builder graph.cancellation graph.errors graph.formats.document graph.ir graph.limits "
         "graph.ops.control_flow graph.ssa"
@@ -142,9 +144,10 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "graph.formats.onnx.roles": "graph.errors graph.ir graph.limits",
     "graph.formats.paddle": (
-        "graph.autodiff graph.builder graph.errors graph.formats.document graph.formats.shared graph.ir "
-        "graph.limits graph.ops.registry graph.ops.training graph.training"
+        "graph.autodiff graph.errors graph.formats.document graph.formats.paddle.ops graph.formats.shared graph.ir "
+        "graph.limits graph.ops.registry graph.training"
     ),
+    "graph.formats.paddle.ops": "graph.builder graph.formats.shared graph.ir graph.ops.training",
     "graph.formats.shared": (
         "graph.builder graph.errors graph.formats.document graph.formats.native graph.ir graph.limits "
         "graph.ops.registry graph.ssa"

@@ -317,18 +317,18 @@ def _mxnet() -> list[Use]:
         "Min": np.minimum,
         "Mod": np.fmod,
     }
-    from graph.formats.mxnet import ops
+    from graph.formats.mxnet.ops import elementwise
 
-    found += [use(op, POSITIVE, expected=_NUMPY[op]) for op in _kinds(ops._UNARY) if op != "arccosh"]
+    found += [use(op, POSITIVE, expected=_NUMPY[op]) for op in _kinds(elementwise.UNARY) if op != "arccosh"]
     found += [use("arccosh", 1 + POSITIVE, expected=np.arccosh)]
-    found += [use(op, POSITIVE, POSITIVE + 1, expected=binary[kind]) for op, kind in _kinds(ops._BINARY).items()]
+    found += [use(op, POSITIVE, POSITIVE + 1, expected=binary[kind]) for op, kind in _kinds(elementwise.BINARY).items()]
     found += [
         use(op, POSITIVE, scalar=2, expected=lambda x, f=binary[kind]: f(x, np.float32(2)))
-        for op, kind in _kinds(ops._SCALARS).items()
+        for op, kind in _kinds(elementwise.SCALARS).items()
     ]
     found += [
         use(op, POSITIVE, scalar=2, expected=lambda x, f=binary[kind]: f(np.float32(2), x))
-        for op, kind in _kinds(ops._REVERSED).items()
+        for op, kind in _kinds(elementwise.REVERSED).items()
     ]
     compared = {
         "equal": np.equal,
@@ -348,7 +348,7 @@ def _caffe2() -> list[Use]:
         return Use("caffe2", op, inputs, attributes, expected, outputs)
 
     four = [real(4), real(4), real(4), real(4, low=0.5)]
-    from graph.formats.caffe2 import ops
+    from graph.formats.caffe2.ops import elementwise
 
     cast = {"Not": TRUE, "And": TRUE, "Or": TRUE, "Xor": TRUE}
     found = [
@@ -461,7 +461,7 @@ def _caffe2() -> list[Use]:
         *(use(op, shape=[2, 3]) for op in ("UniformFill", "XavierFill", "MSRAFill", "GaussianFill")),
         use("OneHot", ints(0, 2, dtype="int64"), ints(3, dtype="int64"), expected=lambda i, n: np.eye(3)[i]),
     ]
-    for op, kind in _kinds(ops._UNARY).items():
+    for op, kind in _kinds(elementwise.UNARY).items():
         word = "copy" if kind in ("Identity", "remat::Copy") else {"Negative": "negative"}.get(op, op.lower())
         found.append(use(op, cast.get(op, POSITIVE), expected=_NUMPY[word]))
     numpy_of = {
@@ -480,7 +480,8 @@ def _caffe2() -> list[Use]:
         "NE": np.not_equal,
     }
     found += [
-        use(op, cast.get(op, POSITIVE), cast.get(op, POSITIVE + 1), expected=numpy_of[op]) for op in _kinds(ops._BINARY)
+        use(op, cast.get(op, POSITIVE), cast.get(op, POSITIVE + 1), expected=numpy_of[op])
+        for op in _kinds(elementwise.BINARY)
     ]
     return found
 
@@ -489,7 +490,7 @@ def _paddle() -> list[Use]:
     def use(op: str, *inputs: Array | None, expected: Any = None, outputs: int = 1, **attributes: Any) -> Use:
         return Use("paddle", op, inputs, attributes, expected, outputs)
 
-    from graph.formats.paddle import ops
+    from graph.formats.paddle.ops import elementwise
 
     four = [real(4), real(4), real(4), real(4, low=0.5)]
     found = [
@@ -672,7 +673,7 @@ def _paddle() -> list[Use]:
         use("leaky_relu", X, negative_slope=0.1, expected=lambda x: np.where(x > 0, x, 0.1 * x)),
     ]
     flags = {"logical_not", "logical_and", "logical_or", "logical_xor"}
-    found += [use(op, TRUE if op in flags else POSITIVE, expected=_NUMPY[op]) for op in _kinds(ops._UNARY)]
+    found += [use(op, TRUE if op in flags else POSITIVE, expected=_NUMPY[op]) for op in _kinds(elementwise.UNARY)]
     numpy_of = {
         "Add": np.add,
         "Sub": np.subtract,
@@ -691,7 +692,7 @@ def _paddle() -> list[Use]:
         "Or": np.logical_or,
         "Xor": np.logical_xor,
     }
-    for op, kind in _kinds(ops._BINARY).items():
+    for op, kind in _kinds(elementwise.BINARY).items():
         pair = (TRUE, X < 0.5) if op in flags else (POSITIVE, POSITIVE + 1)
         found.append(use(op, *pair, expected=numpy_of[kind]))
     return found

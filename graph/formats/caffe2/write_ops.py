@@ -1,4 +1,4 @@
-"""Converters of standard ops to Caffe2 operators, for the writer; `ops.py` holds the inverse translation."""
+"""Converters of standard ops to Caffe2 operators, for the writer; `ops` holds the inverse translation."""
 
 from __future__ import annotations
 

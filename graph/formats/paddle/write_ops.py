@@ -1,4 +1,4 @@
-"""Converters of standard ops to Paddle operators, for the writer; `ops.py` holds the inverse translation.
+"""Converters of standard ops to Paddle operators, for the writer; `ops` holds the inverse translation.
 
 The attributes of a converted op are the fields of its OpDesc without the type: slots with value names, and attributes
 by kind.
