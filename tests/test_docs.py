@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import doctest
+import importlib
 import re
 import tomllib
 from pathlib import Path
@@ -25,6 +26,8 @@ from planner.request.target_runtime import RUNTIMES
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [*sorted(DOCS.rglob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
+MODULES = [path for room in ("graph", "planner", "app") for path in sorted((ROOT / room).rglob("*.py"))]
+WITH_EXAMPLES = [path for path in MODULES if re.search(r"^ *>>> ", path.read_text(), re.MULTILINE)]
 OLD_WORDS = re.compile(r"\b(nobody|whoever|somebody|way out|way back|unless told)\b", re.IGNORECASE)
 
 
@@ -44,6 +47,14 @@ def anchors(path: Path) -> set[str]:
 def test_examples_run(path: Path) -> None:
     result = doctest.testfile(str(path), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.failed == 0
+
+
+@pytest.mark.parametrize("path", WITH_EXAMPLES, ids=named)
+def test_examples_in_docstrings_run(path: Path) -> None:
+    """Those of `remat`, which need models, are run in `tests/remat/test_public_api.py`."""
+    module = importlib.import_module(named(path.with_suffix("")).replace("/", "."))
+    result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    assert result.attempted and not result.failed
 
 
 @pytest.mark.parametrize("path", PAGES, ids=named)

@@ -23,7 +23,7 @@ def parse_saved(document: Mapping[str, Any]) -> SavedReport:
 
     >>> parse_saved({"format": "remat-report/1"})
     Traceback (most recent call last):
-    planner.errors.BadRequest: not_a_report at report: Object missing required field `id`; ...
+    planner.errors.BadRequest: report: found Object missing required field `id`, expected a report with its source, ...
     """
     try:
         report = msgspec.convert(dict(document), SavedReport)
