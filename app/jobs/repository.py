@@ -18,29 +18,36 @@ from sqlalchemy.exc import IntegrityError
 
 from app.errors import Busy, NotFound
 from app.jobs.interface import RETRY_S, JobEvent, Operation
+from app.jobs.statements import (
+    CLAIM,
+    CLAIM_IN_TURN,
+    DELETE_EVENTS,
+    END_ANSWERED,
+    INSERT_EVENT,
+    INSERT_OPERATION,
+    LOCK_CLAIMS,
+    OF_GRAPH,
+    OPERATION_COLUMNS,
+    RUNNING,
+    SELECT_CANCEL,
+    SELECT_GRAPHS,
+    SELECT_OPEN,
+    UNFINISHED,
+    UPDATE_CLAIMED,
+    UPDATE_PROGRESS,
+)
 from app.jobs.wakeups import notify_workers
 from app.store.batch_tables import items
 from app.store.blobs import blob_key
 from app.store.database import insert_if_absent
 from app.store.records import find_answer_in, now
 from app.store.store import Store
-from app.store.tables import answers, events, graphs, operations, questions, workers
+from app.store.tables import events, operations, questions, workers
 from app.telemetry import metrics
 
-#: Name and batch of the graph that an operation is about.
-OF_GRAPH = tuple(
-    sa.select(column).where(graphs.c.id == operations.c.graph_id).scalar_subquery().label(label)
-    for label, column in (("model", graphs.c.name), ("graph_batch", graphs.c.batch))
-)
-OPERATION_COLUMNS = (*operations.c, *OF_GRAPH)  # fields of Operation
-UNFINISHED = operations.c.ended_at.is_(None)
-RUNNING = operations.c.state == "running"
 IN_BATCH = sa.exists().where(items.c.operation_id == operations.c.id, items.c.state == "running")
-IS_OPEN = sa.text("ended_at IS NULL AND NOT cancel_requested")  # text of the index predicate
-IS_QUEUED = sa.text("operations.state = 'queued'")  # text of the index predicate
 MAX_EVENTS = 1_000  # stored events per operation; older ones are deleted
 CHUNK_SIZE = 500
-MAX_ANSWERED = 100  # operations ended by one statement
 
 
 class ClaimLost(Exception):
@@ -97,14 +104,14 @@ def insert_or_join(connection: sa.Connection, submitted: Sequence[Operation]) ->
     by_key = {row.key: row for row in _unfinished_of_keys(connection, [operation.key for operation in submitted])}
     fresh = [operation for operation in submitted if by_key.setdefault(operation.key, operation) is operation]
     if fresh:
-        found = connection.execute(_GRAPHS, {"ids": [operation.graph_id for operation in fresh]})
+        found = connection.execute(SELECT_GRAPHS, {"ids": [operation.graph_id for operation in fresh]})
         known: dict[str | None, tuple[str, int | None]] = {row.id: (row.name, row.batch) for row in found}
         for operation in fresh:
             operation.last_event = 1
             operation.model, operation.graph_batch = known.get(operation.graph_id, (None, None))
-        connection.execute(_INSERT_OPERATION, [_row(operation) for operation in fresh])
+        connection.execute(INSERT_OPERATION, [_row(operation) for operation in fresh])
         started = [_event_row(operation.id, JobEvent(1, "state", operation.wire())) for operation in fresh]
-        connection.execute(_INSERT_EVENT, started)
+        connection.execute(INSERT_EVENT, started)
         notify_workers(connection)
     return [by_key[operation.key] for operation in submitted]
 
@@ -114,7 +121,7 @@ def _row(operation: Operation) -> dict[str, Any]:
 
 
 def _unfinished_of_keys(connection: sa.Connection, keys: Sequence[str]) -> list[Operation]:
-    return [Operation(**row) for row in connection.execute(_SELECT_OPEN, {"keys": keys}).mappings()]
+    return [Operation(**row) for row in connection.execute(SELECT_OPEN, {"keys": keys}).mappings()]
 
 
 def _join(connection: sa.Connection, key: str) -> Operation | None:
@@ -136,16 +143,16 @@ def claim(store: Store, worker: str, per_tenant: int | None = None) -> tuple[Ope
     claimed = {"begun_by": worker, "begun_at": now()}
     with store.writing() as connection:
         if per_tenant is None:
-            row = connection.execute(_CLAIM, claimed).mappings().first()
+            row = connection.execute(CLAIM, claimed).mappings().first()
         else:
             if connection.dialect.name == "postgresql":
-                connection.execute(_LOCK_CLAIMS)  # concurrent claims would not count each other
-            row = connection.execute(_CLAIM_IN_TURN, {**claimed, "per_tenant": per_tenant}).mappings().first()
+                connection.execute(LOCK_CLAIMS)  # concurrent claims would not count each other
+            row = connection.execute(CLAIM_IN_TURN, {**claimed, "per_tenant": per_tenant}).mappings().first()
         if row is None:
             return None
         operation = Operation(**row)
         started = JobEvent(operation.last_event, "state", operation.wire())
-        connection.execute(_INSERT_EVENT, _event_row(operation.id, started))
+        connection.execute(INSERT_EVENT, _event_row(operation.id, started))
         return operation, find_answer_in(connection, operation.key)
 
 
@@ -160,14 +167,14 @@ def save_progress(store: Store, progress: Sequence[tuple[Operation, Sequence[Job
         for operation, events in changed:
             last = events[-1].id
             values = {"to_stage": operation.stage, "to_progress": operation.progress, "to_last": last}
-            row = connection.execute(_UPDATE_PROGRESS, _claim_of(operation) | values).first()
+            row = connection.execute(UPDATE_PROGRESS, _claim_of(operation) | values).first()
             if row is not None:
                 cancel_requested[operation.id] = row.cancel_requested
                 _insert_missing_events(connection, operation.id, events)
                 if last > MAX_EVENTS:
-                    connection.execute(_DELETE_EVENTS, {"of": operation.id, "until": last - MAX_EVENTS})
+                    connection.execute(DELETE_EVENTS, {"of": operation.id, "until": last - MAX_EVENTS})
         for operation, events in progress:
-            if not events and (row := connection.execute(_SELECT_CANCEL, _claim_of(operation)).first()) is not None:
+            if not events and (row := connection.execute(SELECT_CANCEL, _claim_of(operation)).first()) is not None:
                 cancel_requested[operation.id] = row.cancel_requested
     return cancel_requested
 
@@ -193,11 +200,11 @@ def finish(
 def end_answered(connection: sa.Connection) -> int:
     """Number of operations, of the next MAX_ANSWERED in the queue, ended with results that are stored already."""
     at = now()
-    rows = connection.execute(_END_ANSWERED, {"begun_at": at, "done_at": at}).mappings()
+    rows = connection.execute(END_ANSWERED, {"begun_at": at, "done_at": at}).mappings()
     ended = [Operation(**row) for row in rows]
     if ended:
         last = [_event_row(each.id, JobEvent(each.last_event, "state", each.wire())) for each in ended]
-        connection.execute(_INSERT_EVENT, last)
+        connection.execute(INSERT_EVENT, last)
     for each in ended:
         metrics.count_job(each.kind, each.state, "", *each.seconds())
     return len(ended)
@@ -205,14 +212,14 @@ def end_answered(connection: sa.Connection) -> int:
 
 def _update_claimed(connection: sa.Connection, operation: Operation, values: Mapping[str, Any]) -> Operation:
     """The operation with new column values, if its claim still holds. Raises ClaimLost."""
-    row = connection.execute(_UPDATE_CLAIMED, {**_claim_of(operation), **values}).mappings().first()
+    row = connection.execute(UPDATE_CLAIMED, {**_claim_of(operation), **values}).mappings().first()
     if row is None:
         raise ClaimLost(operation.id)
     return Operation(**row)
 
 
 def _claim_of(operation: Operation) -> dict[str, Any]:
-    return {"run_as": operation.id, "run_by": operation.worker, "the_time": operation.attempts}
+    return {"claimed_id": operation.id, "claimed_by": operation.worker, "claimed_attempt": operation.attempts}
 
 
 def requeue(store: Store, operation: Operation) -> None:
@@ -267,7 +274,7 @@ def _update_with_event(
     changed = [Operation(**row) for row in rows]
     if changed:
         new = [_event_row(each.id, JobEvent(each.last_event, "state", each.wire())) for each in changed]
-        connection.execute(_INSERT_EVENT, new)
+        connection.execute(INSERT_EVENT, new)
     return changed
 
 
@@ -315,95 +322,3 @@ def page(store: Store, after: str | None, limit: int, state: str | None, tenant:
         query = query.where(operations.c.state == state)
     with store.reading() as connection:
         return [Operation(**row) for row in connection.execute(query).mappings()]
-
-
-# Statements built once: building one takes longer than SQLite takes to execute it.
-_CLAIM_HOLDS = (
-    operations.c.id == sa.bindparam("run_as"),
-    UNFINISHED,
-    RUNNING,
-    operations.c.worker == sa.bindparam("run_by"),
-    operations.c.attempts == sa.bindparam("the_time"),
-)
-_INSERT_OPERATION = sa.insert(operations)
-_GRAPHS = sa.select(graphs.c.id, graphs.c.name, graphs.c.batch).where(
-    graphs.c.id.in_(sa.bindparam("ids", expanding=True))
-)
-_SELECT_OPEN = sa.select(*OPERATION_COLUMNS).where(operations.c.key.in_(sa.bindparam("keys", expanding=True)), IS_OPEN)
-_NEXT = (
-    sa.select(operations.c.id)
-    .where(IS_QUEUED)
-    .order_by(operations.c.priority, operations.c.id)
-    .limit(1)
-    .with_for_update(skip_locked=True, of=operations)  # operations being claimed by others are skipped
-)
-_others = operations.alias()
-_RUNNING_OF_TENANT = (
-    sa.select(sa.func.count())
-    .where(_others.c.state == "running", _others.c.tenant.is_not_distinct_from(operations.c.tenant))
-    .correlate(operations)
-    .scalar_subquery()
-)
-_LATEST_START = (
-    sa.select(sa.func.max(_others.c.started_at))
-    .where(_others.c.tenant == operations.c.tenant)
-    .correlate(operations)
-    .scalar_subquery()
-)
-_NEXT_IN_TURN = (
-    _NEXT.where(sa.bindparam("per_tenant") > _RUNNING_OF_TENANT)
-    .order_by(None)
-    .order_by(operations.c.priority, _LATEST_START.nulls_first(), operations.c.id)
-)
-_LOCK_CLAIMS = sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtext("remat claim")))
-
-
-def _claim_of_next(following: sa.Select[tuple[str]]) -> Any:
-    return (
-        sa.update(operations)
-        .where(operations.c.id == following.scalar_subquery())
-        .values(
-            state="running",
-            stage="read",
-            worker=sa.bindparam("begun_by"),
-            started_at=sa.bindparam("begun_at", type_=operations.c.started_at.type),
-            attempts=operations.c.attempts + 1,
-            last_event=operations.c.last_event + 1,
-        )
-        .returning(*OPERATION_COLUMNS)
-    )
-
-
-_CLAIM, _CLAIM_IN_TURN = _claim_of_next(_NEXT), _claim_of_next(_NEXT_IN_TURN)
-_STORED = sa.select(answers).where(answers.c.key == operations.c.key).correlate(operations)
-_IS_PLAN = operations.c.kind == "plan"
-_next_queued = _NEXT.limit(MAX_ANSWERED).cte("next_queued")
-_END_ANSWERED = (
-    sa.update(operations)
-    .where(operations.c.id.in_(sa.select(_next_queued.c.id)), _STORED.exists())
-    .values(
-        state="succeeded",
-        started_at=sa.bindparam("begun_at", type_=operations.c.started_at.type),
-        ended_at=sa.bindparam("done_at", type_=operations.c.ended_at.type),
-        result=sa.case((_IS_PLAN, _STORED.with_only_columns(answers.c.plan_id).scalar_subquery())),
-        found=sa.case((~_IS_PLAN, _STORED.with_only_columns(answers.c.result_id).scalar_subquery())),
-        last_event=operations.c.last_event + 1,
-    )
-    .returning(*OPERATION_COLUMNS)
-)
-_UPDATE_CLAIMED = sa.update(operations).where(*_CLAIM_HOLDS).returning(*OPERATION_COLUMNS)
-_UPDATE_PROGRESS = (
-    sa.update(operations)
-    .where(*_CLAIM_HOLDS)
-    .values(
-        stage=sa.bindparam("to_stage"),
-        progress=sa.bindparam("to_progress", type_=operations.c.progress.type),
-        last_event=sa.bindparam("to_last"),
-    )
-    .returning(operations.c.cancel_requested)
-)
-_SELECT_CANCEL = sa.select(operations.c.cancel_requested).where(*_CLAIM_HOLDS)
-_DELETE_EVENTS = sa.delete(events).where(
-    events.c.operation_id == sa.bindparam("of"), events.c.id <= sa.bindparam("until")
-)
-_INSERT_EVENT = sa.insert(events)
