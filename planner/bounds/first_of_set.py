@@ -12,12 +12,14 @@ Source: the project's own.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import numpy as np
 
+from graph.cancellation import seconds_left
 from planner.bounds.claims import Claim, cost_claim
-from planner.bounds.step_branch_and_bound import BranchNode, grow_trees, make_branch, tree_proof
+from planner.bounds.step_branch_and_bound import PROOF_PART, BranchNode, grow_trees, make_branch, tree_proof
 from planner.bounds.step_network import FULL_SECONDS, StepModel
 from planner.problem import Problem
 from planner.problem.plan import Goal
@@ -40,13 +42,13 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, least: int) -> Claim 
     best, once = None, problem.single_run_ticks()
     for tasks in candidate_sets(StepModel(problem, goal, budget_bytes), _share(goal)):
         model = StepModel(problem, goal, budget_bytes, firsts=tasks)
-        roots: list[BranchNode] = []
+        began, roots = time.monotonic(), list[BranchNode]()
         for task in tasks:
             roots.append(make_branch(model, task))
             if once + roots[-1].ticks <= least:
                 break
         else:
-            least = once + grow_trees(model, roots)
+            least = once + grow_trees(model, roots, kept=_kept(time.monotonic() - began))
             proof = {"first_of": [tree_proof(model, root) for root in roots]}
             best = cost_claim(goal, budget_bytes, least, "first-of-some", tasks, proof)
     return best
@@ -61,6 +63,12 @@ def arcs(problem: Problem, goal: Goal, budget_bytes: int) -> int:
         return 0
     model = StepModel(problem, goal, budget_bytes)
     return max(map(len, candidate_sets(model, _share(goal))), default=0) * _arcs_of_task(model)
+
+
+def _kept(taken: float) -> float:
+    """Share of the time left that the trees of a set leave to their proofs; the roots of these were `taken` seconds."""
+    left = seconds_left()
+    return max(PROOF_PART, min(1.0, taken / left) if left > 0 else 1.0)
 
 
 def _share(goal: Goal) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -81,6 +82,26 @@ def test_arcs_are_counted_where_a_set_is_tried(monkeypatch: pytest.MonkeyPatch) 
     assert first_of_set.arcs(drawn("a>b b>c"), Goal(13), 13) == 0
     monkeypatch.setattr(first_of_set, "MAX_COUNTED_TASKS", problem.tasks - 1)
     assert first_of_set.arcs(problem, Goal(13), 13) == 0
+
+
+@pytest.mark.parametrize(
+    ("taken", "left", "kept"), [(0.4, 4.0, 0.5), (0.4, 0.5, 0.8), (0.4, 0.0, 1.0), (0.4, 0.2, 1.0)]
+)
+def test_trees_leave_their_proofs_as_long_as_their_roots_took(
+    taken: float, left: float, kept: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def grown(model: object, roots: object, *, kept: float) -> int:
+        asked.append(kept)
+        return 5
+
+    times = iter([0.0, taken] * 9)
+    monkeypatch.setattr(first_of_set, "grow_trees", grown)
+    monkeypatch.setattr(first_of_set, "seconds_left", lambda: left)
+    monkeypatch.setattr(first_of_set, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    assert first_of_set.bound(two_gradients(), Goal(13), 13, 0) is not None
+    assert asked and asked == pytest.approx([kept] * len(asked))
 
 
 @pytest.mark.parametrize("wrong", ["a proof too few", "one task alone", "a task twice", "of others"])
