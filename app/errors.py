@@ -11,7 +11,7 @@ AppError
 ├── TooSlow          body not received in time
 ├── Unsupported      unsupported content type or content encoding
 ├── NotAcceptable    no representation matches Accept
-├── Conflict         idempotency key reused with a different body
+├── Conflict         contradicts an earlier request, as of the same idempotency key
 ├── InUse            resource with unfinished work
 ├── Gone             section that the plan was made without
 ├── Busy             queue full
@@ -106,7 +106,7 @@ class NotAcceptable(AppError):
 
 
 class Conflict(AppError):
-    """The idempotency key was used with a different body."""
+    """The request contradicts an earlier one, such as that of the same idempotency key."""
 
 
 class InUse(AppError):
@@ -168,7 +168,7 @@ ERROR_TABLE: tuple[ErrorRow, ...] = (
     ErrorRow(Gone, 404, "no_such_section", "The plan was made without this section"),
     ErrorRow(NotAcceptable, 406, "not_acceptable", "Not acceptable"),
     ErrorRow(TooSlow, 408, "too_slow", "Request timeout"),
-    ErrorRow(Conflict, 409, "idempotency_conflict", "Idempotency key reused with a different body"),
+    ErrorRow(Conflict, 409, "idempotency_conflict", "Conflict with an earlier request"),
     ErrorRow(InUse, 409, "in_use", "Unfinished work"),
     ErrorRow(TooLarge, 413, "too_large", "Size limit exceeded"),
     ErrorRow(Unsupported, 415, "unsupported_media_type", "Unsupported content type"),

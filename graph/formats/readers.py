@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
+from msgspec.structs import replace
+
 from graph.errors import BadGraph, quoted
 from graph.formats.unsupported_files import describe
 from graph.gc_pause import gc_paused
@@ -64,9 +66,7 @@ def load(data: bytes, limits: Limits | None = None, shapes: ShapeOverrides | Non
         importer = importer_of(data)
         check_max(shapes.max, importer)
         graph: Graph = _module(importer).load(data, limits, shapes)
-    if shapes.batch is not None:
-        _check_batch(graph, shapes.batch, importer)
-    return graph
+    return graph if shapes.batch is None else _with_batch(graph, shapes, importer)
 
 
 def check_max(given: Mapping[str, int], importer: str) -> None:
@@ -82,18 +82,20 @@ def check_max(given: Mapping[str, int], importer: str) -> None:
         )
 
 
-def _check_batch(graph: Graph, batch: int, importer: str) -> None:
-    """Raise BadGraph if no input has the batch as its leading length, or in MXNet, where a layout names the axis."""
+def _with_batch(graph: Graph, shapes: ShapeOverrides, importer: str) -> Graph:
+    """The graph, which warns if `dims` and `inputs` replace the batch everywhere. Raises BadGraph if no input has one.
+
+    The batch is the leading length of an input; in MXNet a layout names the axis.
+    """
     axes = slice(None if importer == "mxnet" else 1)
     types = [graph.values[v].type for v in graph.inputs]
-    if not any(batch in type.shape[axes] for type in types if type is not None):
-        raise BadGraph.one(
-            "cannot_rebind",
-            "batch",
-            f"{batch}, which changes no input",
-            "an input whose leading length is neither in `dims` nor in `inputs`",
-            "leave the batch out, or the length that replaces it",
-        )
+    if any(shapes.batch in type.shape[axes] for type in types if type is not None):
+        return graph
+    if not shapes.dims and not shapes.inputs:
+        found, expected = f"{shapes.batch}, which changes no input", "an input with a leading length"
+        raise BadGraph.one("cannot_rebind", "batch", found, expected, "leave the batch out")
+    warning = f"batch {shapes.batch} changes no input, since dims and inputs give their leading lengths"
+    return replace(graph, annotations={**graph.annotations, IMPORT_WARNINGS: [*import_warnings(graph), warning]})
 
 
 def import_warnings(graph: Graph) -> list[str]:

@@ -85,6 +85,19 @@ def _parameters(dependant: Dependant) -> list[str]:
     return [*(parameter.alias for parameter in dependant.query_params), *inherited]
 
 
+def parameter_descriptions(request: Request) -> dict[str, str]:
+    """Description of each documented parameter of the route, by name."""
+    dependant, found = getattr(request.scope.get("route"), "dependant", None), dict[str, str]()
+    waiting = [] if dependant is None else [dependant]
+    while waiting:
+        one = waiting.pop()
+        for parameter in (*one.query_params, *one.path_params, *one.header_params):
+            if parameter.field_info.description:
+                found[parameter.alias] = parameter.field_info.description
+        waiting += one.dependencies
+    return found
+
+
 def _one_of(known: Sequence[str]) -> str:
     return f"one of {', '.join(known)}" if known else "none"
 
@@ -136,7 +149,11 @@ async def page_request(
     limit: Annotated[int, Query(ge=1, le=1000, description="page size")] = 100,
     cursor: Annotated[str | None, Query(pattern=CURSOR_PATTERN, description="`next` of the previous page")] = None,
     created_after: Annotated[
-        str | None, Query(pattern=TIME_PATTERN, description="earliest creation time, inclusive (ISO 8601)")
+        str | None,
+        Query(
+            pattern=TIME_PATTERN,
+            description="earliest creation time, inclusive (ISO 8601), such as 2026-01-31T12:00:00Z",
+        ),
     ] = None,
 ) -> PageRequest:
     """Dependency of lists."""

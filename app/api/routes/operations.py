@@ -51,7 +51,8 @@ def resubmit(service: Service, operation_id: str) -> Operation:
     """A new operation for the same request, or the old one if it is unfinished. Raises as posting the request does."""
     old = service.jobs.status(operation_id)
     if old.kind not in SEARCH_SECONDS:
-        raise Conflict(f"{operation_id} is a {old.kind}; retry its failed items on its own page")
+        message = f"{operation_id} is a {old.kind}; retry its failed items with POST /v1/batches/ID:retry"
+        raise Conflict(message, code="not_retryable")
     if not old.finished:
         return old
     require_search_time(service, SEARCH_SECONDS[old.kind](old.fields))

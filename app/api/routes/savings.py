@@ -26,10 +26,20 @@ GroupBy = Annotated[
     ),
 ]
 From = Annotated[
-    str | None, Query(alias="from", pattern=TIME_PATTERN, description="earliest creation time, inclusive (ISO 8601)")
+    str | None,
+    Query(
+        alias="from",
+        pattern=TIME_PATTERN,
+        description="earliest creation time, inclusive (ISO 8601), such as 2026-01-31T12:00:00Z",
+    ),
 ]
 To = Annotated[
-    str | None, Query(alias="to", pattern=TIME_PATTERN, description="latest creation time, exclusive (ISO 8601)")
+    str | None,
+    Query(
+        alias="to",
+        pattern=TIME_PATTERN,
+        description="latest creation time, exclusive (ISO 8601), such as 2026-01-31T12:00:00Z",
+    ),
 ]
 
 

@@ -106,7 +106,8 @@ def distinct(given: Any, name: str, parse: Parse, limit: int, findings: list[Fin
     if not isinstance(given, Sequence) or isinstance(given, str) or not 1 <= len(given) <= limit:
         found = f"{len(given)} entries" if isinstance(given, list) else repr(given)[:80]
         too_long = isinstance(given, list) and len(given) > limit
-        remedy = "start several batches" if too_long else "give at least one entry, or omit the field"
+        omit = "" if name == "graph_ids" else ", or omit the field"
+        remedy = "start several batches" if too_long else f"give at least one entry, as a list{omit}"
         findings.append(Finding("bad_field", name, found, f"a list of 1 to {limit}", remedy))
         return None
     seen: dict[Any, int] = {}

@@ -64,7 +64,7 @@ def about_growing(error: BadGraph) -> Exception:
     return BadRequest.one(
         "cannot_grow",
         "grow",
-        "'batch', at 1 as large as at 2: it changes no input",
-        "an input whose leading length is open",
-        "declare shape and dtype of inputs, leave their length out of `dims` and `inputs`, or grow another dimension",
+        "a model none of whose inputs has a leading length",
+        "inputs with shapes",
+        "declare shape and dtype of the inputs, or grow a dimension by its name",
     )

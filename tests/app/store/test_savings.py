@@ -153,3 +153,11 @@ def test_more_groups_than_an_answer_holds_are_refused(asked: Any, monkeypatch: p
     monkeypatch.setattr("app.store.savings.MAX_ROWS", 1)
     answer = asked()
     assert (answer.status_code, answer.json()["code"]) == (422, "too_many_rows")
+
+
+@pytest.mark.parametrize(
+    ("query", "remedy"), [({"group_by": "foo"}, "model, planner"), ({"from": "May"}, "2026-01-31T")]
+)
+def test_a_parameter_of_another_pattern_is_described(asked: Any, query: dict[str, str], remedy: str) -> None:
+    answer = asked(**query)
+    assert answer.status_code == 422 and remedy in answer.json()["errors"][0]["remedy"]

@@ -157,6 +157,9 @@ def test_the_same_key_and_body_are_the_same_batch(client: TestClient) -> None:
     other = client.post("/v1/batches", json=asked | {"seeds": [1]}, headers=key)
     assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
     ended(client, first.json()["id"])
+    retried = client.post(f"{first.json()['operation']}:retry")
+    assert (retried.status_code, retried.json()["code"]) == (409, "not_retryable")
+    assert "Idempotency" not in retried.json()["title"] and "/v1/batches/ID:retry" in retried.json()["detail"]
 
 
 ZEROS = "0" * 64
@@ -189,6 +192,11 @@ def test_what_is_no_batch_is_refused(
 def test_too_many_and_none_have_remedies_of_their_own(client: TestClient, seeds: int, remedy: str) -> None:
     (said,) = client.post("/v1/batches", json={"graph_ids": [ZEROS], "seeds": list(range(seeds))}).json()["errors"]
     assert remedy in said["remedy"]
+
+
+def test_the_ids_of_graphs_are_not_omitted(client: TestClient) -> None:
+    (said,) = client.post("/v1/batches", json={"graph_ids": ZEROS}).json()["errors"]
+    assert "as a list" in said["remedy"] and "omit" not in said["remedy"]
 
 
 def test_an_unknown_field_suggests_one_of_a_batch(client: TestClient) -> None:
