@@ -626,7 +626,8 @@ def _usage_problem(error: Any, arguments: list[str]) -> dict[str, Any]:
     message = error.format_message() if hasattr(error, "format_message") else str(error)
     context = getattr(error, "ctx", None)
     command = "remat" if context is None else context.command_path
-    detail = f"{advice(message, command, arguments)} See {command} --help."
+    plain = advice(message, command, arguments)
+    detail = f"{plain}{'' if plain.endswith(('.', '?', '!')) else '.'} See {command} --help."
     return problem_body(422, "usage", "Invalid command line", detail)
 
 

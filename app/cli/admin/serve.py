@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import functools
 import gc
 import ipaddress
@@ -133,8 +134,8 @@ def _listener(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, TCP_TIMEOUT_MS)
         return listener
     except (OSError, OverflowError) as error:
-        cause = getattr(error, "strerror", None) or error
-        raise BadUsage(
-            f"cannot listen on {host} port {port}: {cause}; choose another port, or 0 for any free port",
-            code="cannot_listen",
-        ) from error
+        cause = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
+        number = getattr(error, "errno", None) or 0
+        is_of_host = number < 0 or number == errno.EADDRNOTAVAIL  # negative: of the name service
+        remedy = "name an address of this machine" if is_of_host else "choose another port, or 0 for any free port"
+        raise BadUsage(f"cannot listen on {host} port {port}: {cause}; {remedy}", code="cannot_listen") from error

@@ -75,12 +75,14 @@ def _explain(
             tried, error = format, other
     findings = Findings()
     if isinstance(plain, dict) and not known:
+        is_report = isinstance(format, str) and format.startswith("remat-report/")
+        remedy = "name its model; `remat explain` reads a report" if is_report else f'set "format": "{ROWS}"'
         findings.add(
             "unknown_format",
             "format",
             "nothing" if "format" not in plain else faults.describe_data(format),
             f"{ROWS!r} or {COLUMNS!r}",
-            f'set "format": "{ROWS}"',
+            remedy,
         )
     else:
         faults.collect_type_errors(_RECORDS[tried], plain, findings)

@@ -21,6 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a graph document and an ONNX model of symbolic sizes."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.json").write_text(json.dumps(chain(6)))
+    (tmp_path / "report.json").write_text('{"format": "remat-report/1", "model": {"nodes": 1, "values": 2}}')
     shutil.copy(MODELS / "decoder.onnx", tmp_path)
     return tmp_path
 
@@ -46,7 +47,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("plan .", "`remat batch`"),
         ("batch model.json", "--budgets 90%,50%"),
         ("batch model.json decoder.onnx --budgets 50%", "quote the pattern"),
-        ("serve --port 99999", "65535"),
+        ("serve --port 99999", "65535. See remat serve --help."),
+        ("serve --host no.such.host.invalid --no-auth --port 0", "name an address of this machine"),
+        ("info report.json", "`remat explain` reads a report"),
         ("top --server localhost:8000", "did you mean http://localhost:8000?"),
         ("top --server http://[::1", "give a URL such as http://"),
         ("top --server http://here:one", "give a URL such as http://"),

@@ -21,6 +21,7 @@ from app.jobs.batches.scheduler import ITEMS_AHEAD, BatchScheduler
 from app.jobs.interface import SolveRequest
 from app.jobs.worker import Worker
 from app.store.batch_tables import batches, items
+from app.store.maintenance.deletion import delete_graph
 from app.store.maintenance.garbage_collection import collect
 from app.store.maintenance.integrity_check import check_integrity
 from app.store.records import now, request_key, save_graph, save_plan
@@ -401,3 +402,7 @@ def test_items_of_several_graphs_have_numbers_in_the_order_of_the_product(starte
         (name, budget, seed) for name in ("net", "other") for budget in (0.5, "90%") for seed in (1, 2)
     ]
     assert [item["number"] for item in repository.items_of(store, batch.id, 2, 3)] == [3, 4, 5]
+    delete_graph(store, GRAPH_ID, None)
+    left = repository.items_of(store, batch.id, -1, 9)
+    assert ([item["number"] for item in left], repository.find(store, batch.id).total) == ([4, 5, 6, 7], 4)
+    assert check_integrity(store).faults == []
