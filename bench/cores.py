@@ -37,7 +37,7 @@ CASES = (
     ("lstm_T30x2", "0.60"),
 )
 LEAST_RATIO = 1.6
-SHARES = tuple(10 ** (k / 15 - 1) for k in range(16))  # of the time, that are tried
+SHARES = tuple(10 ** (k / 15 - 1.6) for k in range(25))  # of the time, that are tried: 2.5% to all of it
 RUNTIME = "torch-eager"  # places tensors itself: no time is left for addresses, all of it is search
 EQUAL = 1e-4  # of the baseline's time: 0.01 points of overhead
 LOOP = "import time; began = time.monotonic(); sum(range(40_000_000)); print(time.monotonic() - began)"

@@ -157,10 +157,8 @@ class ShapeRebinding:
             type = draft.types[v]
             if role is not Role.INPUT or v in draft.captured:
                 continue
-            if v in self._named_batch:
-                pass  # bound with the dimensions
-            elif shape is None and shapes.batch is not None and type is not None and type.shape:
-                shape = (shapes.batch, *type.shape[1:])
+            if v not in self._named_batch and shape is None and shapes.batch is not None and type is not None:
+                shape = (shapes.batch, *type.shape[1:]) if type.shape else None  # named ones follow the dimensions
             if shape is None:
                 continue
             if type is None:
