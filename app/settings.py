@@ -155,9 +155,9 @@ class Settings(BaseSettings):
         copy._quotas = frozenset(lower)
         return copy
 
-    def is_quota(self, name: str) -> bool:
-        """Whether the setting has the value of a quota of the caller's key."""
-        return name in self._quotas
+    def limit_name(self, name: str) -> str:
+        """Name of the limit for errors: that of the quota of the caller's key, else the variable of the setting."""
+        return name.rpartition("_")[2] if name in self._quotas else f"REMAT_{name.upper()}"
 
     def limits(self) -> Limits:
         """The limits of `graph`."""

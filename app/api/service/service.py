@@ -17,7 +17,7 @@ from app.api.service.readiness import Readiness
 from app.api.service.response_cache import ResponseCache
 from app.api.service.stored_bytes import StoredBytes
 from app.atomic_files import CannotWrite
-from app.errors import AppError, SolveFailed, Unavailable
+from app.errors import AppError, ProblemDetails, SolveFailed, Unavailable
 from app.jobs.attempt import WorkerContext
 from app.jobs.batches.operations import JobsWithBatches
 from app.jobs.batches.scheduler import BatchScheduler
@@ -120,8 +120,19 @@ class Service:
         Raises ProblemDetails, SolveFailed.
         """
         payload = {"data": data, "limits": asdict(self.settings.limits()), "shapes": shapes, "name": name}
-        read = await self.run_in_child("read", lambda: payload, len(data))
+        try:
+            read = await self.run_in_child("read", lambda: payload, len(data))
+        except ProblemDetails as problem:
+            raise self._with_limit_of_key(problem) from None
         return await anyio.to_thread.run_sync(records.save_graph, self.store, read, self.tenant or None)
+
+    def _with_limit_of_key(self, problem: ProblemDetails) -> ProblemDetails:
+        """The problem; a limit that is a quota of the key has its name, since raising the setting would not help."""
+        limit = problem.body.get("limit")
+        if not limit:
+            return problem
+        name = self.settings.limit_name(limit["name"].removeprefix("REMAT_").lower())
+        return ProblemDetails({**problem.body, "limit": {**limit, "name": name}}, problem.headers)
 
     async def write_graph(self, document_key: str, format: str) -> bytes:
         """A stored document in that format."""

@@ -160,11 +160,11 @@ def _decompressor(coding: str, window: int) -> Any:
 
 def _too_large(what: str, size: str, settings: Settings, name: str) -> TooLarge:
     limit: int = getattr(settings, name)
-    setting, remedy = f"REMAT_{name.upper()}", f"raise REMAT_{name.upper()}"
-    if settings.is_quota(name):  # a larger setting would not help
-        setting, remedy = "bytes", "use a key with a larger quota (remat keys create NAME --bytes N)"
+    limit_name = settings.limit_name(name)
+    is_setting = limit_name.startswith("REMAT_")
+    remedy = f"raise {limit_name}" if is_setting else "use a key with a larger quota (remat keys create NAME --bytes N)"
     finding = Finding("too_large", what, size, f"at most {limit:,} bytes", f"send less, or {remedy}")
-    return TooLarge(str(finding), [finding], limit={"name": setting, "value": limit})
+    return TooLarge(str(finding), [finding], limit={"name": limit_name, "value": limit})
 
 
 class _Graph(msgspec.Struct):

@@ -206,6 +206,7 @@ def test_a_key_takes_graphs_and_bodies_as_large_as_it_may(gated: Gated) -> None:
     assert gated.client.post("/v1/graphs", json=chain(3), headers=small).status_code == 201
     refused = gated.client.post("/v1/graphs", json=chain(4), headers=small)
     assert refused.status_code == 422 and "6" in refused.json()["detail"]
+    assert refused.json()["limit"] == {"name": "nodes", "value": 6}
     large = gated.client.post("/v1/graphs", json=chain(2, "x" * 20_000), headers=small)
     assert (large.status_code, large.json()["limit"]["value"]) == (413, 20_000)
     assert large.json()["limit"]["name"] == "bytes" and "REMAT_" not in large.json()["detail"]
