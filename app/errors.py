@@ -25,10 +25,10 @@ AppError
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -226,7 +226,7 @@ def _text_of(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def about_file(name: str | Path) -> Iterator[None]:
+def about_file(name: str | os.PathLike[str]) -> Iterator[None]:
     """Let errors of the operating system name the file: those of opening it do, those of reading it do not."""
     try:
         yield

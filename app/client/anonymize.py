@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 from msgspec import structs
 
+from app.errors import about_file
 from graph.autodiff.gradients.registry import GRADIENT_RULES
 from graph.errors import BadGraph
 from graph.formats.document.tensor_content import encode_array
@@ -101,8 +102,11 @@ class PreparedModel:
             return cls(with_model_name(model, name), names_key)
         if isinstance(model, Mapping):
             data = msgspec.json.encode(model)
+        elif isinstance(model, bytes):
+            data = model
         else:
-            data = model if isinstance(model, bytes) else Path(model).read_bytes()
+            with about_file(model):
+                data = Path(model).read_bytes()
         graph, origin = load(data, Limits(), shapes), importer_of(data)
         if origin != "native":  # the service then differentiates it as it would the file
             graph = structs.replace(graph, annotations={**graph.annotations, IMPORTER_ANNOTATION: origin})

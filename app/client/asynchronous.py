@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
@@ -402,6 +402,7 @@ class AsyncClient:
         `graph_ids` adds graphs of the service; `items` and `table` list the results. `on_progress` is called with the
         batch after each change. Raises TimedOut after `timeout` seconds; `wait_batch` waits longer.
         """
+        _require_lists(models=models, graph_ids=graph_ids, budgets=budgets, planners=planners, seeds=seeds)
         deadline, shapes = Deadline(timeout), {name: request.pop(name, None) for name in SHAPE_FIELDS if models}
         ids = [
             (await self.post_graph(model, **({} if isinstance(model, PreparedModel) else shapes)))["id"]
@@ -426,6 +427,7 @@ class AsyncClient:
 
         Equal requests with the same `idempotency_key` return the same batch.
         """
+        _require_lists(graph_ids=graph_ids, budgets=budgets, planners=planners, seeds=seeds)
         axes = {"budgets": list(budgets), "planners": list(planners), "seeds": list(seeds)}
         fields = {"graph_ids": list(graph_ids), **{axis: given for axis, given in axes.items() if given}, **request}
         return dict((await self._calls.post("/v1/batches", msgspec.json.encode(fields), key=idempotency_key)).json())
@@ -552,6 +554,14 @@ def service_url(given: str | None) -> str:
     if given:
         return checked_url(given, "url")
     return checked_url(os.environ.get(URL_VARIABLE) or DEFAULT_URL, URL_VARIABLE)
+
+
+def _require_lists(**given: Any) -> None:
+    """Return if none of the arguments is one entry instead of a list of them. Raises TypeError."""
+    for name, value in given.items():
+        if isinstance(value, str | bytes | Mapping | int | float) or not isinstance(value, Iterable):
+            shown = repr(value)[:80]
+            raise TypeError(f"{name}: found {shown}, expected a list; write {name}=[{shown}]")
 
 
 def _list_parameters(filters: Mapping[str, Any]) -> list[tuple[str, Any]]:

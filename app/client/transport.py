@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -259,9 +259,13 @@ async def send_with_retries(wire: Transport, call: HttpCall, retries: Retries) -
         await wire.pause(pause)
 
 
-def unreachable_error(call: HttpCall, retries: Retries, error: Exception) -> Unreachable:
-    cause = str(error) or type(error).__name__
-    return Unreachable(f"{call.method} {call.path}: no response in {retries.tries + 1} tries; last error: {cause}")
+def unreachable_error(call: HttpCall, retries: Retries, error: httpx2.TransportError) -> Unreachable:
+    tries = "1 try" if not retries.tries else f"{retries.tries + 1} tries"
+    message = f"{call.method} {call.path}: no response in {tries}; last error: {str(error) or type(error).__name__}"
+    with suppress(RuntimeError):  # an error without its request
+        url = error.request.url.copy_with(userinfo=b"", path="/", query=None)
+        message += f"; check that the service runs at {str(url).rstrip('/')}"
+    return Unreachable(message)
 
 
 def service_problem(response: HttpResponse) -> ServiceProblem:

@@ -254,6 +254,13 @@ def assert_fits(document: Any, operation: Any, media_type: str, body: Any) -> No
     assert validator.is_valid(body), next(validator.iter_errors(body)).message
 
 
+@pytest.mark.parametrize("given", [{"models": "a.onnx"}, {"graph_ids": "0" * 64}, {"budgets": "90%"}, {"seeds": 1}])
+def test_one_entry_in_place_of_a_list_is_refused(asking: Client, given: dict[str, Any]) -> None:
+    ((name, entry),) = given.items()
+    with pytest.raises(TypeError, match=re.escape(f"write {name}=[{entry!r}]")):
+        asking.batch(**{"models": [], **given})
+
+
 def test_both_clients_have_the_same_methods() -> None:
     assert public(Client) == public(AsyncClient)
     for name in public(Client):

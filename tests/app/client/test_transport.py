@@ -114,6 +114,11 @@ def test_who_never_answers_is_unreachable(pauses: list[float]) -> None:
         client(script, retries=2).version()
 
 
+def test_an_unreachable_service_is_named_by_its_address_without_a_password() -> None:
+    with pytest.raises(Unreachable, match=r"in 1 try; .*; check that the service runs at http://127.0.0.1:1$"):
+        Client("http://me:secret@127.0.0.1:1", retries=0).version()
+
+
 def test_what_is_wrong_is_not_asked_again_and_names_code_path_and_remedy(pauses: list[float]) -> None:
     script = Script(problem(422, "undefined_value"))
     with pytest.raises(ServiceProblem) as told:
