@@ -248,8 +248,7 @@ def _read(model: bytes | Graph, request: Request, k: int, limits: Limits | None)
         return load_model(model, request.under(own), limits)
     except BadGraph as error:
         findings = [
-            replace(one, path=f"shapes[{k}].{one.path}") if one.path.startswith(own_paths) else one
-            for one in error.findings
+            replace(one, path=f"shapes[{k}].{one.path}") if one.path in own_paths else one for one in error.findings
         ]
         raise BadGraph(findings, error.left_out, error.excerpt) from None
 

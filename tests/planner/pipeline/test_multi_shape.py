@@ -153,6 +153,9 @@ def test_a_fault_names_its_set_of_shapes():
     with pytest.raises(BadGraph) as of_all:
         solved(DECODER, LENGTHS, inputs={"zz": [1, 2]}, batch=2, budget="70%")
     assert [finding.path for finding in of_all.value.findings] == ["inputs.zz"]
+    with pytest.raises(BadGraph) as longer:
+        solved(DECODER, [{"inputs": {"ids": [2, 16]}, **LENGTHS[0]}, LENGTHS[1]], inputs={"ids_2": [1, 2]}, batch=2)
+    assert [finding.path for finding in longer.value.findings] == ["inputs.ids_2"]
 
 
 def test_fields_about_one_model_are_refused_with_several_shapes():
