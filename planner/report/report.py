@@ -78,20 +78,9 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
             for side, plan in (("plan", data.plan), ("baseline", formulation.baseline))
         }
         report["warnings"] += _allocator_warnings(report["allocator"]["plan"]) if report["fits"] else []
-    if formulation.may_copy:
-        report["copies"] = copies_report.copies_section(formulation, data.plan)
-    elif request.offload and (why := offloading.why_no_copies(formulation, request)):
-        report["warnings"].append(f"the plan has no copies to the host: {why}")
-    elif unused := offloading.unused_link_fields(request):
-        names = ", ".join(f"device.{name}" for name in unused)
-        report["warnings"].append(f"{names}: not used without offload; add offload to plan copies to the host")
-    if formulation.may_copy or formulation.overlaps:
-        report["warnings"] += offloading.planner_limits(request)
-    if formulation.overlaps:
-        report["overlap"] = copies_report.overlap_section(formulation, data.plan)
-    elif request.overlap:
-        why = offloading.why_no_overlap(formulation, request)
-        report["warnings"].append(f"collectives run in line with compute: {why}")
+    engines, engine_warnings = _engine_sections(formulation, data.plan, request)
+    report |= engines
+    report["warnings"] += engine_warnings
     if "timeline" in request.returns:
         report["timeline"] = _timeline(data)
     if "layout" in request.returns and data.plan.offsets is not None:
@@ -103,6 +92,27 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
     if "summary" in request.returns:
         report["plan"] = without_proof(report["plan"], NOT_IN_SUMMARY)
     return report | dict(sections)
+
+
+def _engine_sections(formulation: Formulation, plan: Plan, request: Request) -> tuple[dict[str, Any], list[str]]:
+    """(sections `copies` and `overlap` of engines side by side, warnings about those requested and not there)."""
+    sections: dict[str, Any] = {}
+    warnings: list[str] = []
+    if formulation.may_copy:
+        sections["copies"] = copies_report.copies_section(formulation, plan)
+    elif request.offload and (why := offloading.why_no_copies(formulation, request)):
+        warnings.append(f"the plan has no copies to the host: {why}")
+    elif unused := offloading.unused_link_fields(request):
+        names = ", ".join(f"device.{name}" for name in unused)
+        warnings.append(f"{names}: not used without offload; add offload to plan copies to the host")
+    if formulation.may_copy or formulation.overlaps:
+        warnings += offloading.planner_limits(request)
+    if formulation.overlaps:
+        sections["overlap"] = copies_report.overlap_section(formulation, plan)
+    elif request.overlap:
+        why = offloading.why_no_overlap(formulation, request)
+        warnings.append(f"collectives run in line with compute: {why}")
+    return sections, warnings
 
 
 def _executed(data: ReportData) -> dict[str, Any]:
