@@ -165,6 +165,11 @@ def use_after(c: Columns, r: RunState, buffer: int, step: int) -> int:
     return int(use)
 
 
+def weight_of(c: Columns, use: int, step: int, of_uses: Reals, of_steps: Reals) -> float:
+    """Weight of a use (an entry of `use_index`), times that of the steps from `step` to it."""
+    return float(of_uses[use] * of_steps[c.use_index[use] - step])
+
+
 def price_of(ticks: float, weight: float, by_root: bool) -> float:
     """Ticks divided by a weight; `by_root`: the square root of the ticks counts."""
     return (math.sqrt(ticks) if by_root else ticks) / weight
@@ -175,6 +180,7 @@ def victim(c: Columns, r: RunState, step: int, pin: int, of_uses: Reals, of_step
 
     The largest one that nothing reads any more, else the one with the least price: its ticks over the weight of its
     next use and the weight of the steps to that. Stale ticks are counted last, as far as they may be the least.
+    Buffers pinned since the token `pin` belong to the run that needs the room, and are not evicted.
     """
     best, least, waiting = -1, math.inf, 0
     r.counters[LOOKED] += r.counters[LIVE]
@@ -192,13 +198,12 @@ def victim(c: Columns, r: RunState, step: int, pin: int, of_uses: Reals, of_step
             waiting += 1
             continue
         else:
-            price = price_of(r.ticks[b], of_uses[use] * of_steps[c.use_index[use] - step], by_root)
+            price = price_of(r.ticks[b], weight_of(c, use, step, of_uses, of_steps), by_root)
         if price < least or (price == least and b < best):
             best, least = b, price
     for at in range(waiting):
         b = r.waiting[at]
-        use = r.next_use[b]
-        weight = of_uses[use] * of_steps[c.use_index[use] - step]
+        weight = weight_of(c, r.next_use[b], step, of_uses, of_steps)
         if price_of(r.ticks[b], weight, by_root) > least:
             continue
         most = least * weight * (1 + ROUNDING)
