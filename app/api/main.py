@@ -24,19 +24,19 @@ from app.api.middleware.request_admission import AdmissionMiddleware
 from app.api.middleware.request_id import RequestIdMiddleware
 from app.api.middleware.trusted_host import TrustedHostMiddleware
 from app.api.routes import ROUTERS, only_known_parameters
-from app.api.routes.dependencies import parameter_descriptions
+from app.api.routes.dependencies import parameter_problem
 from app.api.service.service import Service
 from app.api.wire import openapi
 from app.atomic_files import CannotWrite
 from app.catalogue import versions
-from app.errors import PROBLEM_TYPE, AppError, ProblemDetails, expected_by, headers_of, problem_body, to_problem
+from app.errors import PROBLEM_TYPE, AppError, ProblemDetails, headers_of, problem_body, to_problem
 from app.pages.routes import PAGES
 from app.pages.shell.frame import error_page, wants_page
 from app.settings import Settings
 from app.store.store import Store
 from app.telemetry import export
 from graph.cancellation import CancellationError
-from graph.errors import Finding, GraphError
+from graph.errors import GraphError
 from planner.errors import PlannerError
 
 log = logging.getLogger(__name__)
@@ -147,12 +147,4 @@ def _allowed_methods(request: Request) -> list[str]:
 async def _invalid_parameters(request: Request, error: Exception) -> Response:
     """Response to invalid path, query or header parameters; routes parse bodies themselves."""
     assert isinstance(error, RequestValidationError)
-    meanings, findings = parameter_descriptions(request), []
-    for issue in error.errors():
-        path, given = ".".join(str(part) for part in issue["loc"]), repr(issue.get("input"))[:80]
-        meaning = meanings.get(str(issue["loc"][-1]))
-        remedy = "correct the parameter" + (f": {meaning}" if meaning else "")
-        findings.append(Finding("bad_parameter", path, given, expected_by(issue["msg"]), remedy))
-    detail = "\n".join(str(finding) for finding in findings)
-    body = problem_body(422, "bad_parameter", "Invalid parameter", detail, request.url.path, findings=findings)
-    return _problem_response(body, {})
+    return _problem_response(parameter_problem(request, error), {})

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from fastapi import Depends, Header, Query, Request, Response
 from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
 from app.api.auth.middleware import CALLER
@@ -16,7 +17,7 @@ from app.api.auth.tenant_view import Caller, view_for
 from app.api.service.service import Service
 from app.api.wire.negotiation import etag_matches, negotiate
 from app.api.wire.openapi import Responses, problem_docs, ref, response_docs
-from app.errors import Unsupported, expected_by
+from app.errors import Unsupported, expected_by, problem_body
 from app.models.formats import FORMATS
 from app.models.json_object import decode_object
 from app.store.listing import CURSOR_PATTERN, PageRequest, Rows
@@ -85,16 +86,27 @@ def _parameters(dependant: Dependant) -> list[str]:
     return [*(parameter.alias for parameter in dependant.query_params), *inherited]
 
 
-def parameter_descriptions(request: Request) -> dict[str, str]:
-    """Description of each documented parameter of the route, by name."""
-    dependant, found = getattr(request.scope.get("route"), "dependant", None), dict[str, str]()
-    waiting = [] if dependant is None else [dependant]
-    while waiting:
-        one = waiting.pop()
-        for parameter in (*one.query_params, *one.path_params, *one.header_params):
-            if parameter.field_info.description:
-                found[parameter.alias] = parameter.field_info.description
-        waiting += one.dependencies
+def parameter_problem(request: Request, error: RequestValidationError) -> dict[str, Any]:
+    """The problem object of invalid path, query or header parameters, with the first fault of each."""
+    meanings, findings = _descriptions(getattr(request.scope.get("route"), "dependant", None)), dict[str, Finding]()
+    for issue in error.errors():
+        where, name, *inner = issue["loc"]
+        path = ".".join(map(str, (where, name, *(part for part in inner if isinstance(part, int)))))
+        remedy = "correct the parameter" + (f": {meanings[name]}" if name in meanings else "")
+        given, expected = repr(issue.get("input"))[:80], expected_by(issue["msg"])
+        findings.setdefault(path, Finding("bad_parameter", path, given, expected, remedy))
+    detail, found = "\n".join(map(str, findings.values())), list(findings.values())
+    return problem_body(422, "bad_parameter", "Invalid parameter", detail, request.url.path, findings=found)
+
+
+def _descriptions(dependant: Dependant | None) -> dict[str, str]:
+    """Description of each documented parameter of a route and its dependencies, by name."""
+    if dependant is None:
+        return {}
+    own = (*dependant.query_params, *dependant.path_params, *dependant.header_params)
+    found = {one.alias: one.field_info.description for one in own if one.field_info.description}
+    for dependency in dependant.dependencies:
+        found |= _descriptions(dependency)
     return found
 
 

@@ -28,8 +28,9 @@ from starlette.exceptions import HTTPException
 
 from app.api.auth.middleware import CALLER, CSRF
 from app.api.auth.tenant_view import Caller
+from app.api.routes.dependencies import parameter_problem
 from app.atomic_files import CannotWrite
-from app.errors import AppError, ProblemDetails, headers_of, problem_body, to_problem
+from app.errors import AppError, ProblemDetails, headers_of, to_problem
 from app.pages.shell import format_values
 from app.pages.shell.assets import asset_url
 from app.render.text import UNITS
@@ -88,8 +89,7 @@ class PageRoute(APIRoute):
             except PAGE_ERRORS as error:
                 return error_page(request, to_problem(error, request.url.path), headers_of(error))
             except RequestValidationError as error:
-                detail = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors()[:5])
-                return error_page(request, problem_body(422, "bad_parameter", "Invalid parameter", detail))
+                return error_page(request, parameter_problem(request, error))
             except HTTPException:
                 raise
             except Exception as error:

@@ -201,6 +201,15 @@ def test_invalid_query_parameters_are_refused(shown: TestClient, query: str) -> 
     assert shown.get(f"/?{query}").status_code == 422
 
 
+@pytest.mark.parametrize(
+    ("query", "fault"),
+    [("from=abc", "query.from: found &#39;abc&#39;, expected a valid date"), ("page=0", "query.page: found")],
+)
+def test_a_wrong_filter_is_named_without_words_of_a_library(shown: TestClient, query: str, fault: str) -> None:
+    page = shown.get(f"/?{query}").text
+    assert fault in page and "Input should" not in page and "literal" not in page
+
+
 @pytest.fixture
 def board_of(store_settings: dict[str, Any], tmp_path: Path) -> Iterator[Store]:
     store = Store.open_for_serving(Settings(**store_settings))
