@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from app.errors import BadUsage, expected_by
 from graph.limits import Limits
 
 MIB, GIB = 2**20, 2**30
+MISSPELLED = 0.85  # least similarity of a name to that of the setting which was meant
 
 
 class Settings(BaseSettings):
@@ -158,6 +160,15 @@ class Settings(BaseSettings):
     def limit_name(self, name: str) -> str:
         """Name of the limit for errors: that of the quota of the caller's key, else the variable of the setting."""
         return name.rpartition("_")[2] if name in self._quotas else f"REMAT_{name.upper()}"
+
+    @classmethod
+    def misspelled_variables(cls) -> list[str]:
+        """A line for each variable of the environment that is no setting and reads like one; it has no effect."""
+        names, lines = [f"REMAT_{name.upper()}" for name in cls.model_fields], list[str]()
+        for given in sorted(name for name in os.environ if name.startswith("REMAT_") and name not in names):
+            if near := difflib.get_close_matches(given, names, 1, MISSPELLED):
+                lines.append(f"{given} is no setting; did you mean {near[0]}?")
+        return lines
 
     def limits(self) -> Limits:
         """The limits of `graph`."""

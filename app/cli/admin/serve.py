@@ -62,6 +62,8 @@ def run(host: str, port: int, data: Path | None, auth: bool | None) -> int:
     requires_key = auth or (auth is None and not _is_loopback(host))
     control = functools.partial(_access_control, host) if requires_key else None
     logs.start(settings.log_level)
+    for line in Settings.misspelled_variables():
+        print(f"warning: {line}", file=sys.stderr)
     sys.setswitchinterval(THREAD_SWITCH_S)
     _return_large_blocks()
     app = create_app(settings, control, _hosts(host, settings, requires_key))

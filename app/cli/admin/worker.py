@@ -27,6 +27,8 @@ def run(data: Path | None, slots: int | None, solve_on: str | None) -> int:
     settings = Settings(**given)
     settings = settings.model_copy(update={"workers": max(1, settings.workers if slots is None else slots)})
     logs.start(settings.log_level)
+    for line in Settings.misspelled_variables():
+        print(f"warning: {line}", file=sys.stderr)
     telemetry = export.start(settings.otlp_url)
     if settings.metrics_address is not None:
         telemetry.listen(settings.metrics_address)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.typer_app import run
+from app.telemetry import logs
 from tests.app.cli.shown_text import FOREIGN
 from tests.app.conftest import chain
 
@@ -90,6 +91,23 @@ def test_a_url_of_the_environment_that_cannot_be_used_is_named(
     assert run(typed.split()) == 2
     said = capsys.readouterr().err
     assert f"REMAT_URL: found {url}" in said and answer in said
+
+
+@pytest.mark.parametrize(
+    "typed", ["serve --host no.such.host.invalid --no-auth --port 0", "worker --data data --solve-on nowhere"]
+)
+def test_a_misspelled_setting_is_warned_of(
+    folder: Path, typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logs, "start", lambda level: None)
+    for name in ("REMAT_WORKRES", "REMAT_DATABASE", "REMAT_URL", "REMAT_OF_ANOTHER_PROGRAM"):
+        monkeypatch.setenv(name, "1")
+    assert run(typed.split()) == 2
+    warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert warned == [
+        "warning: REMAT_DATABASE is no setting; did you mean REMAT_DATABASE_URL?",
+        "warning: REMAT_WORKRES is no setting; did you mean REMAT_WORKERS?",
+    ]
 
 
 @pytest.mark.parametrize("seed", range(20))
