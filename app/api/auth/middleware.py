@@ -25,6 +25,7 @@ CSRF = "remat.csrf"  # key of the ASGI scope: CSRF token of the session
 OPERATOR_PATHS = frozenset({"/metrics"})  # sums over all tenants
 #: Sums over the plans of the tenant, or of all tenants for operators.
 AGGREGATE_PATHS = frozenset({"/v1/savings", "/", "/savings.csv", "/trends.json"})
+OWN_PATH = "/v1/me"  # of the key itself, whatever its scopes are
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 AUDITED_STATUSES = frozenset({401, 403, 404, 413, 429})
 MAX_PATH_LENGTH = 500
@@ -92,7 +93,8 @@ class AuthMiddleware:
         needed = (
             "operator" if scope["path"] in OPERATOR_PATHS else "read" if scope["method"] in SAFE_METHODS else "plan"
         )
-        if needed not in key.scopes and not (scope["path"] in AGGREGATE_PATHS and "operator" in key.scopes):
+        is_for_operators = scope["path"] in AGGREGATE_PATHS and "operator" in key.scopes
+        if needed not in key.scopes and not is_for_operators and scope["path"] != OWN_PATH:
             scopes, request = ", ".join(sorted(key.scopes)), f"{scope['method']} {scope['path'][:80]}"
             raise OutOfScope(f"{request} needs scope {needed}; key {key.id} has {scopes}")
         return Caller(self.access, key), token

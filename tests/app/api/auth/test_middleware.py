@@ -118,6 +118,12 @@ def test_sums_over_all_tenants_are_the_operators(gated: Gated, tenant: Tenant) -
     assert told(gated.client.get("/v1/operations", headers=gated.key("o", frozenset({"operator"}))))[0] == 403
 
 
+@pytest.mark.parametrize("scope", ["read", "plan", "operator"])
+def test_a_key_of_any_scope_is_told_which_it_has(gated: Gated, scope: str) -> None:
+    me = gated.client.get("/v1/me", headers=gated.key("me", frozenset({scope})))
+    assert (me.status_code, me.json()["key"]["scopes"]) == (200, [scope])
+
+
 def test_a_key_comes_in_one_authorization_header_and_nowhere_else(gated: Gated) -> None:
     headers = gated.key()
     text = headers["Authorization"].removeprefix("Bearer ")
