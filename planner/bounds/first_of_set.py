@@ -86,10 +86,10 @@ def candidate_sets(model: StepModel, share: float = 1.0) -> Iterator[list[int]]:
 
     A `share` below 1 gives smaller sets.
     """
-    problem, need, known = model.problem, model.need(), set[tuple[int, ...]]()
     max_tasks = min(MAX_SET_TASKS, int(MAX_ARCS * share) // _arcs_of_task(model))
     if max_tasks < 2:
         return
+    problem, need, known = model.problem, model.need(), set[tuple[int, ...]]()
     phase = problem.phase if model.goal.strict_phases else problem.phase * 0
     for now in np.unique(phase):
         in_phase = np.flatnonzero((phase == now) & ~problem.optional)

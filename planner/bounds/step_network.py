@@ -82,6 +82,7 @@ class StepModel:
         order: Order | None = None,
         always_live: np.ndarray | None = None,
     ):
+        check_cancelled()
         self.problem, self.goal, self.budget_bytes, self.repeats = problem, goal, budget_bytes, repeats
         self.size, self.room = problem.planned_size(), budget_bytes - problem.resident_bytes()
         self.own = problem.workspace - takeover_credit(problem, self.size)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from graph.cancellation import seconds_left
+from graph.cancellation import seconds_left, unless_cancelled
 from planner.bounds import (
     claims,
     first_of_set,
@@ -44,7 +44,9 @@ def tightening_bounds(
 
     Costs within the budget only. Cancellation ends it.
     """
-    tightening = _Tightening(formulation, needed, findings or Findings())
+    tightening = unless_cancelled(None, lambda _: _Tightening(formulation, needed, findings or Findings()), None)
+    if tightening is None:
+        return
     for find in tightening.methods():
         tightening.bound = tightening.scope.improved(tightening.bound, find)
         yield tightening.bound

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bench.catalogue import Instance
-from graph.cancellation import Deadline, cancellation_scope
+from graph.cancellation import CancellationError, Deadline, cancellation_scope
 from graph.formats.readers import load
-from planner.bounds import multi_step_tree, step_conflicts
+from planner.bounds import multi_step_tree, step_conflicts, step_network
 from planner.formulation import bound_methods
 from planner.formulation.bound_methods import tightening_bounds
 from planner.formulation.formulate import formulate
@@ -67,3 +67,14 @@ def test_the_bound_over_a_set_comes_first_and_a_tree_over_several_steps_has_to_p
     assert first.kind == "first-of-some" and first.cost > asked.bound.cost
     _, *joint = least
     assert joint and set(joint) == {last.cost - once}
+
+
+def test_no_method_begins_after_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = formulate(load(Instance("layered_n100_s1").bytes), parse_request({"budget": "60%", "layout": "none"}))
+    monkeypatch.setattr(step_network, "base_order", lambda *_: pytest.fail("a model of the steps is made"))
+    stopped = threading.Event()
+    stopped.set()
+    with cancellation_scope(stopped):
+        assert list(tightening_bounds(asked, lambda: math.inf)) == []
+        with pytest.raises(CancellationError):
+            step_network.StepModel(asked.lowered.problem, asked.goal, 1)
