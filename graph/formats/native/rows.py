@@ -21,7 +21,6 @@ ROLES = {role.value: role for role in Role}
 PHASES = {phase.name.lower(): phase for phase in Phase}
 EFFECTS: dict[str | None, Effect | None] = {None: None, **{effect.value: effect for effect in Effect}}
 _SLOT = re.compile(r"(inputs|outputs)\[(\d{1,9})\]\Z")
-_NO_IDS: tuple[int, ...] = ()
 
 
 def graph_of(document: Document, limits: Limits, shapes: ShapeOverrides, size: int) -> Graph:
