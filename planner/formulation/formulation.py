@@ -10,7 +10,8 @@ from functools import partial
 import numpy as np
 
 from graph.autodiff.objective import Objective
-from planner.formulation.metrics import LowerBound, MemoryAccounting, overhead
+from planner.formulation.lower_bound import LowerBound
+from planner.formulation.metrics import MemoryAccounting, overhead
 from planner.layout import place, place_again, place_by_sweeps, place_toward, place_within
 from planner.layout.allocation_trace import Reservation, allocation_trace, reservation
 from planner.layout.known_places import KnownPlaces

@@ -16,7 +16,7 @@ from graph.analysis.devices import SHARED, resolve_device
 from planner.errors import BadRequest
 from planner.formulation.formulation import Formulation
 from planner.formulation.goal_of_request import with_limit
-from planner.formulation.metrics import LowerBound
+from planner.formulation.lower_bound import LowerBound
 from planner.lowering.copies import copied_buffers, copyable_buffers, renumbered, with_copy_nodes, without_empty_copies
 from planner.problem import COMMUNICATION, schedule
 from planner.problem.copies import CopyProblem, Link, with_copies

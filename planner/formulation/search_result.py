@@ -18,7 +18,7 @@ from planner.bounds import claims
 from planner.errors import IllegalPlan
 from planner.formulation.execution_check import EQUAL, ExecutionResult
 from planner.formulation.formulation import Formulation
-from planner.formulation.metrics import LowerBound
+from planner.formulation.lower_bound import LowerBound
 from planner.formulation.offloading import with_copies_of
 from planner.problem import Problem
 from planner.problem.plan import Plan

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from graph.cancellation import CancellationError, Deadline, cancellation_scope
-from planner.formulation.bound_findings import Findings
-from planner.formulation.bound_methods import tightening_bounds
 from planner.formulation.formulation import Formulation
-from planner.formulation.proven_bound import certified
+from planner.formulation.proven_bound import certified, tightening_bounds
+from planner.formulation.proven_bound.findings import Findings
 from planner.problem.monitor import CostBound
 from planner.problem.plan import Plan
 from planner.search.improvers import TINY_TASKS

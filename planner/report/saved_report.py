@@ -15,10 +15,10 @@ from graph.ir import Graph
 from planner.bounds import claims
 from planner.errors import BadRequest, IllegalPlan
 from planner.formulation import offloading
-from planner.formulation.claimed_bound import with_claims
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
 from planner.formulation.metrics import parse_choices
+from planner.formulation.proven_bound import with_claims
 from planner.lowering.copies import copy_names, copyable_buffers
 from planner.lowering.realize import node_sequence
 from planner.problem.plan import Plan

@@ -15,10 +15,10 @@ import pytest
 from bench.catalogue import Instance
 from graph.cancellation import CancellationError, Deadline, check_cancelled
 from graph.formats.readers import load
-from planner.formulation.bound_findings import Findings
 from planner.formulation.formulate import formulate
 from planner.formulation.formulation import Formulation
-from planner.formulation.metrics import LowerBound
+from planner.formulation.lower_bound import LowerBound
+from planner.formulation.proven_bound.findings import Findings
 from planner.pipeline import bound_beside
 from planner.pipeline.bound_beside import BoundBeside
 from planner.pipeline.solve_stages import OF_BOUND, SolveStages

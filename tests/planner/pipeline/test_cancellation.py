@@ -14,7 +14,7 @@ import pytest
 from graph.cancellation import GRACE_CHECKS, CancellationError, check_cancelled
 from graph.formats.readers import load
 from planner.bounds import step_cut
-from planner.formulation import formulation, proven_bound
+from planner.formulation import formulation
 from planner.formulation.training_graph import load_model, training_graph
 from planner.pipeline import fits, sections, solve_stages
 from planner.pipeline import solve as pipeline
@@ -78,7 +78,7 @@ def test_cancel_during_the_bound_keeps_the_previous_bound(monkeypatch: pytest.Mo
         stop.set()
         return real(*given)
 
-    monkeypatch.setattr(proven_bound.step_cut, "bound", stopping)
+    monkeypatch.setattr(step_cut, "bound", stopping)
     report = solve(FEW, parse_request(ASKED), cancel=stop).report
     assert report["plan"]["stopped"] and report["plan"]["bound"]["overhead"] == 0
 

@@ -15,11 +15,11 @@ from functools import partial
 from graph.cancellation import check_cancelled_by_caller, unless_cancelled
 from planner.bounds import claims, first_of_set, peak_cut, step_branch_and_bound, step_cut
 from planner.bounds.step_network import FULL_SECONDS
-from planner.formulation.bound_findings import Findings
-from planner.formulation.bound_methods import tightening_bounds
-from planner.formulation.cost_scope import CostScope, tighter_bound
 from planner.formulation.formulation import Formulation
-from planner.formulation.metrics import LowerBound
+from planner.formulation.lower_bound import LowerBound
+from planner.formulation.proven_bound.cost_scope import CostScope
+from planner.formulation.proven_bound.findings import Findings
+from planner.formulation.proven_bound.methods import tightening_bounds
 from planner.problem.alternatives import relax_choices
 from planner.problem.plan import Plan
 
@@ -43,7 +43,7 @@ def with_lower_bound(formulation: Formulation, quick: bool = False) -> Formulati
             tree = partial(step_branch_and_bound.bound, scope.problem, scope.goal, scope.budget_bytes, cut.task, effort)
             bound = scope.improved(bound, tree)
     if not goal.budget_bytes or (scope.alignment > 1 and not cut.feasible):
-        bound = tighter_bound(bound, peak_cut.bound(relax_choices(formulation.lowered.problem), goal).claim)
+        bound = bound.with_claim(peak_cut.bound(relax_choices(formulation.lowered.problem), goal).claim)
     formulation = certified(formulation, bound)
     return formulation if quick else with_multi_step_bound(formulation)
 
@@ -60,7 +60,7 @@ def with_multi_step_bound(formulation: Formulation, plan: Plan | None = None) ->
         return formulation
     if plan is not None and plan.score.bytes_over_budget:
         problem = relax_choices(formulation.lowered.problem)
-        tighter = unless_cancelled(None, lambda known: tighter_bound(known, peak_cut.bound(problem, goal).claim), bound)
+        tighter = unless_cancelled(None, lambda known: known.with_claim(peak_cut.bound(problem, goal).claim), bound)
     else:
         needed = math.inf if plan is None else plan.score.cost
         *_, tighter = (bound, *tightening_bounds(formulation, lambda: needed, findings))

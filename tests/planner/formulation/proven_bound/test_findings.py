@@ -11,8 +11,8 @@ from bench.catalogue import Instance
 from graph.formats.readers import load
 from planner.bounds import multi_step_tree, step_branch_and_bound
 from planner.bounds.step_network import StepModel
-from planner.formulation.bound_findings import Findings
 from planner.formulation.formulate import formulate
+from planner.formulation.proven_bound.findings import Findings
 from planner.problem import liveness
 from planner.problem.plan import Goal
 from planner.problem.recompute import order_keeping_live

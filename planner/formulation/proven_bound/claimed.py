@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from planner.bounds import claims
 from planner.errors import IllegalPlan
-from planner.formulation.cost_scope import CostScope
 from planner.formulation.formulation import Formulation
-from planner.formulation.metrics import LowerBound
+from planner.formulation.lower_bound import LowerBound
+from planner.formulation.proven_bound.cost_scope import CostScope
 from planner.problem.plan import Goal
 
 

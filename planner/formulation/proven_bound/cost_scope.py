@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from graph.cancellation import unless_cancelled
 from planner.bounds import claims
 from planner.formulation.formulation import ALIGNMENT, Formulation
-from planner.formulation.metrics import LowerBound
+from planner.formulation.lower_bound import LowerBound
 from planner.problem import Problem
 from planner.problem.alternatives import relax_choices
 from planner.problem.plan import Goal
@@ -44,7 +44,7 @@ class CostScope:
             claim = self.of_arena(claim)
         elif self.alignment > 1:
             return bound  # claims on peaks are about live bytes
-        return tighter_bound(bound, claim)
+        return bound.with_claim(claim)
 
     def of_arena(self, claim: claims.Claim) -> claims.Claim:
         """A claim on the cost with the alignment, and with the next cost that is possible."""
@@ -54,12 +54,3 @@ class CostScope:
     def improved(self, bound: LowerBound, find: Callable[[], claims.Claim | None]) -> LowerBound:
         """The bound with the claim that `find` returns if that is tighter; unchanged once cancelled."""
         return unless_cancelled(None, lambda known: self.tighter(known, find()), bound)
-
-
-def tighter_bound(bound: LowerBound, claim: claims.Claim | None) -> LowerBound:
-    """The bound with `claim` if that is tighter, else the bound unchanged."""
-    peak, cost = bound.claims
-    if claim is None or claim["value"] <= (peak if claim["of"] == "peak" else cost)["value"]:
-        return bound
-    pair = (claim, cost) if claim["of"] == "peak" else (peak, claim)
-    return LowerBound.of_claims(*pair, bound.single_run_cost, bound.proof)

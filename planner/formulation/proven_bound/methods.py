@@ -21,10 +21,10 @@ from planner.bounds import (
 )
 from planner.bounds.step_branch_and_bound import BranchNode, proven_ticks
 from planner.bounds.step_network import StepModel
-from planner.formulation.bound_findings import Findings
-from planner.formulation.cost_scope import CostScope
 from planner.formulation.formulation import Formulation
-from planner.formulation.metrics import LowerBound
+from planner.formulation.lower_bound import LowerBound
+from planner.formulation.proven_bound.cost_scope import CostScope
+from planner.formulation.proven_bound.findings import Findings
 from planner.problem.recompute import order_keeping_live
 from planner.verify.certificate import CertificateRejected
 

@@ -13,10 +13,8 @@ from bench.catalogue import Instance
 from graph.cancellation import CancellationError, Deadline, cancellation_scope
 from graph.formats.readers import load
 from planner.bounds import multi_step_tree, step_conflicts, step_network
-from planner.formulation import bound_methods
-from planner.formulation.bound_methods import tightening_bounds
 from planner.formulation.formulate import formulate
-from planner.formulation.proven_bound import with_lower_bound
+from planner.formulation.proven_bound import methods, tightening_bounds, with_lower_bound
 from planner.request.plan_request import parse_request
 
 OVERFULL = [3, 5]
@@ -26,7 +24,7 @@ OVERFULL = [3, 5]
 def test_a_tree_over_overfull_steps_comes_first_and_others_have_to_prove_more_in_large_problems(
     proven: int, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bound_methods, "SMALL_TASKS", small)
+    monkeypatch.setattr(methods, "SMALL_TASKS", small)
     request = parse_request({"budget": "70%", "layout": "none"})
     asked = with_lower_bound(formulate(load(Instance("layered_n100_s1").bytes), request), quick=True)
     once, calls = asked.lowered.problem.single_run_ticks(), list[tuple[list[int], float | None]]()
@@ -58,7 +56,7 @@ def test_the_bound_over_a_set_comes_first_and_a_tree_over_several_steps_has_to_p
         least.append(given[5])
 
     monkeypatch.setattr(multi_step_tree, "bound", noted)
-    monkeypatch.setattr(bound_methods.step_conflicts, "overfull_steps", lambda *_: [])
+    monkeypatch.setattr(methods.step_conflicts, "overfull_steps", lambda *_: [])
     request = parse_request({"budget": "60%", "layout": "none"})
     asked = with_lower_bound(formulate(load(Instance("lstm_T30x2").bytes), request), quick=True)
     once = asked.lowered.problem.single_run_ticks()
