@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from graph.analysis.effects import effect_of
-from graph.ir import Effect
 from graph.training import gradient_check
 from planner.advice import advice
 from planner.formulation import metrics, offloading
@@ -19,8 +17,14 @@ from planner.formulation.execution_check import EQUAL, NOT_EXECUTED, ExecutionRe
 from planner.formulation.formulation import Formulation
 from planner.lowering.realize import NodeSequence, node_sequence
 from planner.problem.plan import Plan
-from planner.problem.recompute import is_first_run
 from planner.report import copies as copies_report
+from planner.report.plan_warnings import (
+    allocator_warnings,
+    arena_warnings,
+    collective_warnings,
+    gradient_warnings,
+    host_memory_warnings,
+)
 from planner.request.field_kinds import NOT_IN_SUMMARY, without_proof
 from planner.request.plan_request import Request
 from planner.request.target_runtime import runtime_named
@@ -65,10 +69,10 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
         "executed": _executed(data),
         "warnings": [
             *data.warnings,
-            *_gradient_warnings(data.executed),
-            *_arena_warnings(formulation, data.plan),
-            *_host_memory_warnings(formulation, data.plan),
-            *_collective_warnings(formulation, data.plan),
+            *gradient_warnings(data.executed),
+            *arena_warnings(formulation, data.plan),
+            *host_memory_warnings(formulation, data.plan),
+            *collective_warnings(formulation, data.plan),
         ],
         "elapsed": {stage: round(seconds, 6) for stage, seconds in data.elapsed.items()},
     }
@@ -77,7 +81,7 @@ def build_report(data: ReportData, model: Mapping[str, Any], sections: Mapping[s
             side: asdict(formulation.reservation(plan))
             for side, plan in (("plan", data.plan), ("baseline", formulation.baseline))
         }
-        report["warnings"] += _allocator_warnings(report["allocator"]["plan"]) if report["fits"] else []
+        report["warnings"] += allocator_warnings(report["allocator"]["plan"]) if report["fits"] else []
     engines, engine_warnings = _engine_sections(formulation, data.plan, request)
     report |= engines
     report["warnings"] += engine_warnings
@@ -147,56 +151,6 @@ def _compared(ran: ExecutionResult) -> str:
     agree = check.status == gradient_check.AGREE
     error = f"relative error below {check.tolerance:.0e}" if agree else f"relative error {check.error:.0e}: different"
     return f"{graphs}; gradients beside finite differences on {count} ({error})"
-
-
-def _gradient_warnings(ran: ExecutionResult) -> list[str]:
-    """Warning if gradients of the training graph differ from finite differences."""
-    if ran.gradients is None or ran.gradients.status != gradient_check.DIFFERENT:
-        return []
-    return [f"{ran.gradients.why}: the gradients of this model may be wrong; please report it"]
-
-
-def _arena_warnings(formulation: Formulation, plan: Plan) -> list[str]:
-    """Warning if the peak is within the budget and the arena is not."""
-    past, budget = formulation.bytes_over_budget(plan), formulation.budget_bytes
-    if formulation.counted_peak(plan) > (budget or 0) or not past or not budget:
-        return []
-    return [
-        f"the peak is within the budget, but the arena exceeds it by {past / budget:.2%} (alignment and fragmentation "
-        "of addresses): give the search more time, or raise the budget by that much"
-    ]
-
-
-def _host_memory_warnings(formulation: Formulation, plan: Plan) -> list[str]:
-    """Warning if the host memory is too small for the copies of the plan."""
-    over = formulation.host_bytes_over_limit(plan)
-    return [f"host_memory: copies need {over:,} bytes more: raise it by that much"] if over else []
-
-
-def _collective_warnings(formulation: Formulation, plan: Plan) -> list[str]:
-    """Warning if a plan recomputes collectives, which ranks with another plan do not."""
-    lowered, again = formulation.lowered, plan.order[~is_first_run(formulation.lowered.problem, plan.order)]
-    nodes = (lowered.graph.nodes[lowered.task_node[task]] for task in again.tolist())
-    names = list(dict.fromkeys(node.name for node in nodes if effect_of(lowered.graph, node) is Effect.COLLECTIVE))
-    if not names:
-        return []
-    return [
-        f"the plan recomputes collectives ({len(names)} of them, the first is {names[0]}): every rank has to run this "
-        "plan, since ranks with different plans would wait for each other forever"
-    ]
-
-
-def _allocator_warnings(reserved: Mapping[str, Any]) -> list[str]:
-    """Warning if a plan that fits the memory runs out of it, because the allocator's segments are fragmented."""
-    if reserved["runs"]:
-        return []
-    default, expandable = (
-        f"{reserved[name] / 2**30:.2f} GiB" for name in ("reserved_bytes", "expandable_reserved_bytes")
-    )
-    return [
-        f"the peak fits, but PyTorch's caching allocator reserves {default} (fragmentation): set "
-        f"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which reserves {expandable}, or lower the budget"
-    ]
 
 
 def _plan(data: ReportData, runs: list[list[Any]], baseline_bytes: int) -> dict[str, Any]:
