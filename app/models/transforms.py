@@ -9,7 +9,7 @@ Values are named as in the document; `y@2` is the second write of a name, `y@las
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from pydantic import TypeAdapter, ValidationError
@@ -80,12 +80,15 @@ def parse_pass(document: Any) -> Pass:
     except ValidationError as error:
         findings = Findings()
         for fault in error.errors(include_url=False)[:MAX_FINDINGS]:
-            path = ".".join(str(part) for part in fault["loc"][1:] or fault["loc"]) or "body"
+            is_of_pass = fault["type"].startswith("union_tag")  # its location is the whole object
+            place = ("pass",) if is_of_pass else fault["loc"][1:] or fault["loc"]
+            given = document.get("pass") if is_of_pass else fault.get("input")
+            is_missing = fault["type"] in ("missing", "union_tag_not_found")
             findings.add(
                 "bad_field",
-                path.replace("pass_", "pass"),
-                repr(fault.get("input"))[:80],
-                expected_by(fault["msg"]),
+                ".".join(map(str, place)).replace("pass_", "pass") or "body",
+                "nothing" if is_missing else repr(given)[:80],
+                ", ".join(map(repr, PASS_NAMES)) if is_of_pass else expected_by(fault["msg"]),
                 "see the schema `transform`",
             )
         raise BadRequest(findings.kept) from None
@@ -252,3 +255,4 @@ PASS_FUNCTIONS: Mapping[type[Pass], Callable[[Graph, Any], PassResult]] = {
     RecomputeSteps: _recompute_steps,
     SplitOverTime: _split_over_time,
 }
+PASS_NAMES = tuple(get_args(kind.model_fields["pass_"].annotation)[0] for kind in PASS_FUNCTIONS)

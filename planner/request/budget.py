@@ -65,6 +65,8 @@ def _remedy(given: object) -> str:
         near = [f"{match[1]}{name.replace('I', 'i')}" for name in UNITS if name[0] == unit[0] and unit not in UNITS]
         if near:
             return f"did you mean {' or '.join(near)}?"
+    if isinstance(given, str) and re.fullmatch(rf"\s*{NUMBER_PATTERN}\s*%\s*", given):
+        return "write a percentage above 0 and at most 100%"
     return "write it in one of these forms"
 
 

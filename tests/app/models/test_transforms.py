@@ -306,3 +306,12 @@ def test_recurrent_nets_are_expanded_made_again_cut_and_told(client: TestClient)
     assert code(client, step, **unknown) == (422, "recompute_unknown")
     parts = transformed(client, step, **{"pass": "cut_over_time", "parts": 4})["id"]
     assert len(client.get(f"/v1/graphs/{parts}/analysis").json()["recurrent"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("document", "found"),
+    [({"pass": "prnue"}, "pass: found 'prnue'"), ({}, "pass: found nothing"), ({"pass": 3}, "pass: found 3")],
+)
+def test_an_unknown_pass_is_named_with_the_known_ones(document: dict[str, Any], found: str) -> None:
+    with pytest.raises(BadRequest, match=f"{found}, expected 'rename', 'prune', "):
+        parse_pass(document)

@@ -49,6 +49,12 @@ def test_a_budget_nobody_understands_is_refused_with_the_grammar(wrong: object) 
     assert "GiB" in finding.expected
 
 
+@pytest.mark.parametrize("wrong", ["0%", "100.1%", " 200 %"])
+def test_a_percentage_out_of_range_is_refused_with_the_range(wrong: str) -> None:
+    with pytest.raises(BadRequest, match="write a percentage above 0 and at most 100%"):
+        parse_budget(wrong)
+
+
 @pytest.mark.parametrize("text", ["50", " 80 ", "100", "2"])
 def test_a_number_that_may_miss_its_percent_sign_is_asked_about(text: str) -> None:
     with pytest.raises(BadRequest) as caught:
