@@ -21,7 +21,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.catalogue import Instance, instances
 from graph.formats.readers import load
 from planner.formulation.formulate import formulate
-from planner.formulation.metrics import overhead
 from planner.formulation.proven_bound import with_lower_bound
 from planner.request.plan_request import parse_request
 
@@ -88,7 +87,7 @@ def bounded(instance: Instance, budget: str, order: str, plan: float | None) -> 
     return Row(
         instance.name,
         budget,
-        overhead(question.bound.cost, question.baseline_cost),
+        question.overhead(question.bound.cost),
         instance.bound(budget) if given else None,
         min(known, default=None),
         question.bound.kind,

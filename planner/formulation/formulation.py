@@ -11,7 +11,7 @@ import numpy as np
 
 from graph.autodiff.objective import Objective
 from planner.formulation.lower_bound import LowerBound
-from planner.formulation.metrics import MemoryAccounting, overhead
+from planner.formulation.memory_accounting import MemoryAccounting
 from planner.layout import place, place_again, place_by_sweeps, place_toward, place_within
 from planner.layout.allocation_trace import Reservation, allocation_trace, reservation
 from planner.layout.known_places import KnownPlaces
@@ -152,7 +152,7 @@ class Formulation:
 
     def overhead(self, cost: int) -> float:
         """Extra time of so many ticks over the baseline: 0.034 = 3.4%."""
-        return overhead(cost, self.baseline_cost)
+        return cost / self.baseline_cost - 1 if self.baseline_cost else 0.0
 
     def counted_peak(self, plan: Plan) -> int:
         """Peak of a plan in reported bytes."""

@@ -11,7 +11,7 @@ import numpy as np
 from planner.errors import BadRequest
 from planner.formulation.formulation import Formulation, held_budget
 from planner.formulation.lower_bound import LowerBound
-from planner.formulation.metrics import MemoryAccounting
+from planner.formulation.memory_accounting import MemoryAccounting
 from planner.lowering.lowered_graph import LoweredGraph
 from planner.problem import liveness
 from planner.problem.alternatives import resolve_choices

@@ -1,45 +1,19 @@
-"""Metrics of a plan: overhead, peak by category, largest holders, kept and recomputed values, layout section."""
+"""Metrics of a plan: peak by category, largest holders, kept and recomputed values, layout section."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from planner.errors import IllegalPlan
+from planner.formulation.memory_accounting import MemoryAccounting
 from planner.lowering.lowered_graph import CATEGORIES, LoweredGraph
 from planner.lowering.realize import NodeSequence
 from planner.problem import BACKWARD, DEVICE, FORWARD, RESIDENT, TO_LAST_READ
 from planner.problem.plan import Plan
 from planner.problem.recompute import first_run_step
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryAccounting:
-    """Byte accounting: bytes excluded from every step, and bytes added as a reserve."""
-
-    counts: str  # "everything" or "activations"
-    excluded_bytes: int  # resident bytes, if only activations count
-    reserve_bytes: int
-
-    @classmethod
-    def of(cls, lowered: LoweredGraph, counts: str, reserve_bytes: int) -> MemoryAccounting:
-        return cls(counts, lowered.resident_bytes if counts == "activations" else 0, reserve_bytes)
-
-    def counted(self, held_bytes: int) -> int:
-        """Reported bytes for `held_bytes` of the planner."""
-        return held_bytes - self.excluded_bytes + self.reserve_bytes
-
-    def held(self, counted_bytes: int) -> int:
-        """Planner bytes for reported bytes; the inverse of `counted`."""
-        return counted_bytes + self.excluded_bytes - self.reserve_bytes
-
-
-def overhead(cost: int, baseline_cost: int) -> float:
-    """Extra time over the baseline: 0.034 = 3.4%."""
-    return cost / baseline_cost - 1 if baseline_cost else 0.0
 
 
 def peak_by(lowered: LoweredGraph, plan: Plan, count: MemoryAccounting) -> dict[str, int]:

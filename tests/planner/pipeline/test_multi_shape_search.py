@@ -14,7 +14,7 @@ from planner.algorithms.annealing.reorder_runs import reorder_runs, same_runs
 from planner.bounds import step_cut
 from planner.formulation.formulation import Formulation
 from planner.formulation.lower_bound import LowerBound
-from planner.formulation.metrics import MemoryAccounting
+from planner.formulation.memory_accounting import MemoryAccounting
 from planner.lowering.lowered_graph import LoweredGraph
 from planner.pipeline.multi_shape_search import Decision, MultiShapeSearch
 from planner.problem import NEVER, Problem, liveness
