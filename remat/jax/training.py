@@ -11,7 +11,10 @@ from remat.jax.capturing import Capture, capture
 from remat.jax.planning import PlanSource, tasks_in_order
 from remat.jax.step.compiling import compiler_options, warn_of_lacking_options
 from remat.jax.step.emission import Emission
+from remat.jax.step.private import with_weak_type
+from remat.jax.step.program import Program, trace
 from remat.jax.step.tasks import Task
+from remat.jax.step.weak_types import WeakTypeRules
 from remat.report import Report
 from remat.steps.errors import BudgetNotMet, OtherStep
 
@@ -28,18 +31,31 @@ class Planned:
     itself; inside, it is part of what is compiled, and a `PlanNotKept` warning names options that this lacks.
     """
 
-    def __init__(self, captured: Capture, order: Sequence[Task], report: Report | None):
+    def __init__(
+        self,
+        captured: Capture,
+        order: Sequence[Task],
+        report: Report | None,
+        traced: Callable[[Sequence[Any]], Program],
+    ):
         self.capture, self.report = captured, report
         self._emission = Emission(captured.program, order)
+        self._rules = WeakTypeRules(captured.program, traced)
         self._compiled = jax.jit(self._emission, compiler_options=compiler_options())
 
     def __call__(self, *args: Any) -> Any:
         flat, tree = jax.tree.flatten(args)
-        self._require_equal_shapes(flat, tree)
-        if not any(isinstance(leaf, jax.core.Tracer) for leaf in flat):
-            return jax.tree.unflatten(self.capture.program.out_tree, self._compiled(flat))
-        warn_of_lacking_options()
-        return jax.tree.unflatten(self.capture.program.out_tree, self._emission(flat))
+        avals = [jax.typeof(leaf) for leaf in flat]
+        self._require_equal_shapes(avals, tree)
+        weak = None if self._rules.are_planned(avals) else self._rules.of_results(avals)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in flat):
+            warn_of_lacking_options()
+            results = self._emission(flat)
+        else:
+            results = self._compiled(flat)
+        if weak is not None:
+            results = [with_weak_type(result, is_weak) for result, is_weak in zip(results, weak, strict=True)]
+        return jax.tree.unflatten(self.capture.program.out_tree, results)
 
     @property
     def flops(self) -> int:
@@ -50,12 +66,12 @@ class Planned:
         """As of a jitted function: `lower(...).compile(remat.jax.compiler_options()).memory_analysis()`."""
         return jax.jit(self.__call__).lower(*args)
 
-    def _require_equal_shapes(self, flat: Sequence[Any], tree: Any) -> None:
+    def _require_equal_shapes(self, avals: Sequence[Any], tree: Any) -> None:
         program = self.capture.program
         if tree != program.in_tree:
             raise OtherStep(f"the plan is for arguments {program.in_tree}, these are {tree}; call optimize for these")
-        for value, leaf in zip(program.inputs, flat, strict=True):
-            found, planned = jax.typeof(leaf), value.aval
+        for value, found in zip(program.inputs, avals, strict=True):
+            planned = value.aval
             if found.manual_axis_type.varying:
                 raise OtherStep(VARYING)
             is_sharded = any(found.sharding.spec)  # over axes of the type Explicit
@@ -113,10 +129,15 @@ def optimize(
         raise TypeError("give a budget and request fields, or a plan that was made with them; not both")
     if over_budget not in ("error", "train"):
         raise ValueError(f"over_budget={over_budget!r} is not known; use 'error' or 'train'")
+    in_tree = jax.tree.structure(shapes)
+
+    def traced(avals: Sequence[Any]) -> Program:
+        return trace(function, jax.tree.unflatten(in_tree, avals), argnums, has_aux)
+
     captured = capture(function, *shapes, argnums=argnums, has_aux=has_aux, measure=measure and plan is None)
     if plan is not None:
-        return Planned(captured, tasks_in_order(captured, plan), plan if isinstance(plan, Report) else None)
+        return Planned(captured, tasks_in_order(captured, plan), plan if isinstance(plan, Report) else None, traced)
     report = captured.plan(budget, **request)
     if report.status == "over_budget" and over_budget == "error":
         raise BudgetNotMet(report)
-    return Planned(captured, tasks_in_order(captured, report), report)
+    return Planned(captured, tasks_in_order(captured, report), report, traced)

@@ -162,6 +162,59 @@ def test_a_call_with_other_arguments_is_refused() -> None:
         planned(params[:2], batch)
 
 
+def scaled(params: Any, scale: Any) -> Any:
+    hidden = jnp.tanh(params * scale)
+    return jnp.mean(hidden.astype(jnp.float32)), hidden
+
+
+def types(found: Any) -> list[Any]:
+    return [(leaf.dtype, leaf.weak_type) for leaf in jax.tree.leaves(found)]
+
+
+@pytest.mark.parametrize("planned_for, called_with", [(2.0, jnp.float32(2)), (jnp.float32(2), 2.0)])
+def test_a_call_whose_weak_types_change_dtypes_is_refused(planned_for: Any, called_with: Any) -> None:
+    params = jnp.full(64, 0.3, jnp.bfloat16)
+    planned = remat.jax.optimize(scaled, params, planned_for, budget="100%", has_aux=True, **QUICK)
+    expected = jax.value_and_grad(scaled, has_aux=True)
+    assert types(planned(params, planned_for)) == types(expected(params, planned_for))
+    for function in (planned, jax.jit(planned, compiler_options=remat.jax.compiler_options())):
+        with pytest.raises(remat.jax.OtherStep, match=r"for scale as .*other dtypes.* or call optimize with"):
+            function(params, called_with)
+
+
+def test_results_have_the_weak_types_of_the_call_if_dtypes_are_those_planned() -> None:
+    def loss(rate: Any, values: Any) -> Any:
+        def step(state: Any, value: Any) -> Any:
+            return jnp.tanh(state * rate + value), state * rate
+
+        state, states = jax.lax.scan(step, jnp.zeros(4), values)
+        return jnp.sum(state) + jnp.sum(states) * rate
+
+    values = jnp.ones((5, 4))
+    for example in (2.0, jnp.float32(2)):
+        planned = remat.jax.optimize(loss, example, values, budget="100%", **QUICK)
+        for rate in (2.0, jnp.float32(2)):
+            assert types(planned(rate, values)) == types(jax.value_and_grad(loss)(rate, values))
+
+    def descend(gradient: Any) -> Any:  # the first rate is weak, the others are not
+        return jax.lax.scan(lambda rate, _: (rate - jnp.float32(0.01) * gradient(rate, values)[1], None), 2.0, length=3)
+
+    np.testing.assert_allclose(descend(planned)[0], descend(jax.value_and_grad(loss))[0], rtol=1e-6)
+
+
+def test_a_call_in_another_mode_of_x64_is_refused_if_it_changes_dtypes() -> None:
+    def ramped(params: Any) -> Any:
+        return jnp.sum(jnp.tanh(params) * jnp.linspace(0.0, 1.0, 8))
+
+    params = jnp.ones(8, jnp.float32)
+    planned = remat.jax.optimize(ramped, params, budget="100%", **QUICK)
+    plain = remat.jax.optimize(lambda params: jnp.sum(jnp.tanh(params)), params, budget="100%", **QUICK)
+    with jax.enable_x64(True):
+        with pytest.raises(remat.jax.OtherStep, match="made with jax_enable_x64=False"):
+            planned(params)
+        assert types(plain(params)) == types(jax.value_and_grad(lambda params: jnp.sum(jnp.tanh(params)))(params))
+
+
 def test_a_budget_that_no_plan_meets_is_an_error_with_the_lowest_peak() -> None:
     args = perceptron_arguments()
     with pytest.raises(remat.jax.BudgetNotMet, match="the lowest peak") as refused:

@@ -6,8 +6,10 @@ import sys
 from types import FrameType
 from typing import Any
 
+import jax
 from jax._src import source_info_util
 from jax._src.interpreters import mlir
+from jax._src.lax.lax import _convert_element_type
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -32,6 +34,11 @@ def is_sharded(equation: Any) -> bool:
     """Whether a nested `jit` names the sharding of its arguments or results."""
     named = (*equation.params.get("in_shardings", ()), *equation.params.get("out_shardings", ()))
     return any(type(sharding).__name__ != "UnspecifiedValue" for sharding in named)
+
+
+def with_weak_type(array: Any, is_weak: bool) -> Any:
+    """An array with the same dtype and values, weakly typed or not."""
+    return array if jax.typeof(array).weak_type == is_weak else _convert_element_type(array, weak_type=is_weak)
 
 
 def mlir_text(bytecode: bytes) -> str:
