@@ -248,6 +248,8 @@ MAY_IMPORT: dict[str, str] = {
 }
 
 
+TEST_TOOLS = {"pytest", "unittest"}
+
 FILES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 
 
@@ -322,6 +324,11 @@ def test_rooms_import_downwards() -> None:
         room = path.relative_to(ROOT).parts[0]
         used = {module.partition(".")[0] for module, _, _ in imports(path)} & set(order)
         assert all(order.index(other) <= order.index(room) for other in used), path
+
+
+def test_the_product_uses_no_test_tools() -> None:
+    users = {dotted(path) for path in FILES for module, _, _ in imports(path) if TEST_TOOLS & {*module.split(".")}}
+    assert users <= {"remat.pytest_plugin"}
 
 
 def test_an_import_inside_a_function_has_a_reason() -> None:

@@ -17,6 +17,7 @@ from torch.optim.swa_utils import AveragedModel
 
 import remat.torch
 from bench.torch_training import recorded
+from remat.torch.step.aot import replaced
 from remat.torch.step.document import TANGENTS
 from remat.torch.step.recording import backend_of
 from remat.torch.step.split import order_as_recorded, split
@@ -262,6 +263,14 @@ def scalars(quick_bounds: None) -> tuple[nn.Module, nn.Module]:
     torch.manual_seed(0)
     plain = Scalar()
     return plain, remat.torch.optimize(copy.deepcopy(plain), (torch.ones(4, 8),), **QUICK)
+
+
+def test_a_compilation_that_fails_leaves_functions_of_pytorch_as_they_were() -> None:
+    before = json.dumps
+    with pytest.raises(RuntimeError, match="no kernel"), replaced(json, "dumps", repr):
+        assert json.dumps is repr
+        raise RuntimeError("no kernel")
+    assert json.dumps is before
 
 
 @pytest.mark.parametrize("compiler", ["eager", "inductor"])

@@ -9,8 +9,8 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 import torch._dynamo.config
@@ -66,6 +66,7 @@ __all__ = [
     "outside_of_tracing",
     "peak_and_rest",
     "refusing_second_order",
+    "replaced",
     "run_and_save_rng_state",
     "run_as_it_is",
     "run_with_rng_state",
@@ -88,6 +89,17 @@ SECOND_ORDER = (
     "second-order gradients (create_graph=True) of a module under a plan are refused; take them of the module without "
     "the plan, which has the same parameters"
 )
+
+
+@contextlib.contextmanager
+def replaced(module: ModuleType, name: str, value: Any) -> Iterator[None]:
+    """Scope in which an attribute of a module has another value, where PyTorch has no hook."""
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
 
 
 @contextlib.contextmanager
@@ -161,7 +173,7 @@ def refusing_second_order() -> Iterator[None]:
         return lambda *arguments: backward(*arguments[:-1], refused)
 
     generate = runtime_wrappers._codegen_compiled_backward
-    with patch.object(runtime_wrappers, "_codegen_compiled_backward", generated):
+    with replaced(runtime_wrappers, "_codegen_compiled_backward", generated):
         yield
 
 
