@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
+from torch.utils.flop_counter import FlopCounterMode
 
 import remat.torch
 from bench.torch_training import recorded
@@ -52,6 +53,13 @@ def planned(saved: dict[str, Any]) -> nn.Module:
 def module() -> nn.Module:
     torch.manual_seed(0)
     return Convolutions()
+
+
+def test_a_mode_that_keeps_plans_from_running_is_refused_and_leaves_the_plan_usable(planned: nn.Module) -> None:
+    planned(IMAGES)
+    with FlopCounterMode(display=False), pytest.raises(remat.torch.NotCaptured, match=r"FlopCounterMode.* outside"):
+        planned(IMAGES)
+    assert backend_of(planned) is not None and planned(IMAGES).requires_grad
 
 
 def test_hooks_that_read_or_replace_saved_tensors_change_no_number(planned: nn.Module) -> None:

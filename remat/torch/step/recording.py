@@ -44,6 +44,13 @@ ALONE = (
     "times were measured op by op on made-up data, because {}: the predicted extra time may be 10 points off and more; "
     "`remat measure` measures it"
 )
+#: What `torch.compile(fullgraph=True)` raises where a mode keeps it from running compiled code.
+NOT_COMPILED = re.compile("torch.compile with fullgraph=True found no compiled frames")
+MODES = (
+    "torch.compile does not run here, so the plan cannot be followed: a mode that sees each op, such as "
+    "FlopCounterMode or another TorchDispatchMode, keeps it out; call the module outside of the mode, or call the "
+    "module without the plan inside, which has the same parameters"
+)
 MAX_STEPS = 64  # combinations of shapes and modes that each module is compiled for
 M = TypeVar("M", bound=nn.Module)
 _PART = re.compile(r"\._(?:modules|parameters|buffers)\['([^']*)'\]|\[(?:'([^']*)'|(\d+))\]|\.(\w+)")
@@ -195,6 +202,10 @@ def compiled_by(compiler: Callable[..., Any], modules: int = 1) -> Callable[[M],
                     return module._call_impl(*args, **kwargs)
         except COMPILE_ERRORS as error:
             raise capture_error(error) from None
+        except RuntimeError as error:
+            if not NOT_COMPILED.match(str(error)):
+                raise
+            raise NotCaptured(MODES) from None
 
     def compiled(module: M) -> M:
         copied = copy.copy(module)
