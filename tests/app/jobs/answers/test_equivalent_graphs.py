@@ -25,7 +25,7 @@ from graph.formats.native.writer import canonical
 from graph.formats.readers import load
 from graph.ir import Graph
 from planner.errors import IllegalPlan
-from planner.formulation import formulation
+from planner.formulation import goal_of_request
 from planner.request.plan_request import PARSERS
 from tests.app.api.routes.test_batches import begun, ended, items_of, posted
 from tests.app.api.routes.test_questions import operations
@@ -125,7 +125,7 @@ def test_a_reducible_share_of_a_budget_is_not_searched_a_second_time(monkeypatch
     def searches(*_: Any) -> int:
         raise AssertionError("the smallest peak is searched")
 
-    monkeypatch.setattr(formulation, "_smallest_bytes", searches)
+    monkeypatch.setattr(goal_of_request, "_smallest_bytes", searches)
     assert timeless(solved(own, fields, first["sections"][SEARCH])) == timeless(whole)
 
 
