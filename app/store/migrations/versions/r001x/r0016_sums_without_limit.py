@@ -17,7 +17,7 @@ SELECT {by}, COUNT(*) AS plans, SUM(CASE WHEN status = 'proven' THEN 1 ELSE 0 EN
        AVG(gap) AS gap, SUM(solver_seconds) AS solver_seconds
 FROM savings GROUP BY {by}
 """
-#: Readers of a view on PostgreSQL besides its owner, as GRANT names them: those of a dropped view go with it.
+#: Roles other than the owner that may read a view on PostgreSQL, quoted for GRANT: DROP VIEW drops their grants too.
 READERS = """
 SELECT DISTINCT CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE CAST(CAST(grantee AS regrole) AS text) END
 FROM pg_class, aclexplode(relacl)
