@@ -20,7 +20,7 @@ import numpy as np
 from graph.cancellation import seconds_left
 from planner.bounds.claims import Claim, cost_claim
 from planner.bounds.step_branch_and_bound import PROOF_PART, BranchNode, grow_trees, make_branch, tree_proof
-from planner.bounds.step_network import FULL_SECONDS, StepModel
+from planner.bounds.step_network import StepModel, effort_share
 from planner.problem import Problem
 from planner.problem.plan import Goal
 
@@ -40,7 +40,7 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, least: int) -> Claim 
     if goal.order_is_given:
         return None  # the tasks that have run are known there
     best, once = None, problem.single_run_ticks()
-    for tasks in candidate_sets(StepModel(problem, goal, budget_bytes), _share(goal)):
+    for tasks in candidate_sets(StepModel(problem, goal, budget_bytes), effort_share(goal)):
         model = StepModel(problem, goal, budget_bytes, firsts=tasks)
         began, roots = time.monotonic(), list[BranchNode]()
         for task in tasks:
@@ -62,18 +62,13 @@ def arcs(problem: Problem, goal: Goal, budget_bytes: int) -> int:
     if goal.order_is_given or problem.tasks > MAX_COUNTED_TASKS:
         return 0
     model = StepModel(problem, goal, budget_bytes)
-    return max(map(len, candidate_sets(model, _share(goal))), default=0) * _arcs_of_task(model)
+    return max(map(len, candidate_sets(model, effort_share(goal))), default=0) * _arcs_of_task(model)
 
 
 def _kept(taken: float) -> float:
     """Share of the time left that the trees of a set leave to their proofs; the roots of these were `taken` seconds."""
     left = seconds_left()
     return max(PROOF_PART, min(1.0, taken / left) if left > 0 else 1.0)
-
-
-def _share(goal: Goal) -> float:
-    """Share of the limits that the seconds of the goal allow."""
-    return min(1.0, goal.seconds / FULL_SECONDS)
 
 
 def _arcs_of_task(model: StepModel) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.bounds.claims import Claim, cost_claim, problem_columns
 from planner.bounds.step_lp import StepLp
-from planner.bounds.step_network import FULL_SECONDS, UNKNOWN, StepModel
+from planner.bounds.step_network import UNKNOWN, StepModel, effort_share
 from planner.problem import Problem
 from planner.problem.plan import Goal
 from planner.verify import certificate
@@ -31,7 +31,7 @@ def bound(problem: Problem, goal: Goal, budget_bytes: int, task: int) -> Claim |
     """
     model, best = StepModel(problem, goal, budget_bytes), None
     rows = 2 * (len(model.read) + problem.buffers + problem.tasks // 2)
-    allowed = int(MAX_ROWS * min(1.0, goal.seconds / FULL_SECONDS))
+    allowed = int(MAX_ROWS * effort_share(goal))
     max_steps, size, chain = min(MAX_STEPS, allowed // max(1, rows)), MIN_STEPS, [task]
     while size < 2 * max_steps and max_steps >= MIN_STEPS:
         before, chain = chain, choose_steps(model, chain, min(size, max_steps))

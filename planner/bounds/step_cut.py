@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from planner.bounds import peak_cut
 from planner.bounds.claims import Claim, cost_claim
-from planner.bounds.step_network import FULL_SECONDS, TICK_SCALE, StepModel, StepNetwork
+from planner.bounds.step_network import TICK_SCALE, StepModel, StepNetwork, effort_share
 from planner.problem import Problem
 from planner.problem.plan import Goal
 
@@ -76,7 +76,7 @@ def best_cuts(
     if not problem.tasks:
         return []
     model, found = StepModel(problem, goal, budget_bytes), list[StepCut]()
-    model.cuts_left = int(model.cuts_left * max(1.0, FULL_EFFORT * min(1.0, goal.seconds / FULL_SECONDS)))
+    model.cuts_left = int(model.cuts_left * max(1.0, FULL_EFFORT * effort_share(goal)))
     for task in model.candidate_tasks().tolist():
         nearly = replace(found[0], ticks=int(NEAR_BEST * found[0].ticks)) if found else StepCut(0, -1, 0)
         cut = _best_price(StepNetwork(model, task), task, nearly)

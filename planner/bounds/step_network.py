@@ -41,6 +41,11 @@ MAX_AROUND = 32
 MAX_CUTS, MAX_ARCS = 60, 2_000_000
 
 
+def effort_share(goal: Goal) -> float:
+    """Share of the full effort for a bound that the seconds of the goal allow."""
+    return min(1.0, goal.seconds / FULL_SECONDS)
+
+
 class Multiplier(NamedTuple):
     """Parts of a tick, and the price of a byte (or of a grain of bytes) over the budget in these parts."""
 

@@ -14,7 +14,7 @@ from functools import partial
 
 from graph.cancellation import check_cancelled_by_caller, unless_cancelled
 from planner.bounds import claims, first_of_set, peak_cut, step_branch_and_bound, step_cut
-from planner.bounds.step_network import FULL_SECONDS
+from planner.bounds.step_network import effort_share
 from planner.formulation.formulation import Formulation
 from planner.formulation.lower_bound import LowerBound
 from planner.formulation.proven_bound.cost_scope import CostScope
@@ -39,7 +39,7 @@ def with_lower_bound(formulation: Formulation, quick: bool = False) -> Formulati
         cut = step_cut.bound(scope.problem, scope.goal, scope.budget_bytes)
         bound = scope.tighter(bound, cut.claim)
         if cut.task >= 0 and cut.feasible:
-            effort = QUICK_LEAVES * min(1.0, goal.seconds / FULL_SECONDS)
+            effort = QUICK_LEAVES * effort_share(goal)
             tree = partial(step_branch_and_bound.bound, scope.problem, scope.goal, scope.budget_bytes, cut.task, effort)
             bound = scope.improved(bound, tree)
     if not goal.budget_bytes or (scope.alignment > 1 and not cut.feasible):
