@@ -157,16 +157,16 @@ async def graph_response(request: Request, service: Service, document_key: str, 
     return immutable_response(request, data, format_etag, media_type, Vary="Accept")
 
 
+def time_parameter(meaning: str, alias: str | None = None) -> Any:
+    """A query parameter with a time, which `utc_time` reads."""
+    described = f"{meaning} (ISO 8601), such as 2026-01-31T12:00:00Z"
+    return Query(alias=alias, pattern=TIME_PATTERN, description=described)
+
+
 async def page_request(
     limit: Annotated[int, Query(ge=1, le=1000, description="page size")] = 100,
     cursor: Annotated[str | None, Query(pattern=CURSOR_PATTERN, description="`next` of the previous page")] = None,
-    created_after: Annotated[
-        str | None,
-        Query(
-            pattern=TIME_PATTERN,
-            description="earliest creation time, inclusive (ISO 8601), such as 2026-01-31T12:00:00Z",
-        ),
-    ] = None,
+    created_after: Annotated[str | None, time_parameter("earliest creation time, inclusive")] = None,
 ) -> PageRequest:
     """Dependency of lists."""
     if cursor is not None:

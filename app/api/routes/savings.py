@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from app.api.auth.tenant_view import plan_scope
-from app.api.routes.dependencies import TIME_PATTERN, ServiceDep, utc_time
+from app.api.routes.dependencies import ServiceDep, time_parameter, utc_time
 from app.api.wire.openapi import problem_docs, ref, response_docs
 from app.render.csv_table import as_csv
 from app.store.savings import AGGREGATES, GROUPS, savings
@@ -25,22 +25,8 @@ GroupBy = Annotated[
         description=f"comma-separated: {', '.join(GROUPS)}",
     ),
 ]
-From = Annotated[
-    str | None,
-    Query(
-        alias="from",
-        pattern=TIME_PATTERN,
-        description="earliest creation time, inclusive (ISO 8601), such as 2026-01-31T12:00:00Z",
-    ),
-]
-To = Annotated[
-    str | None,
-    Query(
-        alias="to",
-        pattern=TIME_PATTERN,
-        description="latest creation time, exclusive (ISO 8601), such as 2026-01-31T12:00:00Z",
-    ),
-]
+From = Annotated[str | None, time_parameter("earliest creation time, inclusive", "from")]
+To = Annotated[str | None, time_parameter("latest creation time, exclusive", "to")]
 
 
 @router.get(

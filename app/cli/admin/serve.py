@@ -22,10 +22,10 @@ from app.api.auth.tenant_view import AccessControl
 from app.api.main import create_app
 from app.api.middleware.connection_limits import limited_protocol
 from app.api.middleware.trusted_host import LOOPBACK_HOSTS
+from app.cli.admin.process_settings import started_settings
 from app.errors import BadUsage
 from app.settings import Settings
 from app.store.store import Store
-from app.telemetry import logs
 
 MAX_SHUTDOWN_S = 60
 TCP_TIMEOUT_MS = 60_000
@@ -57,13 +57,9 @@ class DrainingServer(uvicorn.Server):
 
 def run(host: str, port: int, data: Path | None, auth: bool | None) -> int:
     """Exit code, after draining. `auth` None: require keys unless `host` is a loopback address."""
-    given: dict[str, Any] = {} if data is None else {"data": data}
-    settings = Settings(**given)
+    settings = started_settings(data)
     requires_key = auth or (auth is None and not _is_loopback(host))
     control = functools.partial(_access_control, host) if requires_key else None
-    logs.start(settings.log_level)
-    for line in Settings.misspelled_variables():
-        print(f"warning: {line}", file=sys.stderr)
     sys.setswitchinterval(THREAD_SWITCH_S)
     _return_large_blocks()
     app = create_app(settings, control, _hosts(host, settings, requires_key))

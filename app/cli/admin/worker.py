@@ -8,8 +8,8 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
+from app.cli.admin.process_settings import started_settings
 from app.jobs.attempt import WorkerContext
 from app.jobs.batches.scheduler import BatchScheduler
 from app.jobs.worker import Worker
@@ -18,17 +18,13 @@ from app.solver.child_process import Runner, TaskRunner
 from app.solver.clusters.connect import connect, split_url
 from app.solver.clusters.runner import ClusterRunner
 from app.store.store import Store
-from app.telemetry import export, logs
+from app.telemetry import export
 
 
 def run(data: Path | None, slots: int | None, solve_on: str | None) -> int:
     """Exit code, after draining. `slots`: parallel solves; None: as the settings say. `solve_on`: URL of a cluster."""
-    given: dict[str, Any] = {} if data is None else {"data": data}
-    settings = Settings(**given)
+    settings = started_settings(data)
     settings = settings.model_copy(update={"workers": max(1, settings.workers if slots is None else slots)})
-    logs.start(settings.log_level)
-    for line in Settings.misspelled_variables():
-        print(f"warning: {line}", file=sys.stderr)
     telemetry = export.start(settings.otlp_url)
     if settings.metrics_address is not None:
         telemetry.listen(settings.metrics_address)
