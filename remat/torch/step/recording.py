@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from torch import fx, nn
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from torch.utils._pytree import tree_leaves
 
 from remat.torch.step.aot import (
@@ -44,7 +45,7 @@ ALONE = (
     "times were measured op by op on made-up data, because {}: the predicted extra time may be 10 points off and more; "
     "`remat measure` measures it"
 )
-#: What `torch.compile(fullgraph=True)` raises where a mode keeps it from running compiled code.
+#: What `torch.compile(fullgraph=True)` raises where a mode, or something else, keeps it from running compiled code.
 NOT_COMPILED = re.compile("torch.compile with fullgraph=True found no compiled frames")
 MODES = (
     "torch.compile does not run here, so the plan cannot be followed: a mode that sees each op, such as "
@@ -203,7 +204,7 @@ def compiled_by(compiler: Callable[..., Any], modules: int = 1) -> Callable[[M],
         except COMPILE_ERRORS as error:
             raise capture_error(error) from None
         except RuntimeError as error:
-            if not NOT_COMPILED.match(str(error)):
+            if not NOT_COMPILED.match(str(error)) or not is_in_torch_dispatch_mode():
                 raise
             raise NotCaptured(MODES) from None
 
